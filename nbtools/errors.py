@@ -1,0 +1,398 @@
+"""Errors: plain values that say who must act, what was found and what to do next.
+
+::
+
+    NbtoolsError                             who must act   code
+    ├── InvalidArguments      ValueError      model         INVALID_ARGUMENTS
+    │   └── ConfigInvalid                     user          INVALID_ARGUMENTS
+    ├── ToolNotFound          LookupError     model         TOOL_NOT_FOUND
+    ├── ToolNotEnabled        LookupError     user          TOOL_NOT_ENABLED
+    ├── ApprovalDenied        PermissionError human         APPROVAL_DENIED
+    ├── PermissionDenied      PermissionError user          PERMISSION_DENIED
+    │   └── SandboxUnavailable                user          PERMISSION_DENIED
+    ├── PathNotAllowed        PermissionError model         PATH_NOT_ALLOWED
+    ├── FileMissing           FileNotFoundError model       FILE_NOT_FOUND
+    ├── FileAlreadyExists     FileExistsError model         FILE_EXISTS
+    ├── MemoryNotFound        KeyError        model         MEMORY_NOT_FOUND
+    ├── MemoryWriteFailed     OSError         world         MEMORY_WRITE_FAILED
+    │   ├── MemoryUnavailable                 user          MEMORY_WRITE_FAILED
+    │   └── VersionConflict                   model         MEMORY_WRITE_FAILED
+    ├── SqlInvalid            ValueError      model         SQL_INVALID
+    ├── SqlNotAllowed         PermissionError model         SQL_NOT_ALLOWED
+    ├── SqlFailed             RuntimeError    model         SQL_FAILED
+    ├── ExecutionFailed       RuntimeError    model         EXECUTION_FAILED
+    ├── CallTimeout           TimeoutError    world         TIMEOUT
+    ├── Cancelled             RuntimeError    user          CANCELLED
+    ├── LimitExceeded         RuntimeError    model         LIMIT_EXCEEDED
+    ├── KernelDied            RuntimeError    world         KERNEL_DIED
+    ├── LanguageUnavailable   LookupError     user          LANGUAGE_UNAVAILABLE
+    ├── HttpError             OSError         world         HTTP_ERROR
+    ├── NetworkError          ConnectionError world         NETWORK_ERROR
+    ├── ConfigMissing         RuntimeError    user          CONFIG_MISSING
+    │   └── MissingExtra      ImportError     user          CONFIG_MISSING
+    ├── ParseError            ValueError      model         PARSE_ERROR
+    └── InternalError         RuntimeError    world         INTERNAL
+
+Every leaf also inherits the builtin that a caller would guess. Errors are picklable, because they cross kernels and
+worker processes, and `NbtoolsError.to_dict` is their form on the wire. In a notebook an error shows three lines: what
+was tried, what was found, what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "CODES",
+    "ApprovalDenied",
+    "CallTimeout",
+    "Cancelled",
+    "Code",
+    "ConfigInvalid",
+    "ConfigMissing",
+    "ExecutionFailed",
+    "FileAlreadyExists",
+    "FileMissing",
+    "HttpError",
+    "InternalError",
+    "InvalidArguments",
+    "KernelDied",
+    "LanguageUnavailable",
+    "LimitExceeded",
+    "MemoryNotFound",
+    "MemoryUnavailable",
+    "MemoryWriteFailed",
+    "MissingExtra",
+    "NbtoolsError",
+    "NetworkError",
+    "ParseError",
+    "PathNotAllowed",
+    "PermissionDenied",
+    "SandboxUnavailable",
+    "SqlFailed",
+    "SqlInvalid",
+    "SqlNotAllowed",
+    "ToolNotEnabled",
+    "ToolNotFound",
+    "VersionConflict",
+    "Who",
+    "nearest",
+]
+
+Code = Literal[
+    "INVALID_ARGUMENTS",
+    "TOOL_NOT_FOUND",
+    "TOOL_NOT_ENABLED",
+    "APPROVAL_DENIED",
+    "PERMISSION_DENIED",
+    "PATH_NOT_ALLOWED",
+    "FILE_NOT_FOUND",
+    "FILE_EXISTS",
+    "MEMORY_NOT_FOUND",
+    "MEMORY_WRITE_FAILED",
+    "SQL_INVALID",
+    "SQL_NOT_ALLOWED",
+    "SQL_FAILED",
+    "EXECUTION_FAILED",
+    "TIMEOUT",
+    "CANCELLED",
+    "LIMIT_EXCEEDED",
+    "KERNEL_DIED",
+    "LANGUAGE_UNAVAILABLE",
+    "HTTP_ERROR",
+    "NETWORK_ERROR",
+    "CONFIG_MISSING",
+    "PARSE_ERROR",
+    "INTERNAL",
+]
+CODES: tuple[str, ...] = Code.__args__  # type: ignore[attr-defined]  # a Literal lists its values there
+
+Who = Literal["user", "model", "human", "world"]
+
+
+class NbtoolsError(Exception):
+    """An expected failure, said so that somebody can act on it.
+
+    Parameters
+    ----------
+    message
+        What was found and what was expected, in one sentence or a few.
+    hint
+        What to do next; `None` when there is nothing sensible to say.
+    tried
+        What was being done, as a phrase such as ``"calling data_analyze"``; whoever knows best fills it in.
+    data
+        What is worth keeping of the attempt (partial output, the place of the mistake), as JSON-like values.
+    retryable
+        Whether the same call can succeed when it is simply tried again; `None` takes the class's own answer.
+    """
+
+    code: ClassVar[Code] = "INTERNAL"
+    who: ClassVar[Who] = "world"
+    retryable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        tried: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        retryable: bool | None = None,
+    ) -> None:
+        Exception.__init__(self, message)
+        self.message = message
+        self.hint = hint
+        self.tried = tried
+        self.data: dict[str, Any] = dict(data or {})
+        if retryable is not None:
+            self.retryable = retryable
+
+    def __str__(self) -> str:
+        """Return the message and, when there is one, the hint."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by fields: builtin parents would otherwise call ``__init__`` with positional arguments."""
+        return (
+            _rebuild,
+            (type(self), self.message, self.hint, self.tried, self.data, self.retryable),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error as it travels: code, message, hint, retryable."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+        }
+
+    def three_lines(self) -> list[str]:
+        """Return what was tried, what was found and what to do next, a line each."""
+        head = f"{type(self).__name__}: {self.tried}" if self.tried else type(self).__name__
+        lines = [head, self.message]
+        if self.hint:
+            lines.append(f"→ {self.hint}")
+        return lines
+
+    def _render_traceback_(self) -> list[str]:
+        """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
+        return self.three_lines()
+
+
+def _rebuild(
+    cls: type[NbtoolsError],
+    message: str,
+    hint: str | None,
+    tried: str | None,
+    data: dict[str, Any],
+    retryable: bool,
+) -> NbtoolsError:
+    return cls(message, hint=hint, tried=tried, data=data, retryable=retryable)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that resembles `name` most, or `None` when nothing comes close."""
+    names = sorted(known)
+    folded = {candidate.casefold(): candidate for candidate in names}
+    found = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
+    return folded[found[0]] if found else None
+
+
+class InvalidArguments(NbtoolsError, ValueError):
+    """The arguments of a call do not fit: missing, extra, of a wrong type or out of range."""
+
+    code = "INVALID_ARGUMENTS"
+    who = "model"
+
+
+class ConfigInvalid(InvalidArguments):
+    """A setting has an unknown name or a value that does not fit."""
+
+    who = "user"
+
+
+class ToolNotFound(NbtoolsError, LookupError):
+    """No tool has that name."""
+
+    code = "TOOL_NOT_FOUND"
+    who = "model"
+
+
+class ToolNotEnabled(NbtoolsError, LookupError):
+    """The tool exists but is not among those this caller may use."""
+
+    code = "TOOL_NOT_ENABLED"
+    who = "user"
+
+
+class ApprovalDenied(NbtoolsError, PermissionError):
+    """The gate asked and the answer was no, or nobody was there to ask."""
+
+    code = "APPROVAL_DENIED"
+    who = "human"
+
+
+class PermissionDenied(NbtoolsError, PermissionError):
+    """A policy or the operating system refuses the action."""
+
+    code = "PERMISSION_DENIED"
+    who = "user"
+
+
+class SandboxUnavailable(PermissionDenied):
+    """A level of confinement was asked for that this host cannot enforce."""
+
+
+class PathNotAllowed(NbtoolsError, PermissionError):
+    """A path leads outside the allowed roots."""
+
+    code = "PATH_NOT_ALLOWED"
+    who = "model"
+
+
+class FileMissing(NbtoolsError, FileNotFoundError):
+    """A file that the call needs does not exist or cannot be read."""
+
+    code = "FILE_NOT_FOUND"
+    who = "model"
+
+
+class FileAlreadyExists(NbtoolsError, FileExistsError):
+    """The destination exists and the call did not allow to replace it."""
+
+    code = "FILE_EXISTS"
+    who = "model"
+
+
+class MemoryNotFound(NbtoolsError, KeyError):
+    """No memory item matches."""
+
+    code = "MEMORY_NOT_FOUND"
+    who = "model"
+
+
+class MemoryWriteFailed(NbtoolsError, OSError):
+    """A memory item was not stored."""
+
+    code = "MEMORY_WRITE_FAILED"
+    who = "world"
+
+
+class MemoryUnavailable(MemoryWriteFailed):
+    """The memory store cannot be had: read-only, locked, damaged or out of reach."""
+
+    who = "user"
+
+
+class VersionConflict(MemoryWriteFailed):
+    """A compare-and-set found another version than the caller expected."""
+
+    who = "model"
+
+
+class SqlInvalid(NbtoolsError, ValueError):
+    """The text is not a statement that the engine can parse or bind."""
+
+    code = "SQL_INVALID"
+    who = "model"
+
+
+class SqlNotAllowed(NbtoolsError, PermissionError):
+    """The statement is not read-only, or reads what it may not."""
+
+    code = "SQL_NOT_ALLOWED"
+    who = "model"
+
+
+class SqlFailed(NbtoolsError, RuntimeError):
+    """An allowed statement failed while it ran."""
+
+    code = "SQL_FAILED"
+    who = "model"
+
+
+class ExecutionFailed(NbtoolsError, RuntimeError):
+    """A script raised, or did not do what its tool promises."""
+
+    code = "EXECUTION_FAILED"
+    who = "model"
+
+
+class CallTimeout(NbtoolsError, TimeoutError):
+    """The work outlived its time."""
+
+    code = "TIMEOUT"
+    who = "world"
+
+
+class Cancelled(NbtoolsError, RuntimeError):
+    """The user, or the caller's own cancellation, stopped the work."""
+
+    code = "CANCELLED"
+    who = "user"
+
+
+class LimitExceeded(NbtoolsError, RuntimeError):
+    """A cap on size, memory, processes or depth was reached."""
+
+    code = "LIMIT_EXCEEDED"
+    who = "model"
+
+
+class KernelDied(NbtoolsError, RuntimeError):
+    """A managed kernel ended before it answered."""
+
+    code = "KERNEL_DIED"
+    who = "world"
+    retryable = True
+
+
+class LanguageUnavailable(NbtoolsError, LookupError):
+    """The interpreter of a language is not installed, or the language is unknown."""
+
+    code = "LANGUAGE_UNAVAILABLE"
+    who = "user"
+
+
+class HttpError(NbtoolsError, OSError):
+    """A server answered with an error status."""
+
+    code = "HTTP_ERROR"
+    who = "world"
+
+
+class NetworkError(NbtoolsError, ConnectionError):
+    """A server could not be reached, or the connection broke."""
+
+    code = "NETWORK_ERROR"
+    who = "world"
+    retryable = True
+
+
+class ConfigMissing(NbtoolsError, RuntimeError):
+    """A key or a setting that the feature needs is not set."""
+
+    code = "CONFIG_MISSING"
+    who = "user"
+
+
+class MissingExtra(ConfigMissing, ImportError):
+    """An optional package that the feature needs is not installed."""
+
+
+class ParseError(NbtoolsError, ValueError):
+    """A text is not of the format that was promised."""
+
+    code = "PARSE_ERROR"
+    who = "model"
+
+
+class InternalError(NbtoolsError, RuntimeError):
+    """A fault of nbtools or of a tool's own code, not of the call."""
+
+    code = "INTERNAL"
+    who = "world"

@@ -1,0 +1,67 @@
+"""Optional parts: imported where they are used, named clearly when they are missing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from nbtools.errors import MissingExtra
+
+__all__ = ["facade", "has", "need"]
+
+
+def need(module: str, *, extra: str, why: str) -> ModuleType:
+    """Import an optional module, or say which extra brings it.
+
+    Parameters
+    ----------
+    module
+        Dotted name of the module, such as ``"mcp.server"``.
+    extra
+        The extra of ``nbtools-kit`` that installs it.
+    why
+        The feature that needs it, as the start of a sentence ("Serving tools over MCP").
+
+    Raises
+    ------
+    MissingExtra
+        The package is not installed; the hint is the exact install line.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as exc:
+        # A package that is there but lacks one of its own dependencies is another mistake: let that one speak.
+        if exc.name is None or not module.startswith(exc.name.partition(".")[0]):
+            raise
+        raise MissingExtra(
+            f"{why} needs the package {module.partition('.')[0]!r}, which is not installed.",
+            hint=f"pip install 'nbtools-kit[{extra}]'",
+            tried=f"importing {module}",
+        ) from None
+
+
+def has(module: str) -> bool:
+    """Tell whether a top-level module could be imported, without importing it."""
+    return importlib.util.find_spec(module) is not None
+
+
+def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module-level ``__getattr__`` that imports names on first use.
+
+    Parameters
+    ----------
+    package
+        Name of the package the attribute is read from.
+    table
+        Public name to the module that defines it.
+    """
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - the interpreter looks for exactly this name
+        if name in table:
+            return getattr(importlib.import_module(table[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return __getattr__

@@ -206,41 +206,41 @@ class InvalidArguments(NbtoolsError, ValueError):
     """The arguments of a call do not fit: missing, extra, of a wrong type or out of range."""
 
     code = "INVALID_ARGUMENTS"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class ConfigInvalid(InvalidArguments):
     """A setting has an unknown name or a value that does not fit."""
 
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class ToolNotFound(NbtoolsError, LookupError):
     """No tool has that name."""
 
     code = "TOOL_NOT_FOUND"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class ToolNotEnabled(NbtoolsError, LookupError):
     """The tool exists but is not among those this caller may use."""
 
     code = "TOOL_NOT_ENABLED"
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class ApprovalDenied(NbtoolsError, PermissionError):
     """The gate asked and the answer was no, or nobody was there to ask."""
 
     code = "APPROVAL_DENIED"
-    who = "human"
+    who: ClassVar[Who] = "human"
 
 
 class PermissionDenied(NbtoolsError, PermissionError):
     """A policy or the operating system refuses the action."""
 
     code = "PERMISSION_DENIED"
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class SandboxUnavailable(PermissionDenied):
@@ -251,103 +251,103 @@ class PathNotAllowed(NbtoolsError, PermissionError):
     """A path leads outside the allowed roots."""
 
     code = "PATH_NOT_ALLOWED"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class FileMissing(NbtoolsError, FileNotFoundError):
     """A file that the call needs does not exist or cannot be read."""
 
     code = "FILE_NOT_FOUND"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class FileAlreadyExists(NbtoolsError, FileExistsError):
     """The destination exists and the call did not allow to replace it."""
 
     code = "FILE_EXISTS"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class MemoryNotFound(NbtoolsError, KeyError):
     """No memory item matches."""
 
     code = "MEMORY_NOT_FOUND"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class MemoryWriteFailed(NbtoolsError, OSError):
     """A memory item was not stored."""
 
     code = "MEMORY_WRITE_FAILED"
-    who = "world"
+    who: ClassVar[Who] = "world"
 
 
 class MemoryUnavailable(MemoryWriteFailed):
     """The memory store cannot be had: read-only, locked, damaged or out of reach."""
 
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class VersionConflict(MemoryWriteFailed):
     """A compare-and-set found another version than the caller expected."""
 
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class SqlInvalid(NbtoolsError, ValueError):
     """The text is not a statement that the engine can parse or bind."""
 
     code = "SQL_INVALID"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class SqlNotAllowed(NbtoolsError, PermissionError):
     """The statement is not read-only, or reads what it may not."""
 
     code = "SQL_NOT_ALLOWED"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class SqlFailed(NbtoolsError, RuntimeError):
     """An allowed statement failed while it ran."""
 
     code = "SQL_FAILED"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class ExecutionFailed(NbtoolsError, RuntimeError):
     """A script raised, or did not do what its tool promises."""
 
     code = "EXECUTION_FAILED"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class CallTimeout(NbtoolsError, TimeoutError):
     """The work outlived its time."""
 
     code = "TIMEOUT"
-    who = "world"
+    who: ClassVar[Who] = "world"
 
 
 class Cancelled(NbtoolsError, RuntimeError):
     """The user, or the caller's own cancellation, stopped the work."""
 
     code = "CANCELLED"
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class LimitExceeded(NbtoolsError, RuntimeError):
     """A cap on size, memory, processes or depth was reached."""
 
     code = "LIMIT_EXCEEDED"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class KernelDied(NbtoolsError, RuntimeError):
     """A managed kernel ended before it answered."""
 
     code = "KERNEL_DIED"
-    who = "world"
+    who: ClassVar[Who] = "world"
     retryable = True
 
 
@@ -355,21 +355,21 @@ class LanguageUnavailable(NbtoolsError, LookupError):
     """The interpreter of a language is not installed, or the language is unknown."""
 
     code = "LANGUAGE_UNAVAILABLE"
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class HttpError(NbtoolsError, OSError):
     """A server answered with an error status."""
 
     code = "HTTP_ERROR"
-    who = "world"
+    who: ClassVar[Who] = "world"
 
 
 class NetworkError(NbtoolsError, ConnectionError):
     """A server could not be reached, or the connection broke."""
 
     code = "NETWORK_ERROR"
-    who = "world"
+    who: ClassVar[Who] = "world"
     retryable = True
 
 
@@ -377,7 +377,7 @@ class ConfigMissing(NbtoolsError, RuntimeError):
     """A key or a setting that the feature needs is not set."""
 
     code = "CONFIG_MISSING"
-    who = "user"
+    who: ClassVar[Who] = "user"
 
 
 class MissingExtra(ConfigMissing, ImportError):
@@ -388,11 +388,11 @@ class ParseError(NbtoolsError, ValueError):
     """A text is not of the format that was promised."""
 
     code = "PARSE_ERROR"
-    who = "model"
+    who: ClassVar[Who] = "model"
 
 
 class InternalError(NbtoolsError, RuntimeError):
     """A fault of nbtools or of a tool's own code, not of the call."""
 
     code = "INTERNAL"
-    who = "world"
+    who: ClassVar[Who] = "world"

@@ -1,0 +1,200 @@
+"""Spans: how long each thing took, with facts; and the redaction of secrets.
+
+`span` is the only way to make one. Every finished span goes to a bounded in-memory recorder (`recent`), and, once
+`connect_opentelemetry` was called, to a private OpenTelemetry tracer as well. The provider is private because a
+process may have a global one already, and then each span would be seen twice. Names follow the semantic conventions
+for generative AI where they exist (``execute_tool NAME``), else ``tool.memory.view`` and the like.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+import dataclasses
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from nbtools.lazy import need
+
+__all__ = ["MASK", "Span", "connect_opentelemetry", "is_secret_name", "recent", "redact", "span"]
+
+MASK = "***"
+_SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
+# A shorter value is no secret worth the name, and masking it would blacken every text ("1", "true").
+_SECRET_LENGTH = 6
+_KEPT = 2_000
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Span:
+    """One timed piece of work.
+
+    Attributes
+    ----------
+    name
+        What was done, such as ``"execute_tool data_analyze"``.
+    trace_id, span_id, parent_id
+        Hexadecimal ids (32 and 16 digits); all spans of one call tree share the trace id.
+    started_at
+        Seconds since the epoch.
+    duration_s
+        Seconds; 0 while the span is open.
+    facts
+        What is worth knowing, values being strings, numbers or booleans.
+    outcome
+        ``"ok"``, or the error's code or class name.
+    """
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    started_at: float
+    duration_s: float = 0.0
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    outcome: str = "ok"
+
+    def set(self, **facts: Any) -> None:
+        """Add facts to the span."""
+        self.facts.update(facts)
+
+
+class _Recorder:
+    """The finished spans of this process, newest last, and the OpenTelemetry tracer when there is one."""
+
+    def __init__(self) -> None:
+        self.spans: collections.deque[Span] = collections.deque(maxlen=_KEPT)
+        self.tracer: Any = None
+        self.trace: ModuleType | None = None
+
+
+_RECORDER = _Recorder()
+_CURRENT: contextvars.ContextVar[Span | None] = contextvars.ContextVar("nbtools_span", default=None)
+
+
+@contextlib.contextmanager
+def span(name: str, **facts: Any) -> Iterator[Span]:
+    """Time a piece of work; spans opened inside become its children.
+
+    An exception is recorded as the outcome and raised on.
+
+    Examples
+    --------
+    >>> with span("tool.memory.view", path="/memories/a") as s:
+    ...     s.set(lines=3)
+    >>> recent(1)[0].facts["lines"]
+    3
+    """
+    parent = _CURRENT.get()
+    made = Span(
+        name=name,
+        trace_id=parent.trace_id if parent else secrets.token_hex(16),
+        span_id=secrets.token_hex(8),
+        parent_id=parent.span_id if parent else None,
+        started_at=time.time(),
+        facts=facts,
+    )
+    token = _CURRENT.set(made)
+    begun = time.perf_counter()
+    try:
+        with _mirrored(made):
+            yield made
+    except BaseException as exc:
+        made.outcome = str(getattr(exc, "code", type(exc).__name__))
+        raise
+    finally:
+        _CURRENT.reset(token)
+        made.duration_s = time.perf_counter() - begun
+        _RECORDER.spans.append(made)
+
+
+@contextlib.contextmanager
+def _mirrored(made: Span) -> Iterator[None]:
+    """Repeat a span for OpenTelemetry, when it was connected."""
+    if _RECORDER.tracer is None or _RECORDER.trace is None:
+        yield
+        return
+    with _RECORDER.tracer.start_as_current_span(made.name) as other:
+        context = other.get_span_context()
+        made.trace_id, made.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+        try:
+            yield
+        finally:
+            for key, value in redact(made.facts).items():
+                other.set_attribute(key, value if isinstance(value, str | int | float | bool) else str(value))
+
+
+def recent(n: int | None = None) -> list[Span]:
+    """Return the last finished spans of this process, oldest first; `None` returns all that are kept (2,000)."""
+    spans = list(_RECORDER.spans)
+    return spans if n is None else spans[-n:]
+
+
+def connect_opentelemetry(exporter: Any = None) -> None:
+    """Send spans to OpenTelemetry too, through a tracer provider of nbtools' own.
+
+    Parameters
+    ----------
+    exporter
+        A span exporter; `None` makes the OTLP exporter over HTTP, which reads ``OTEL_EXPORTER_OTLP_ENDPOINT``.
+
+    Raises
+    ------
+    MissingExtra
+        The extra ``otel`` is not installed.
+    """
+    why = "Sending spans to OpenTelemetry"
+    sdk = need("opentelemetry.sdk.trace", extra="otel", why=why)
+    export = need("opentelemetry.sdk.trace.export", extra="otel", why=why)
+    if exporter is None:
+        otlp = need("opentelemetry.exporter.otlp.proto.http.trace_exporter", extra="otel", why=why)
+        exporter = otlp.OTLPSpanExporter()
+        processor = export.BatchSpanProcessor(exporter)
+    else:
+        processor = export.SimpleSpanProcessor(exporter)
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(processor)
+    _RECORDER.trace = need("opentelemetry.trace", extra="otel", why=why)
+    _RECORDER.tracer = provider.get_tracer("nbtools")
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a variable or field of that name is to be treated as a secret."""
+    upper = name.upper()
+    return any(word in upper for word in _SECRET_WORDS)
+
+
+def _secret_values() -> list[str]:
+    found = {value for name, value in os.environ.items() if len(value) >= _SECRET_LENGTH and is_secret_name(name)}
+    # The longest first, so that a secret that contains another is masked whole.
+    return sorted(found, key=len, reverse=True)
+
+
+def redact(value: Any) -> Any:
+    """Return `value` with every secret replaced by ``***``.
+
+    Secret are the values of environment variables whose names contain KEY, SECRET, TOKEN, PASSWORD or CREDENTIAL.
+    Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
+    """
+    known = _secret_values()
+    return _redact(value, known) if known else value
+
+
+def _redact(value: Any, known: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        for secret in known:
+            if secret in value:
+                value = value.replace(secret, MASK)
+        return value
+    if isinstance(value, Mapping):
+        return {_redact(key, known): _redact(item, known) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redact(item, known) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_redact(item, known) for item in value)
+    return value

@@ -1,0 +1,300 @@
+"""The one interface of all backends: what opens a kernel, what a kernel can do, and the records that travel.
+
+A `Backend` opens kernels by `Profile`; a `Kernel` runs one piece of code at a time and says what happened in an
+`Execution`. Everything above (leases, sessions, tools, magics, the monitor) knows these names only, so a kernel may be
+a fork, a process of its own, a shell, or a machine far away.
+
+All coroutines run on the nbtools loop (`nbtools.aio`). `run` never raises for what the code does: an exception in the
+script, a timeout, a stop, the kernel's death are all statuses. Cancelling `run` is the Stop button: it interrupts,
+kills after the grace, and *returns* the execution so far with status ``"stopped"``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+__all__ = [
+    "Backend",
+    "Cap",
+    "ErrorDetail",
+    "Execution",
+    "Kernel",
+    "Kind",
+    "Level",
+    "OnOutput",
+    "Output",
+    "Profile",
+    "Status",
+    "World",
+]
+
+Status = Literal[
+    "ok",
+    "error",
+    "timeout",
+    "stopped",
+    "died",
+    "output_limit",
+    "memory_limit",
+    "process_limit",
+]
+Kind = Literal["stdout", "stderr", "display", "error", "progress"]
+Level = Literal["off", "limits", "strict"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
+    """One piece of output, handed to ``on_output`` as it appears.
+
+    Attributes
+    ----------
+    kind
+        Where it belongs.
+    text
+        The text of a stream, or the plain form of a display or an error.
+    data
+        The MIME bundle of a display; `None` for anything else.
+    """
+
+    kind: Kind
+    text: str = ""
+    data: dict[str, Any] | None = None
+
+
+OnOutput = Callable[[Output], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ErrorDetail:
+    """An exception that ended the code.
+
+    Attributes
+    ----------
+    name, value
+        Class name and message, such as ``"ZeroDivisionError"`` and ``"division by zero"``.
+    traceback
+        The traceback as text, without colour codes; empty when the language has none.
+    line
+        The line of the script itself that failed, counted from 1; `None` when it is not known.
+    """
+
+    name: str
+    value: str
+    traceback: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``line 3: ZeroDivisionError: division by zero``."""
+        head = f"{self.name}: {self.value}" if self.value else self.name
+        return f"line {self.line}: {head}" if self.line else head
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What became of one piece of code.
+
+    Attributes
+    ----------
+    status
+        ``"ok"`` and ``"error"`` speak of the code; the others say what ended it. After ``"timeout"``, ``"stopped"``,
+        ``"died"`` and the three limits the output is what had arrived.
+    stdout, stderr
+        The text of both streams, cut at the cap.
+    displays
+        MIME bundles in order of appearance: type to data, as in a notebook cell.
+    error
+        The exception, when status is ``"error"``.
+    duration_s
+        Seconds from sending the code to its end.
+    exit_code, signal
+        How the process ended, when it did: a number, or a name such as ``"SIGKILL"``. A shell or Node.js run has an
+        exit code always; a kernel that lives on has neither.
+    truncated
+        Whether output was dropped because a cap was reached.
+    artifacts
+        Files that the code wrote in its working folder.
+    confinement
+        The level really in force: ``"off"``, ``"limits"`` or ``"strict"``.
+    language, session
+        What was asked for; the session is `None` for a lease.
+    notes
+        Sentences for the reader, such as that a session's state was lost.
+    """
+
+    status: Status
+    stdout: str = ""
+    stderr: str = ""
+    displays: tuple[dict[str, Any], ...] = ()
+    error: ErrorDetail | None = None
+    duration_s: float = 0.0
+    exit_code: int | None = None
+    signal: str | None = None
+    truncated: bool = False
+    artifacts: tuple[Path, ...] = ()
+    confinement: str = "off"
+    language: str = "python"
+    session: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the code ran to its end without an exception."""
+        return self.status == "ok"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cap:
+    """How much output one run may make; what is beyond is dropped and `Execution.truncated` is set.
+
+    Attributes
+    ----------
+    text_bytes
+        Both streams together, in UTF-8.
+    display_bytes
+        All MIME bundles together.
+    """
+
+    text_bytes: int = 4_000_000
+    display_bytes: int = 20_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a kernel is to be. Kernels with equal profiles are interchangeable, so spares are kept by profile.
+
+    Attributes
+    ----------
+    language
+        ``"python"``, ``"bash"``, ``"node"``, …, or ``"kernel:NAME"`` for an installed kernelspec.
+    sandbox
+        The level of confinement the child puts itself under.
+    network
+        Whether new connections are allowed; enforced in ``strict`` only.
+    cwd
+        The working folder. It is fixed for a strict kernel, because that is where it may write.
+    read_paths, write_paths
+        Folders or files that a strict kernel may read, and write, besides the system, Python and its working folder.
+    memory_bytes, processes, cpu_s, file_bytes
+        Limits for the kernel and everything it starts; `None` sets none. They hold in ``limits`` and ``strict``.
+    """
+
+    language: str = "python"
+    sandbox: Level = "limits"
+    network: bool = True
+    cwd: Path | None = None
+    read_paths: tuple[Path, ...] = ()
+    write_paths: tuple[Path, ...] = ()
+    memory_bytes: int | None = None
+    processes: int | None = None
+    cpu_s: int | None = None
+    file_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class World:
+    """What one run finds around it, given afresh each time.
+
+    Attributes
+    ----------
+    cwd
+        The folder to change to and to put on the import path first; `None` stays where the kernel is.
+    variables
+        Global names to define before the code runs; values are JSON. A shell gets them as environment variables
+        (text as it is, anything else as JSON), Node.js as globals.
+    figure_path
+        Where to save the open figure when the code did not write that file itself; `None` saves nothing.
+    memory
+        The object that serves ``memory`` inside a Python kernel: its methods are called in this process, with what
+        the code passed. `None` grants no memory. Kernels of other languages ignore it.
+    """
+
+    cwd: Path | None = None
+    variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    figure_path: Path | None = None
+    memory: Any = None
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """One place where code runs: a process, or a kernel on another machine.
+
+    `run` is called by the session or lease that owns the kernel, never twice at once. After `kill`, or when `alive`
+    has become false, nothing but `close` is called.
+    """
+
+    @property
+    def pid(self) -> int | None:
+        """The process id on this machine; `None` for a remote kernel."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run code; false as soon as the death of its process is known."""
+
+    @property
+    def confinement(self) -> str:
+        """The level of confinement really in force."""
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = 300.0,  # noqa: ASYNC109 - interrupt, grace and kill are more than a cancelled scope
+        grace: float = 2.0,
+        on_output: OnOutput | None = None,
+        cap: Cap = Cap(),
+        world: World = World(),
+    ) -> Execution:
+        """Run code and return what became of it.
+
+        Parameters
+        ----------
+        code
+            The text to run, of any length.
+        timeout
+            Seconds until the code is interrupted; `None` never does.
+        grace
+            Seconds between the interrupt and the kill, for a timeout and a stop alike.
+        on_output
+            Called on the nbtools loop for each piece of output as it arrives.
+        cap
+            How much output is kept.
+        world
+            Folder, variables and figure of this run.
+        """
+
+    async def interrupt(self) -> None:
+        """Interrupt the running code, as Ctrl-C does; harmless when nothing runs."""
+
+    async def kill(self) -> None:
+        """End the kernel and everything it started, at once; a `run` under way returns."""
+
+    async def close(self) -> None:
+        """End it and release all that belongs to it: processes, sockets, files. Harmless when repeated."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A way to have kernels."""
+
+    @property
+    def name(self) -> str:
+        """``"forked"``, ``"spawned"``, ``"process"`` or ``"gateway"``."""
+
+    async def open(self, profile: Profile) -> Kernel:
+        """Start a kernel and return it when it is ready to run code.
+
+        Raises
+        ------
+        LanguageUnavailable
+            The language is unknown, or its interpreter is not installed; the hint tells how to get it.
+        SandboxUnavailable
+            The level asked for cannot be enforced on this host.
+        KernelDied
+            It ended before it was ready.
+        """
+
+    async def close(self) -> None:
+        """End all kernels of this backend and release what it holds. Harmless when repeated."""

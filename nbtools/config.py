@@ -1,0 +1,304 @@
+"""Settings: one frozen `Config`, and where each value came from.
+
+An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of the tools already know, such as
+``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. The file is searched from the working folder
+upward, then in the home. Everything is read when a workbench opens, never at import; units are understood here only:
+``"30s"``, ``"64MiB"``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from nbtools.errors import ConfigInvalid, nearest
+from nbtools.telemetry import MASK, is_secret_name
+
+__all__ = ["Config", "Source", "default_home", "parse_bytes", "parse_seconds"]
+
+Source = str
+_FILE = "nbtools.toml"
+_SECONDS = {
+    "": 1.0,
+    "ms": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "k": 2**10}
+_BYTES |= {"m": 2**20, "g": 2**30}
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_seconds(value: str | float) -> float:
+    """Return a duration in seconds.
+
+    Examples
+    --------
+    >>> parse_seconds("1.5 min"), parse_seconds("7d"), parse_seconds(2)
+    (90.0, 604800.0, 2.0)
+    """
+    return _with_unit(value, _SECONDS, "a duration such as 30, '30s', '5 min', '2h' or '7d'")
+
+
+def parse_bytes(value: str | float) -> int:
+    """Return a size in bytes.
+
+    Examples
+    --------
+    >>> parse_bytes("64MiB"), parse_bytes("1 GB"), parse_bytes(100)
+    (67108864, 1000000000, 100)
+    """
+    return int(_with_unit(value, _BYTES, "a size such as 1000, '64MiB' or '1 GB'"))
+
+
+def _with_unit(value: str | float, units: Mapping[str, float], wanted: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if found is None or found[2].lower() not in units:
+        raise ConfigInvalid(f"{value!r} is not {wanted}.")
+    return float(found[1]) * units[found[2].lower()]
+
+
+def default_home() -> Path:
+    """Return the folder of the user's state when nothing else is said: the platform's user data folder."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("nbtools", appauthor=False))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigInvalid(f"{value!r} is not text.")
+    return value
+
+
+def _count(value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise ConfigInvalid(f"{value!r} is not a whole number of 0 or more.")
+    return number
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if str(value).lower() not in known:
+        raise ConfigInvalid(f"{value!r} is neither true nor false.")
+    return known[str(value).lower()]
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    if not isinstance(value, list | tuple | set) or not all(isinstance(item, str | Path) for item in value):
+        raise ConfigInvalid(f"{value!r} is not a list of names.")
+    return tuple(str(item) for item in value if str(item))
+
+
+def _paths(value: Any) -> tuple[Path, ...]:
+    if isinstance(value, str):
+        value = [part for chunk in value.split(os.pathsep) for part in chunk.split(",")]
+    elif isinstance(value, os.PathLike):
+        value = [value]
+    return tuple(Path(item).expanduser() for item in _words(value))
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigInvalid(f"{value!r} is not a table.")
+    return dict(value)
+
+
+def _one_of(*allowed: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in allowed:
+            close = nearest(str(value), allowed)
+            raise ConfigInvalid(
+                f"{value!r} is none of {', '.join(allowed)}.", hint=f"Did you mean {close!r}?" if close else None
+            )
+        return cast("str", value)
+
+    return parse
+
+
+def _positive_seconds(value: Any) -> float:
+    seconds = parse_seconds(value)
+    if seconds <= 0:
+        raise ConfigInvalid(f"{value!r} is not more than 0 seconds.")
+    return seconds
+
+
+def _setting(doc: str, parse: Callable[[Any], Any], default: Any, *also: str) -> Any:
+    """Declare a setting: its meaning, its parser, its default, and other variables that set it."""
+    meta = {"doc": doc, "parse": parse, "also": also}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=meta)
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a workbench. Make one with `Config.load`; durations are seconds and sizes are bytes.
+
+    `sources` tells for each setting where its value came from: ``"argument"``, the variable's name, the file's path,
+    or ``"default"``.
+    """
+
+    home: Path = _setting("folder of the user's state", lambda v: Path(v).expanduser(), default_home)  # noqa: RUF009 - makes a field
+    memory_url: str | None = _setting("where the memory lies", _text, None)
+    memory_files_url: str | None = _setting("where the files of the memory tool lie", _text, None)
+    agent_id: str = _setting("whose memory this is", _text, "default")
+    allowed_paths: tuple[Path, ...] = _setting(
+        "folders whose files may be used", _paths, lambda: (Path.cwd(),), "ALLOWED_PATHS"
+    )
+    allowed_commands: tuple[str, ...] = _setting(
+        "commands that shell and process may run", _words, (), "ALLOWED_COMMANDS"
+    )
+    allow_private: bool = _setting("whether web tools may reach private addresses", _flag, False)
+    web_search_provider: str = _setting(
+        "who searches the web", _one_of("serper", "tavily"), "serper", "WEB_SEARCH_PROVIDER"
+    )
+    kernels: str = _setting("backend of managed kernels", _one_of("auto", "forked", "spawned", "gateway"), "auto")
+    sandbox: str = _setting("confinement of what a person runs", _one_of("off", "limits", "strict"), "limits")
+    model_sandbox: str = _setting("confinement of what a model runs", _one_of("off", "limits", "strict"), "strict")
+    network: bool = _setting("whether strictly confined kernels may use the network", _flag, False)
+    spares: int = _setting("kernels started ahead", _count, 1)
+    preloads: tuple[str, ...] = _setting(
+        "packages loaded before a kernel is forked", _words, ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
+    )
+    kernel_timeout: float = _setting("seconds a script may take", _positive_seconds, 300.0)
+    kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30)
+    kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0)
+    gateway_url: str | None = _setting("Jupyter server that runs kernels elsewhere", _text, None)
+    gateway_token: str | None = _setting("token for that server", _text, None)
+    sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0)
+    sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30)
+    sql_limit: int = _setting("rows a query returns at the most", _count, 10_000)
+    connections: Mapping[str, Any] = _setting("named SQL connections", _table, dict)
+    enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",))
+    tools: Mapping[str, Any] = _setting("configured tools: name to fixed_config, exposed_inputs, …", _table, dict)
+    policy: Mapping[str, Any] = _setting("gate: tool name or effect to allow, ask or deny", _table, dict)
+    mcp_servers: Mapping[str, Any] = _setting("outside MCP servers", _table, dict)
+    otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False)
+    sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def load(cls, *, environ: Mapping[str, str] | None = None, start: Path | None = None, **arguments: Any) -> Config:
+        """Read all settings.
+
+        Parameters
+        ----------
+        environ
+            Variables; `None` takes the process's own.
+        start
+            Folder from which ``nbtools.toml`` is searched upward; `None` takes the working folder.
+        **arguments
+            Settings given explicitly; one that is `None` counts as not given.
+
+        Raises
+        ------
+        ConfigInvalid
+            A setting is unknown or its value does not fit; the message names the place.
+        """
+        env = os.environ if environ is None else environ
+        settings = {f.name: f for f in dataclasses.fields(cls) if f.name != "sources"}
+        for name in arguments:
+            _known(name, settings, "argument")
+        found: dict[str, tuple[Any, Source]] = {}
+        file = _find_file(start or Path.cwd(), env, arguments.get("home"))
+        if file is not None:
+            for name, value in _read_file(file).items():
+                _known(name, settings, str(file))
+                found[name] = (value, str(file))
+        for name, field in settings.items():
+            for variable in (f"NBTOOLS_{name.upper()}", *field.metadata["also"]):
+                if env.get(variable):
+                    found[name] = (env[variable], variable)
+                    break
+        found |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
+        values = {name: _parsed(name, settings[name], *pair) for name, pair in found.items()}
+        sources = {name: found[name][1] if name in found else "default" for name in settings}
+        return cls(**values, sources=sources)
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return every setting as a row: setting, value (secrets masked), source and meaning."""
+        return [
+            {
+                "setting": field.name,
+                "value": _shown(field.name, getattr(self, field.name)),
+                "source": self.sources.get(field.name, "argument"),
+                "meaning": field.metadata["doc"],
+            }
+            for field in dataclasses.fields(self)
+            if field.name != "sources"
+        ]
+
+
+def _known(name: str, settings: Mapping[str, Any], place: str) -> None:
+    if name in settings:
+        return
+    close = nearest(name, settings)
+    raise ConfigInvalid(
+        f"{place}: there is no setting {name!r}.",
+        hint=f"Did you mean {close!r}?" if close else f"Settings are {', '.join(sorted(settings))}.",
+        tried="reading the settings",
+    )
+
+
+def _parsed(name: str, field: dataclasses.Field[Any], value: Any, source: Source) -> Any:
+    try:
+        return field.metadata["parse"](value)
+    except (ConfigInvalid, TypeError) as exc:
+        text = exc.message if isinstance(exc, ConfigInvalid) else str(exc)
+        hint = exc.hint if isinstance(exc, ConfigInvalid) else None
+        raise ConfigInvalid(
+            f"{name} ({source}): {text}",
+            hint=hint or f"{name} is the {field.metadata['doc']}.",
+            tried="reading the settings",
+        ) from None
+
+
+def _find_file(start: Path, env: Mapping[str, str], home: str | os.PathLike[str] | None) -> Path | None:
+    for folder in (start, *start.parents):
+        if (folder / _FILE).is_file():
+            return folder / _FILE
+    state = home or env.get("NBTOOLS_HOME")
+    last = (Path(state).expanduser() if state else default_home()) / _FILE
+    return last if last.is_file() else None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigInvalid(f"{file} is not valid TOML: {exc}", tried="reading the settings") from None
+    except OSError as exc:
+        raise ConfigInvalid(f"{file} cannot be read: {exc.strerror}", tried="reading the settings") from None
+
+
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]+@")
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is not None and is_secret_name(name):
+        return MASK
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ", ".join(sorted(value)) if value else ""
+    return "" if value is None else _PASSWORD.sub(rf"\1:{MASK}@", str(value))

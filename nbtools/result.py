@@ -1,0 +1,233 @@
+"""What a call gives back: `ToolResult` and its parts.
+
+A tool returns plain JSON data, text, or an `Output` when data alone does not say it all; the door makes the
+`ToolResult` from it. Everything here is frozen and picklable, because results cross processes.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import html
+import mimetypes
+from pathlib import Path
+from typing import Any
+
+from nbtools import errors
+from nbtools.errors import NbtoolsError
+
+__all__ = ["Artifact", "ErrorInfo", "Output", "ToolResult"]
+
+_SHOWN_TEXT = 20_000
+_SHOWN_IMAGE = 8 * 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A file that a call made.
+
+    Attributes
+    ----------
+    path
+        Absolute path.
+    mime
+        MIME type, guessed by suffix.
+    size
+        Bytes.
+    """
+
+    path: str
+    mime: str
+    size: int
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Artifact:
+        """Describe an existing file."""
+        file = Path(path)
+        guessed = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        return cls(path=str(file), mime=guessed, size=file.stat().st_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return path, MIME type and size."""
+        return dataclasses.asdict(self)
+
+    def digest(self) -> str | None:
+        """Return the SHA-256 of the file's content in hexadecimal, `None` when it is gone."""
+        try:
+            with Path(self.path).open("rb") as handle:
+                return hashlib.file_digest(handle, "sha256").hexdigest()
+        except OSError:
+            return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ErrorInfo:
+    """Why a call failed, as data.
+
+    Attributes
+    ----------
+    code
+        One of `nbtools.errors.CODES`.
+    message
+        What was found and expected.
+    hint
+        What to do next.
+    retryable
+        Whether the same call may succeed when it is tried again.
+    """
+
+    code: str
+    message: str
+    hint: str | None = None
+    retryable: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the four fields as a dict."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a tool returns when data alone does not say it all.
+
+    Attributes
+    ----------
+    data
+        Structured result: JSON values.
+    text
+        What a model or a person reads; `None` renders `data`.
+    artifacts
+        Files that the call made.
+    """
+
+    data: Any = None
+    text: str | None = None
+    artifacts: tuple[Artifact, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolResult:
+    """The result of one call.
+
+    Attributes
+    ----------
+    ok
+        Whether the tool did what it promises.
+    tool
+        Name of the tool as it was called.
+    call_id
+        Id under which the call is recorded.
+    data
+        Structured result: dict, list, str, number, bool or `None`. A failed call keeps what it has, partial output
+        for one.
+    text
+        What a model or a person reads.
+    error
+        `None` on success.
+    artifacts
+        Files that the call made.
+    duration_s
+        Seconds from the validation of the arguments to the result.
+    """
+
+    ok: bool
+    tool: str
+    call_id: str
+    data: Any = None
+    text: str = ""
+    error: ErrorInfo | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    duration_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "ok": self.ok,
+            "tool": self.tool,
+            "call_id": self.call_id,
+            "data": self.data,
+            "text": self.text,
+            "error": self.error.to_dict() if self.error else None,
+            "artifacts": [artifact.to_dict() for artifact in self.artifacts],
+            "duration_s": round(self.duration_s, 6),
+        }
+
+    def raise_for_error(self) -> ToolResult:
+        """Return the result itself, or raise the error it carries.
+
+        Raises
+        ------
+        NbtoolsError
+            The class that belongs to the error's code.
+        """
+        if self.error is None:
+            return self
+        raise self.to_error()
+
+    def to_error(self) -> NbtoolsError:
+        """Return the failure as an exception; only a failed result has one."""
+        assert self.error is not None, "a successful result has no error"
+        return _error_class(self.error.code)(
+            self.error.message,
+            hint=self.error.hint,
+            tried=f"calling {self.tool}",
+            data=self.data if isinstance(self.data, dict) else {"data": self.data},
+            retryable=self.error.retryable,
+        )
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return self.text
+        lines = [f"{self.tool} failed: {self.error.code}", self.error.message]
+        if self.error.hint:
+            lines.append(f"→ {self.error.hint}")
+        return "\n".join(lines)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the plain form at an IPython prompt."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Render for a notebook: text, pictures, and a footer that tells duration and files."""
+        parts = [_error_html(self.tool, self.error)] if self.error else []
+        if self.text and self.error is None:
+            shown = self.text[:_SHOWN_TEXT]
+            more = "" if len(shown) == len(self.text) else f"\n… {len(self.text) - len(shown):,} more characters"
+            parts.append(f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(shown + more)}</pre>")
+        parts += [_picture(artifact) for artifact in self.artifacts if artifact.mime.startswith("image/")]
+        files = ", ".join(f"{html.escape(Path(a.path).name)} ({a.size:,} B)" for a in self.artifacts)
+        facts = [f"<b>{html.escape(self.tool)}</b>", f"{self.duration_s * 1000:,.0f} ms", files]
+        footer = " · ".join(fact for fact in facts if fact)
+        style = "color:var(--jp-ui-font-color2,#777);font-size:85%;margin-top:4px"
+        return f"<div>{''.join(parts)}<div style='{style}'>{footer}</div></div>"
+
+
+def _error_class(code: str) -> type[NbtoolsError]:
+    """Return the class of the error tree that carries a code, the most general one where several do."""
+    for name in errors.__all__:
+        found = getattr(errors, name)
+        if isinstance(found, type) and issubclass(found, NbtoolsError) and NbtoolsError in found.__bases__:
+            if found.code == code:
+                return found
+    return errors.InternalError
+
+
+def _error_html(tool: str, error: ErrorInfo) -> str:
+    hint = f"<div>→ {html.escape(error.hint)}</div>" if error.hint else ""
+    style = "border-left:3px solid var(--jp-error-color1,#c33);padding-left:8px"
+    head = f"{html.escape(tool)} failed: {html.escape(error.code)}"
+    body = f"<div style='white-space:pre-wrap'>{html.escape(error.message)}</div>"
+    return f"<div style='{style}'><b>{head}</b>{body}{hint}</div>"
+
+
+def _picture(artifact: Artifact) -> str:
+    if artifact.size > _SHOWN_IMAGE:
+        return f"<div>{html.escape(artifact.path)} is too large to show here.</div>"
+    try:
+        content = Path(artifact.path).read_bytes()
+    except OSError:
+        return f"<div>{html.escape(artifact.path)} is gone.</div>"
+    name = html.escape(Path(artifact.path).name)
+    source = f"data:{artifact.mime};base64,{base64.b64encode(content).decode()}"
+    return f"<img alt='{name}' style='max-width:100%' src='{source}'>"

@@ -207,9 +207,9 @@ def _error_class(code: str) -> type[NbtoolsError]:
     """Return the class of the error tree that carries a code, the most general one where several do."""
     for name in errors.__all__:
         found = getattr(errors, name)
-        if isinstance(found, type) and issubclass(found, NbtoolsError) and NbtoolsError in found.__bases__:
-            if found.code == code:
-                return found
+        if NbtoolsError in getattr(found, "__bases__", ()) and found.code == code:
+            general: type[NbtoolsError] = found
+            return general
     return errors.InternalError
 
 

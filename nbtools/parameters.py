@@ -1,0 +1,366 @@
+"""The arguments of a tool: their JSON Schema, and how given values become the function's own.
+
+Three kinds, one protocol. `FunctionParameters` are read off a signature by pydantic. `SchemaParameters` hold a schema
+that came from elsewhere, an outside server or a workflow file. `PartialParameters` hide what a configuration has
+fixed, nested values included, so that a caller can neither see nor change it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from nbtools.errors import InvalidArguments, nearest
+
+if typing.TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["FunctionParameters", "Parameters", "PartialParameters", "SchemaParameters", "resolved"]
+
+Schema = dict[str, Any]
+
+
+class Parameters(Protocol):
+    """Schema and validation of a tool's arguments."""
+
+    @property
+    def hidden_name(self) -> str | None:
+        """Name of the parameter that the door fills in, when there is one."""
+
+    def schema(self) -> Schema:
+        """Return the JSON Schema (2020-12) of the arguments: an object that admits no others."""
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values for the function.
+
+        Raises
+        ------
+        InvalidArguments
+            All problems at once.
+        """
+
+
+class FunctionParameters:
+    """Arguments read off a signature; the pydantic model is built on first use.
+
+    Parameters
+    ----------
+    function
+        The tool's function.
+    hints
+        Returns the types of its parameters, ``Annotated`` kept.
+    hidden
+        Type of the parameter that the door fills in.
+
+    Raises
+    ------
+    TypeError
+        A parameter has no name that a caller could use.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], hints: Callable[[], dict[str, Any]], hidden: type | None = None
+    ) -> None:
+        self._function = function
+        self._hints = hints
+        self._hidden = hidden
+        self._signature = inspect.signature(function)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+                raise TypeError(
+                    f"{function.__name__}: parameter {parameter.name!r} has no name that a caller could use; "
+                    "a tool has plain named parameters only"
+                )
+
+    @functools.cached_property
+    def hidden_name(self) -> str | None:
+        """Name of the parameter that the door fills in, when there is one."""
+        if self._hidden is None:
+            return None
+        return next((name for name in self._signature.parameters if self._hints().get(name) is self._hidden), None)
+
+    @functools.cached_property
+    def model(self) -> type[BaseModel]:
+        """The argument model; its fields carry a prefix, because a model's own methods may not be shadowed."""
+        from pydantic import ConfigDict, Field, create_model
+
+        from nbtools.docstring import parameter_texts
+
+        texts = parameter_texts(self._function)
+        fields: dict[str, Any] = {}
+        for name, parameter in self._signature.parameters.items():
+            if name == self.hidden_name:
+                continue
+            hint = self._hints().get(name)
+            if hint is None:
+                raise TypeError(f"{self._function.__name__}: parameter {name!r} has no type")
+            default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            text = None if _is_described(hint) else texts.get(name)
+            described = Field(default, alias=name, description=text) if text else Field(default, alias=name)
+            fields[f"arg_{name}"] = (hint, described)
+        return create_model(self._function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+
+    def schema(self) -> Schema:
+        """Return the JSON Schema of the arguments."""
+        made: Schema = _untitled(self.model.model_json_schema(by_alias=True))
+        made.setdefault("properties", {})
+        return made
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values in the function's own types."""
+        from pydantic import ValidationError
+
+        try:
+            made = self.model.model_validate(dict(arguments))
+        except ValidationError as exc:
+            names = [str(field.alias) for field in self.model.model_fields.values()]
+            raise _invalid([_told(problem, names) for problem in exc.errors(include_url=False)], names) from None
+        return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
+
+
+class SchemaParameters:
+    """Arguments described by a JSON Schema from elsewhere; whoever owns the schema judges the values in depth.
+
+    Names are checked here (missing ones, unknown ones), and so are the plain types of values.
+    """
+
+    hidden_name: str | None = None
+    _TYPES: typing.ClassVar[Mapping[str, tuple[type, ...]]] = {
+        "string": (str,),
+        "integer": (int,),
+        "number": (int, float),
+        "boolean": (bool,),
+        "array": (list, tuple),
+        "object": (dict,),
+        "null": (type(None),),
+    }
+
+    def __init__(self, schema: Mapping[str, Any], *, hidden_name: str | None = None) -> None:
+        self._schema = copy.deepcopy(dict(schema))
+        self._schema.setdefault("type", "object")
+        self._schema.setdefault("properties", {})
+        self.hidden_name = hidden_name
+
+    def schema(self) -> Schema:
+        """Return the schema as it was given."""
+        return copy.deepcopy(self._schema)
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments unchanged, with top-level defaults of the schema filled in."""
+        known: Mapping[str, Any] = self._schema["properties"]
+        problems = [f"{name}: required, but not given" for name in self._missing(arguments)]
+        if self._schema.get("additionalProperties") is False:
+            problems += [_unknown(name, known) for name in arguments if name not in known]
+        problems += [
+            f"{name}: expected {known[name].get('type')}, found {value!r:.60}"
+            for name, value in arguments.items()
+            if name in known and not self._fits(known[name], value)
+        ]
+        if problems:
+            raise _invalid(problems, list(known))
+        defaults = {name: copy.deepcopy(prop["default"]) for name, prop in known.items() if "default" in prop}
+        return defaults | dict(arguments)
+
+    def _missing(self, arguments: Mapping[str, Any]) -> list[str]:
+        return [name for name in self._schema.get("required", ()) if name not in arguments]
+
+    def _fits(self, prop: Mapping[str, Any], value: Any) -> bool:
+        wanted = prop.get("type")
+        names = [wanted] if isinstance(wanted, str) else wanted
+        if not isinstance(names, list):
+            return True
+        if isinstance(value, bool):
+            return "boolean" in names
+        return any(isinstance(value, self._TYPES.get(name, (object,))) for name in names)
+
+
+class PartialParameters:
+    """Parameters of which some are fixed and only some are exposed.
+
+    Parameters
+    ----------
+    inner
+        The tool's own parameters.
+    fixed
+        Values the caller can neither see nor change. A mapping given for a parameter that is also exposed fixes just
+        those keys of it.
+    exposed
+        The only parameters left in the schema; `None` leaves all that are not fixed.
+
+    Raises
+    ------
+    InvalidArguments
+        A name is not a parameter, or a required parameter is neither fixed nor exposed.
+    """
+
+    def __init__(
+        self, inner: Parameters, *, fixed: Mapping[str, Any] | None = None, exposed: typing.Iterable[str] | None = None
+    ) -> None:
+        self._inner = inner
+        self._fixed = copy.deepcopy(dict(fixed or {}))
+        whole = inner.schema()
+        known = whole["properties"]
+        nested = {name for name in exposed or () if isinstance(self._fixed.get(name), Mapping)}
+        wanted = list(exposed) if exposed is not None else [name for name in known if name not in self._fixed]
+        both = sorted(set(wanted) & set(self._fixed) - nested)
+        problems = [_unknown(name, known) for name in (*self._fixed, *wanted) if name not in known]
+        problems += [f"{name}: cannot be fixed and exposed at once" for name in both]
+        problems += [
+            f"{name}: required, so fix it or expose it"
+            for name in whole.get("required", ())
+            if name not in self._fixed and name not in wanted
+        ]
+        if problems:
+            raise _invalid(problems, list(known))
+        self._exposed = tuple(wanted)
+        self._schema = self._reduced(whole)
+
+    @property
+    def hidden_name(self) -> str | None:
+        """Name of the parameter that the door fills in, when there is one."""
+        return self._inner.hidden_name
+
+    def _reduced(self, whole: Schema) -> Schema:
+        reduced = copy.deepcopy(whole)
+        reduced["properties"] = {
+            name: _without(prop, self._fixed[name], whole) if name in self._fixed else prop
+            for name, prop in reduced["properties"].items()
+            if name in self._exposed
+        }
+        required = [name for name in whole.get("required", ()) if name in self._exposed]
+        reduced.pop("required", None)
+        if required:
+            reduced["required"] = required
+        return _pruned(reduced)
+
+    def schema(self) -> Schema:
+        """Return the schema of what is left to the caller."""
+        return copy.deepcopy(self._schema)
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the caller's values and the fixed ones together."""
+        problems = []
+        for name, value in arguments.items():
+            if name not in self._exposed:
+                problems.append(_unknown(name, self._exposed))
+            elif name in self._fixed:
+                problems += _overridden(value, self._fixed[name], name)
+        if problems:
+            raise _invalid(problems, list(self._exposed))
+        return self._inner.validate(_merged(arguments, self._fixed))
+
+
+def _overridden(value: Any, fixed: Any, place: str) -> list[str]:
+    """Return the fixed places that a caller's value tries to set."""
+    if not isinstance(fixed, Mapping):
+        return [f"{place}: unknown argument"]
+    if not isinstance(value, Mapping):
+        return [f"{place}: expected an object, found {value!r:.60}"]
+    return [p for key in value if key in fixed for p in _overridden(value[key], fixed[key], f"{place}.{key}")]
+
+
+def _merged(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(given)
+    for key, value in fixed.items():
+        inner = made.get(key)
+        if isinstance(value, Mapping) and isinstance(inner, Mapping):
+            made[key] = _merged(inner, value)
+        else:
+            made[key] = copy.deepcopy(value)
+    return made
+
+
+def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
+    """Return a schema with a leading ``$ref`` into the root's ``$defs`` followed."""
+    while isinstance(schema, Mapping) and str(schema.get("$ref", "")).startswith("#/$defs/"):
+        rest = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**root["$defs"][schema["$ref"].removeprefix("#/$defs/")], **rest}
+    return schema
+
+
+def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> Schema:
+    """Return a nested schema without the keys that are fixed."""
+    schema: Schema = dict(resolved(given, root))
+    for choice in ("anyOf", "oneOf"):
+        if choice in schema:
+            options = [resolved(option, root) for option in schema[choice]]
+            schema[choice] = [_without(o, fixed, root) if "properties" in o else o for o in options]
+    if "properties" in schema:
+        left: Schema = {}
+        for name, prop in schema["properties"].items():
+            if name not in fixed:
+                left[name] = prop
+            elif isinstance(fixed[name], Mapping) and "properties" in resolved(prop, root):
+                left[name] = _without(prop, fixed[name], root)
+        schema["properties"] = left
+        schema["required"] = [name for name in schema.get("required", ()) if name in left]
+    # A default would show the fixed values.
+    schema.pop("default", None)
+    return schema
+
+
+def _pruned(schema: Schema) -> Schema:
+    """Drop the definitions that nothing refers to any more: they would show what was fixed."""
+    definitions = schema.pop("$defs", {})
+    kept: Schema = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, list):
+            for item in node:
+                visit(item)
+        elif isinstance(node, dict):
+            name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+            if name in definitions and name not in kept:
+                kept[name] = definitions[name]
+                visit(definitions[name])
+            for item in node.values():
+                visit(item)
+
+    visit(schema)
+    return {**schema, "$defs": kept} if kept else schema
+
+
+def _is_described(hint: Any) -> bool:
+    """Tell whether ``Annotated[…, Field(description=…)]`` describes the parameter itself."""
+    return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
+
+
+def _untitled(node: Any, *, names: bool = False) -> Any:
+    """Return a schema without the titles that only repeat the names of fields."""
+    if isinstance(node, list):
+        return [_untitled(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    # Below "properties" and "$defs" the keys are names, and a parameter may well be called "title".
+    kept = {k: v for k, v in node.items() if names or k != "title" or not isinstance(v, str)}
+    return {k: _untitled(v, names=not names and k in {"properties", "$defs"}) for k, v in kept.items()}
+
+
+def _unknown(name: str, known: typing.Iterable[str]) -> str:
+    close = nearest(str(name), known)
+    return f"{name}: unknown argument" + (f", did you mean {close!r}?" if close else "")
+
+
+def _told(problem: Mapping[str, Any], names: list[str]) -> str:
+    """Put one of pydantic's problems into words."""
+    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    if problem["type"] == "extra_forbidden":
+        return _unknown(place, names if len(problem["loc"]) == 1 else ())
+    if problem["type"] == "missing":
+        return f"{place}: required, but not given"
+    shown = repr(problem.get("input"))
+    return f"{place}: {problem['msg']}, found {shown if len(shown) <= 60 else shown[:57] + '…'}"
+
+
+def _invalid(problems: list[str], names: list[str]) -> InvalidArguments:
+    """Return the error that says every problem of a call at once."""
+    count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return InvalidArguments(
+        f"{count} with the arguments: " + "; ".join(problems),
+        hint=f"The arguments are {', '.join(names)}." if names else "The tool takes no arguments.",
+        data={"problems": problems},
+    )

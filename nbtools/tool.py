@@ -1,0 +1,360 @@
+"""The contract: one typed, documented function is a tool, and everything else is derived from it.
+
+`tool` returns the function itself with a `Tool` attached as ``__tool__``. The tool knows its name, description,
+argument model, JSON Schema and effects. A parameter annotated with `Context` is handed in by the door and is
+invisible to callers. Types are read when the function is decorated; the argument model (pydantic) and the docstring
+are only looked at on first use, so that importing a shelf of tools costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+from nbtools.errors import InternalError
+from nbtools.parameters import FunctionParameters, Parameters
+from nbtools.result import ToolResult
+
+__all__ = ["Caller", "Context", "Effects", "Tool", "ToolCall", "new_id", "tool", "tool_of"]
+
+Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
+OnError = Literal["fail", "continue"]
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+_ATTRIBUTE = "__tool__"
+
+
+def new_id() -> str:
+    """Return a fresh id for a call or a run: 16 hexadecimal digits."""
+    import secrets
+
+    return secrets.token_hex(8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What a tool does to the world, in MCP's words.
+
+    Attributes
+    ----------
+    read_only
+        It changes nothing.
+    destructive
+        It may overwrite, delete or run what cannot be taken back.
+    idempotent
+        Repeating it with the same arguments has no further effect.
+    open_world
+        It talks to things outside this machine.
+    """
+
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the effects that hold."""
+        return tuple(f.name for f in dataclasses.fields(self) if getattr(self, f.name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A tool asked for, with arguments.
+
+    Attributes
+    ----------
+    tool
+        Name of the tool.
+    arguments
+        As the caller gave them, not validated yet.
+    call_id, run_id, parent_id
+        Who this call is, which run it belongs to, and which call made it.
+    caller
+        The face that asked; a model is asked for approval where a person is not.
+    timeout
+        Seconds; `None` takes the tool's own.
+    on_output
+        Called with ``(kind, text, data)`` as output appears; see `Context.emit`.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    call_id: str = dataclasses.field(default_factory=new_id)
+    run_id: str | None = None
+    parent_id: str | None = None
+    caller: Caller = "python"
+    timeout: float | None = None
+    on_output: Callable[[str, str, Any], None] | None = dataclasses.field(default=None, compare=False, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a running tool may use: who called, the services, a way to show output, and other tools.
+
+    Annotate a parameter with it to have it handed in.
+    """
+
+    call: ToolCall
+    services: Mapping[type, Callable[[], Any]] = dataclasses.field(default_factory=dict, repr=False)
+    timeout: float | None = None
+    perform: Callable[[ToolCall], Awaitable[ToolResult]] | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def call_id(self) -> str:
+        """Id of the call."""
+        return self.call.call_id
+
+    @property
+    def caller(self) -> Caller:
+        """The face that asked."""
+        return self.call.caller
+
+    @property
+    def by_model(self) -> bool:
+        """Whether a model, rather than a person or a person's own file, chose the arguments."""
+        return self.call.caller in {"model", "mcp"}
+
+    def use(self, service: type[T]) -> T:
+        """Return a service, making it at first use.
+
+        Raises
+        ------
+        InternalError
+            Whoever assembled the executor did not provide it.
+        """
+        if service not in self.services:
+            raise InternalError(
+                f"{self.call.tool} needs {service.__name__}, which this executor does not have.",
+                hint="Call the tool through a Workbench, or pass the service to the executor.",
+            )
+        found: T = self.services[service]()
+        return found
+
+    def emit(self, kind: str, text: str = "", data: Any = None) -> None:
+        """Show output while the call runs.
+
+        Parameters
+        ----------
+        kind
+            ``"stdout"``, ``"stderr"``, ``"display"`` (`data` is a MIME bundle) or ``"progress"``.
+        """
+        if self.call.on_output is not None:
+            self.call.on_output(kind, text, data)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call another tool as part of this call; it is recorded with this call as its parent."""
+        if self.perform is None:
+            raise InternalError("this executor cannot call other tools from within a tool")
+        return await self.perform(
+            dataclasses.replace(
+                self.call, tool=name, arguments=dict(arguments), call_id=new_id(), parent_id=self.call_id, timeout=None
+            )
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Tool:
+    """A tool: what it is called, what it takes, what it does to the world, and how it is run.
+
+    Attributes
+    ----------
+    name
+        Letters, digits, ``_`` and ``-``, at most 64; unique in a registry.
+    function
+        What runs. It gets the validated arguments by name and may be a coroutine function.
+    parameters
+        Schema and validation of the arguments.
+    effects
+        What it does to the world.
+    title
+        A short name for people; `None` is made from the name.
+    examples
+        Arguments that are valid; `nbtools check-tools` proves it.
+    timeout
+        Seconds a call may take unless it asks for other; `None` leaves it to the executor.
+    on_error
+        ``"fail"`` raises a failed call to the agent loop, ``"continue"`` hands the error on as a result.
+    about
+        Description that replaces the docstring's.
+    trusted
+        Whether `effects` may be believed; those of an outside server are claims.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    parameters: Parameters
+    effects: Effects = dataclasses.field(default_factory=Effects)
+    title: str | None = None
+    examples: tuple[Mapping[str, Any], ...] = ()
+    timeout: float | None = None
+    on_error: OnError = "continue"
+    about: str | None = None
+    trusted: bool = True
+
+    @functools.cached_property
+    def description(self) -> str:
+        """What the tool does: the text above the sections of the docstring."""
+        if self.about is not None:
+            return self.about
+        from nbtools.docstring import description
+
+        return description(self.function)
+
+    @functools.cached_property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema (2020-12) of the arguments."""
+        return self.parameters.schema()
+
+    @property
+    def signature_line(self) -> str:
+        """One line that shows how to call it: ``name(path, limit=…)``."""
+        required = self.schema.get("required", ())
+        shown = [name if name in required else f"{name}=…" for name in self.schema["properties"]]
+        return f"{self.name}({', '.join(shown)})"
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tool) and all(
+            getattr(self, f.name) == getattr(other, f.name) for f in dataclasses.fields(self)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a tool that a decorator made by its function; others cannot cross processes."""
+        if getattr(self.function, _ATTRIBUTE, None) is not self:
+            raise TypeError(f"tool {self.name!r} is configured or comes from outside: send its configuration instead")
+        return tool_of, (self.function,)
+
+    def invoke(self, arguments: Mapping[str, Any], context: Context) -> Any:
+        """Start the function with validated arguments; the door calls this and awaits what is awaitable."""
+        name = self.parameters.hidden_name
+        return self.function(**arguments, **({name: context} if name else {}))
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function, which runs on the loop rather than in a thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+
+@typing.overload
+def tool(function: F, /) -> F: ...
+@typing.overload
+def tool(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    read_only: bool = False,
+    destructive: bool = False,
+    idempotent: bool = False,
+    open_world: bool = False,
+    examples: tuple[Mapping[str, Any], ...] = (),
+    timeout: float | None = None,
+    on_error: OnError = "continue",
+) -> Callable[[F], F]: ...
+
+
+def tool(
+    function: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    read_only: bool = False,
+    destructive: bool = False,
+    idempotent: bool = False,
+    open_world: bool = False,
+    examples: tuple[Mapping[str, Any], ...] = (),
+    timeout: float | None = None,
+    on_error: OnError = "continue",
+) -> F | Callable[[F], F]:
+    """Make a tool of a typed, documented function, and return the function itself.
+
+    Parameters
+    ----------
+    function
+        The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
+        or Sphinx sections), constraints from ``Annotated[…]``.
+    name, title
+        What models and people see; taken from the function's name when absent.
+    read_only, destructive, idempotent, open_world
+        See `Effects`.
+    examples
+        Valid arguments, shown in the help and checked by the tests.
+    timeout
+        Seconds; `None` leaves it to the executor.
+    on_error
+        What a failed call does to an agent's run: ``"fail"`` or ``"continue"``.
+
+    Raises
+    ------
+    TypeError
+        A parameter is positional-only or starred.
+
+    Examples
+    --------
+    >>> @tool(read_only=True)
+    ... def shout(text: str, times: int = 1) -> str:
+    ...     '''Say it loudly.'''
+    ...     return text.upper() * times
+    >>> shout("hi")
+    'HI'
+    >>> tool_of(shout).schema["required"]
+    ['text']
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - annotations may name things local to the caller
+
+    def decorate(decorated: F) -> F:
+        made = Tool(
+            name=name or decorated.__name__,
+            function=decorated,
+            parameters=FunctionParameters(decorated, _hints_of(decorated, dict(frame.f_locals)), hidden=Context),
+            effects=Effects(read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world),
+            title=title,
+            examples=examples,
+            timeout=timeout,
+            on_error=on_error,
+        )
+        setattr(decorated, _ATTRIBUTE, made)
+        return decorated
+
+    return decorate if function is None else decorate(function)
+
+
+def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """Return the types of the parameters, now if they can be had now, else at first use."""
+
+    def read() -> dict[str, Any]:
+        hints = typing.get_type_hints(function, localns=local, include_extras=True)
+        hints.pop("return", None)
+        return hints
+
+    try:
+        known = read()
+    except NameError:
+        return functools.cache(read)
+    return lambda: known
+
+
+def tool_of(function: Callable[..., Any] | Tool) -> Tool:
+    """Return the tool that is attached to a function; a plain function becomes one with default effects.
+
+    Raises
+    ------
+    TypeError
+        It is not callable.
+    """
+    if isinstance(function, Tool):
+        return function
+    found = getattr(function, _ATTRIBUTE, None)
+    if isinstance(found, Tool):
+        return found
+    if not callable(function):
+        raise TypeError(f"{function!r} is no function and no tool")
+    made: Tool = getattr(tool(function), _ATTRIBUTE)
+    return made

@@ -1,0 +1,142 @@
+"""What one run printed and showed, kept under its cap and handed on as it appears.
+
+Every backend feeds a `Collector` with text and MIME bundles; it counts bytes, calls ``on_output`` and builds the
+`Execution` in the end. A kernel may count too, but what the owner keeps is counted here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from nbtools.kernels.kernel import Cap, ErrorDetail, Execution, OnOutput, Output, Status
+
+__all__ = ["Collector"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.
+_RUNAWAY = 4
+
+
+class Collector:
+    """Gather the output of one run.
+
+    Parameters
+    ----------
+    on_output
+        Called for each piece; what it raises is kept out of the run and forgotten.
+    cap
+        How much is kept.
+    """
+
+    def __init__(self, on_output: OnOutput | None = None, cap: Cap | None = None) -> None:
+        self._on_output = on_output
+        self._cap = cap or Cap()
+        self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._displays: list[dict[str, Any]] = []
+        self._by_display_id: dict[str, int] = {}
+        self._text_bytes = 0
+        self._display_bytes = 0
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self.truncated = False
+        self.error: ErrorDetail | None = None
+        self.exit_code: int | None = None
+        self.begun = time.perf_counter()
+
+    @property
+    def runaway(self) -> bool:
+        """Whether so much came beyond a cap that the run should be ended."""
+        text, shown = self._text_bytes, self._display_bytes
+        return text > _RUNAWAY * self._cap.text_bytes or shown > _RUNAWAY * self._cap.display_bytes
+
+    def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
+        """Take text of a stream."""
+        room = self._cap.text_bytes - self._text_bytes
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._text_bytes += size
+        if size > room:
+            self.truncated = True
+            if room <= 0:
+                return
+            text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
+        if text:
+            self._text[name].append(text)
+            self._emit(Output(kind=name, text=text))
+
+    def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
+        """Take bytes of a stream; a character may be spread over two calls, what is no UTF-8 is replaced."""
+        decoder = self._decoders.get(name)
+        if decoder is None:
+            decoder = self._decoders[name] = codecs.getincrementaldecoder("utf-8")("replace")
+        self.stream(name, decoder.decode(data, final))
+
+    def display(self, data: Mapping[str, Any], *, display_id: str | None = None, update: bool = False) -> None:
+        """Take a MIME bundle; an update replaces the bundle that was shown under the same id."""
+        bundle = dict(data)
+        size = sum(len(value) if isinstance(value, str) else len(json.dumps(value)) for value in bundle.values())
+        self._display_bytes += size
+        if self._display_bytes > self._cap.display_bytes:
+            self.truncated = True
+            return
+        known = self._by_display_id.get(display_id) if display_id else None
+        if update and known is not None:
+            self._displays[known] = bundle
+        else:
+            if display_id:
+                self._by_display_id[display_id] = len(self._displays)
+            self._displays.append(bundle)
+        self._emit(Output(kind="display", text=str(bundle.get("text/plain", "")), data=bundle))
+
+    def clear(self) -> None:
+        """Forget what was shown so far, as ``clear_output`` asks."""
+        for parts in self._text.values():
+            parts.clear()
+        self._displays.clear()
+        self._by_display_id.clear()
+
+    def fail(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
+        """Note the exception that ended the code."""
+        self.error = ErrorDetail(name=name, value=value, traceback=_ANSI.sub("", traceback), line=line)
+
+    def overflow(self) -> None:
+        """Note that the kernel itself dropped so much that the run should be ended."""
+        self._text_bytes = (_RUNAWAY + 1) * self._cap.text_bytes
+        self.truncated = True
+
+    def execution(self, status: Status, **facts: Any) -> Execution:
+        """Build the record; `facts` are further fields of `Execution`.
+
+        An exception that is only the echo of an interrupt or a kill is left out: the status says it all.
+        """
+        error = self.error if status == "error" else None
+        if error is not None:
+            self._emit(
+                Output(
+                    kind="error",
+                    text=str(error),
+                    data={"ename": error.name, "evalue": error.value, "traceback": error.traceback.splitlines()},
+                )
+            )
+        return Execution(
+            status=status,
+            stdout="".join(self._text["stdout"]),
+            stderr="".join(self._text["stderr"]),
+            displays=tuple(self._displays),
+            error=error,
+            duration_s=time.perf_counter() - self.begun,
+            truncated=self.truncated,
+            **{"exit_code": self.exit_code, **facts},
+        )
+
+    def _emit(self, output: Output) -> None:
+        if self._on_output is None:
+            return
+        try:
+            self._on_output(output)
+        except Exception:
+            # A broken display must not end the script it shows; the output itself is kept.
+            self._on_output = None

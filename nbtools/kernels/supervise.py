@@ -1,0 +1,103 @@
+"""How a run ends when it does not end by itself: interrupt, wait for the grace, kill, wait again.
+
+The same steps serve a timeout, a stop and a limit. Cancelling the task that awaits `supervise` is the Stop button; the
+cancellation is taken in (``task.uncancel``), so that the caller goes on and can return what the code printed so far.
+A second cancellation while the grace runs kills at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+__all__ = ["Ending", "supervise"]
+
+Ending = Literal["timeout", "stopped", "output_limit"]
+# After a kill the process is gone within milliseconds; a machine in heavy swap may take longer.
+_DEAD_S = 5.0
+
+
+async def supervise(
+    done: asyncio.Future[Any],
+    *,
+    timeout: float | None,  # noqa: ASYNC109 - interrupt, grace and kill are more than a cancelled scope
+    grace: float,
+    interrupt: Callable[[], Awaitable[None]],
+    kill: Callable[[], Awaitable[None]],
+    runaway: asyncio.Event | None = None,
+) -> Ending | None:
+    """Wait for `done`, and end the run when it must be ended.
+
+    Parameters
+    ----------
+    done
+        Done as soon as the code has ended or its process is gone. It is never cancelled here.
+    timeout, grace
+        Seconds until the interrupt, and from there to the kill.
+    interrupt, kill
+        What to call; their failures are ignored, because the next step follows anyway.
+    runaway
+        Set when the output has grown beyond all limits.
+
+    Returns
+    -------
+    str or None
+        What ended the run; `None` when it ended by itself.
+    """
+    ending = await _undisturbed(done, timeout, runaway)
+    if ending is None:
+        return None
+    # Libraries swallow a KeyboardInterrupt now and then, so it is sent once more at half time.
+    for _ in range(2):
+        await _quietly(interrupt)
+        if not await _patiently(done, grace / 2) or done.done():
+            break
+    if not done.done():
+        await _quietly(kill)
+        await _patiently(done, _DEAD_S)
+    return ending
+
+
+async def _undisturbed(
+    done: asyncio.Future[Any], seconds: float | None, runaway: asyncio.Event | None
+) -> Ending | None:
+    """Wait until the run ends, or until there is a reason to end it."""
+    waiters: set[asyncio.Future[Any]] = {done}
+    flag = asyncio.ensure_future(runaway.wait()) if runaway is not None else None
+    if flag is not None:
+        waiters.add(flag)
+    try:
+        await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        _take_in()
+        return None if done.done() else "stopped"
+    finally:
+        if flag is not None:
+            flag.cancel()
+    if done.done():
+        return None
+    return "output_limit" if runaway is not None and runaway.is_set() else "timeout"
+
+
+async def _patiently(done: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait for the end; false when a cancellation said that nobody wants to wait."""
+    try:
+        await asyncio.wait({done}, timeout=max(0.0, seconds))
+    except asyncio.CancelledError:
+        _take_in()
+        return False
+    return True
+
+
+async def _quietly(step: Callable[[], Awaitable[None]]) -> None:
+    with contextlib.suppress(Exception):
+        await step()
+
+
+def _take_in() -> None:
+    """Mark the cancellation of the current task as dealt with."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

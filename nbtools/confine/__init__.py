@@ -1,0 +1,35 @@
+"""Confinement: what a child process does to itself before it runs code that nobody vouches for.
+
+Three levels:
+
+``off``
+    Nothing.
+``limits``
+    Resource limits for the process and what it starts, no core dumps, first to go when memory is short; with
+    `scrub_environment`, no secrets in the environment.
+``strict``
+    The above, and no capabilities, Landlock (reads the system, Python and what it was given; writes where it was told;
+    signals and traces only what it started), and seccomp (connects to nothing, changes no metadata outside). No
+    privileges are needed for it, and no way leads back.
+
+A child calls `apply` while it has one thread, opens its own sockets, and calls `lock_network`. Its owner asks
+`capabilities` first: what this host can enforce is tried out in a process of its own, not assumed.
+"""
+
+from __future__ import annotations
+
+from nbtools.confine.confinement import Applied, Confinement, Level, apply, lock_network, prepare
+from nbtools.confine.environment import scrub_environment
+from nbtools.confine.host import HostLimits, capabilities
+
+__all__ = [
+    "Applied",
+    "Confinement",
+    "HostLimits",
+    "Level",
+    "apply",
+    "capabilities",
+    "lock_network",
+    "prepare",
+    "scrub_environment",
+]

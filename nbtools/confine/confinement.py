@@ -1,0 +1,218 @@
+"""The confinement of one process: a record that travels to the child, and the child's own steps to obey it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from nbtools.confine import landlock, linux, places, seccomp
+from nbtools.errors import SandboxUnavailable
+
+__all__ = ["Applied", "Confinement", "Level", "apply", "lock_network", "prepare"]
+
+Level = Literal["off", "limits", "strict"]
+
+_CAP_SYS_RESOURCE = 24
+# Out of memory, the kernel takes the process with the highest number first.
+_OOM_SCORE = "900"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """What a process may do; `None` in a limit sets none.
+
+    Attributes
+    ----------
+    level
+        ``"off"`` ignores all the rest; ``"limits"`` sets the resource limits; ``"strict"`` adds the sandbox.
+    read, write
+        Files and folders that may be read, and written (which includes reading), besides the system and Python.
+    network
+        Whether a strict process may reach the internet. Services of this machine behind local sockets stay closed.
+    memory_bytes
+        Of each process; what the family uses together is its owner's to watch.
+    address_space
+        Whether `memory_bytes` counts the whole address space instead of heap and private mappings. Stricter, but it
+        counts shared libraries and the stacks of threads too, which kernels cannot live with.
+    cpu_s
+        Seconds of processor time of each process.
+    file_bytes
+        Size of any file it writes.
+    open_files
+        Descriptors of each process.
+    supervised
+        Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, which is
+        refused otherwise: the listener in `Applied` has to be handed to one.
+    required
+        Whether a part that this host cannot enforce is an error; otherwise it is named in `Applied.missing`.
+    """
+
+    level: Level = "limits"
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    network: bool = False
+    memory_bytes: int | None = None
+    address_space: bool = False
+    cpu_s: int | None = None
+    file_bytes: int | None = None
+    open_files: int | None = 4096
+    supervised: bool = False
+    required: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values, for the way to the child."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Confinement:
+        """Rebuild what `to_dict` gave."""
+        paths = {name: tuple(fields[name]) for name in ("read", "write") if name in fields}
+        return cls(**{**fields, **paths})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Applied:
+    """What is in force in this process from now on.
+
+    Attributes
+    ----------
+    level
+        The level really in force. A strict one that lacks a part is ``"limits"``, though the other parts hold.
+    missing
+        What was asked for and could not be had, a phrase each.
+    listener
+        Descriptor for a `Supervisor`; `None` unless asked for.
+    """
+
+    level: Level
+    missing: tuple[str, ...] = ()
+    listener: int | None = None
+
+
+def apply(confinement: Confinement) -> Applied:
+    """Put this process under a confinement, for good. Call it while there is only one thread.
+
+    Raises
+    ------
+    SandboxUnavailable
+        A part cannot be enforced here and `Confinement.required` is true. The process may be confined in part by
+        then and is fit only to end.
+    """
+    if confinement.level == "off":
+        return Applied(level="off")
+    missing: list[str] = []
+
+    def attempt(part: str, step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except (OSError, ValueError, NotImplementedError, ImportError) as exc:
+            if confinement.required:
+                raise SandboxUnavailable(
+                    f"This host cannot enforce {part}: {exc}.",
+                    hint="Ask for sandbox='limits', or see what `nbtools doctor` says about this host.",
+                    tried=f"confining a process ({confinement.level})",
+                ) from exc
+            missing.append(f"{part}: {exc}")
+            return None
+
+    attempt("resource limits", lambda: _limit(confinement))
+    floor: Level = "off" if missing else "limits"
+    if confinement.level == "limits":
+        return Applied(level=floor, missing=tuple(missing))
+    if not sys.platform.startswith("linux"):
+        attempt("a sandbox", _no_sandbox)
+        return Applied(level=floor, missing=tuple(missing))
+    attempt("the loss of capabilities", linux.drop_capabilities)
+    attempt("Landlock (files and signals)", lambda: _landlock(confinement))
+    listener = attempt("seccomp (network and system calls)", lambda: _seccomp(confinement))
+    return Applied(level=floor if missing else "strict", missing=tuple(missing), listener=listener)
+
+
+def prepare() -> None:
+    """Do beforehand what is the same for every confinement, in a process that will fork many children."""
+    if os.name == "posix":
+        import resource  # noqa: F401 - so that the children find it loaded
+    if sys.platform.startswith("linux") and linux.machine() in seccomp.NUMBERS:
+        places.system_places()
+        for network in (False, True):
+            for action in ("refuse", "notify"):
+                rules = seccomp.sandbox(network=network, metadata=action, abi=landlock.available_abi())
+                seccomp.compiled(rules)
+            seccomp.compiled(seccomp.lock(network=network))
+
+
+def lock_network(*, network: bool = False) -> None:
+    """Close the network for all threads, once the process has opened the sockets it needs.
+
+    With `network`, the internet stays open and only the services of this machine behind local sockets are closed.
+    Call it after `apply` with level ``"strict"``.
+
+    Raises
+    ------
+    OSError
+        The kernel refused the filter.
+    """
+    seccomp.install(seccomp.lock(network=network))
+
+
+def _no_sandbox() -> None:
+    raise NotImplementedError(f"{sys.platform} has neither Landlock nor seccomp")
+
+
+def _limit(confinement: Confinement) -> None:
+    import resource  # absent on Windows: then `attempt` names the limits as missing
+
+    # Darwin counts neither kind of memory; the owner's watch remains.
+    memory = resource.RLIMIT_AS if confinement.address_space else getattr(resource, "RLIMIT_DATA", None)
+    wanted = {
+        memory: confinement.memory_bytes,
+        resource.RLIMIT_FSIZE: confinement.file_bytes,
+        resource.RLIMIT_NOFILE: confinement.open_files,
+        resource.RLIMIT_CORE: 0,
+    }
+    for which, value in wanted.items():
+        if which is not None and value is not None:
+            hard = resource.getrlimit(which)[1]
+            cap = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(which, (cap, cap))
+    if confinement.cpu_s is not None:
+        # A signal first, which leaves a reason; the kill two seconds later.
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        last = confinement.cpu_s + 2 if hard == resource.RLIM_INFINITY else min(confinement.cpu_s + 2, hard)
+        resource.setrlimit(resource.RLIMIT_CPU, (min(confinement.cpu_s, last), last))
+    if sys.platform.startswith("linux"):
+        _go_first_when_memory_is_short()
+        if confinement.level == "limits":
+            # Root could raise its own limits again.
+            linux.drop_capabilities((_CAP_SYS_RESOURCE,))
+
+
+def _go_first_when_memory_is_short() -> None:
+    try:
+        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # no such file in some containers: nothing depends on it
+    try:
+        os.write(handle, _OOM_SCORE.encode())
+    except OSError:
+        pass  # raising it is always allowed; a container that has it read-only loses a nicety
+    finally:
+        os.close(handle)
+
+
+def _landlock(confinement: Confinement) -> None:
+    landlock.restrict(
+        read=(*places.system_places(), *confinement.read),
+        write=(*confinement.write, "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
+        devices=places.DEVICES,
+        network=confinement.network,
+    )
+
+
+def _seccomp(confinement: Confinement) -> int | None:
+    action: seccomp.Action = "notify" if confinement.supervised else "refuse"
+    rules = seccomp.sandbox(network=confinement.network, metadata=action, abi=landlock.available_abi())
+    return seccomp.install(rules, listen=confinement.supervised)

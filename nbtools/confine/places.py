@@ -1,0 +1,61 @@
+"""Where a confined program may read: the system and Python, but no home, no secrets below /etc, no other data."""
+
+from __future__ import annotations
+
+import functools
+import os
+import site
+import sys
+from collections.abc import Iterable
+
+__all__ = ["DEVICES", "SYSTEM", "python_places", "system_places"]
+
+_ETC = (
+    *("alternatives", "ssl", "pki", "crypto-policies", "ca-certificates", "ca-certificates.conf", "fonts", "localtime"),
+    *("timezone", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "mime.types", "passwd", "group"),
+    *("nsswitch.conf", "host.conf", "hosts", "resolv.conf", "gai.conf", "services", "protocols", "os-release"),
+    *("lsb-release", "debian_version", "redhat-release", "alpine-release", "machine-info", "locale.alias"),
+    *("locale.conf", "inputrc", "bash.bashrc", "profile", "profile.d", "terminfo", "R", "OpenCL", "matplotlibrc"),
+    *("papersize", "static", "nix", "shells", "ImageMagick-6", "ImageMagick-7", "python3", "magic"),
+)
+
+SYSTEM = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store"),
+    "/run/current-system",
+    *(f"/etc/{name}" for name in _ETC),
+    # Everything about other processes that would be a secret needs the right to trace them, which Landlock denies.
+    "/proc",
+    # duckdb, OpenBLAS, the JVM and V8 size themselves by these.
+    *("/sys/fs/cgroup", "/sys/devices/system", "/sys/kernel/mm", "/sys/class/thermal", "/sys/module/nvidia"),
+    *("/var/cache/fontconfig", "/var/lib/dbus/machine-id"),
+)
+"""Files and folders of the system that every program may read."""
+
+DEVICES = (
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"),
+)
+"""Devices that every program may use: a pseudo-terminal is how IPython runs ``!command``."""
+
+
+def python_places(more: Iterable[str] = ()) -> list[str]:
+    """Return the folders this Python imports from.
+
+    A folder that holds the user's home (somebody put ``~`` or ``/`` on the import path) is left out: it would open
+    everything.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home
+    found = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, site.USER_SITE or ""]
+    found += [os.path.dirname(os.path.realpath(sys.executable or "")), *sys.path, *more]  # noqa: PTH120 - strings all along
+    real = dict.fromkeys(os.path.realpath(path) for path in found if path)
+    return [path for path in real if path != "/" and not _holds(path, home)]
+
+
+@functools.cache
+def system_places() -> tuple[str, ...]:
+    """Return `SYSTEM` and `python_places` without what does not exist and what lies below another of them."""
+    existing = dict.fromkeys(os.path.realpath(path) for path in (*SYSTEM, *python_places()) if os.path.exists(path))  # noqa: PTH110 - strings
+    return tuple(path for path in existing if not any(path != other and _holds(other, path) for other in existing))
+
+
+def _holds(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)

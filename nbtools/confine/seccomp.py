@@ -1,0 +1,376 @@
+"""seccomp: a filter over system calls, assembled from rules into classic BPF.
+
+A rule names system calls, conditions on their arguments, and what happens when all conditions hold. Rules are tried in
+order; what no rule catches is allowed. A filter can see numbers only, never what a pointer points to. That decides the
+shape of several rules: a socket is judged when it is made (by family), because its address is behind a pointer; a
+datagram socket of the local family is refused, because each message may carry an address.
+
+Three filters come out of it:
+
+- `sandbox`: set before threads start. No sockets but local streams (and the internet families, when the network is
+  allowed), no tracing, mounting, namespaces, keyrings, io_uring and the like, no limits or priorities of processes
+  older than this one. Changes of metadata go to a supervisor, or are refused.
+- `lock`: set once the process has opened its own sockets. From then on it connects to nothing, or, when the network is
+  allowed, it makes no more local sockets, so that no service of this machine can be reached through one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import errno
+import functools
+import os
+import socket
+import struct
+from typing import Literal
+
+from nbtools.confine import linux
+
+__all__ = [
+    "METADATA",
+    "NUMBERS",
+    "SELF",
+    "Rule",
+    "When",
+    "assemble",
+    "compiled",
+    "install",
+    "is_available",
+    "lock",
+    "sandbox",
+]
+
+# Columns: x86_64, aarch64. A dash means that the architecture never had the call.
+_TABLE = """
+seccomp 317 277      socket 41 198          socketpair 53 199      connect 42 203       bind 49 200
+ptrace 101 117       process_vm_readv 310 270   process_vm_writev 311 271   kcmp 312 272   pidfd_getfd 438 438
+process_madvise 440 440   process_mrelease 448 448   move_pages 279 239   migrate_pages 256 238
+mount 165 40         umount2 166 39         move_mount 429 429     open_tree 428 428    fsopen 430 430
+fsconfig 431 431     fsmount 432 432        fspick 433 433         mount_setattr 442 442   pivot_root 155 41
+chroot 161 51        unshare 272 97         setns 308 268          clone 56 220         clone3 435 435
+bpf 321 280          perf_event_open 298 241    userfaultfd 323 282    fanotify_init 300 262
+keyctl 250 219       add_key 248 217        request_key 249 218
+io_uring_setup 425 425    io_uring_enter 426 426    io_uring_register 427 427
+kexec_load 246 104   kexec_file_load 320 294    init_module 175 105    finit_module 313 273   delete_module 176 106
+open_by_handle_at 304 265   swapon 167 224   swapoff 168 225   reboot 169 142   syslog 103 116   acct 163 89
+sethostname 170 161  setdomainname 171 162  settimeofday 164 170   clock_settime 227 112   quotactl 179 60
+iopl 172 -           ioperm 173 -           vhangup 153 58
+shmget 29 194        shmat 30 196           semget 64 190          msgget 68 186        mq_open 240 180
+prlimit64 302 261    sched_setaffinity 203 122   sched_setscheduler 144 119   sched_setparam 142 118
+sched_setattr 314 274     setpriority 141 140    ioprio_set 251 30
+kill 62 129          tkill 200 130          tgkill 234 131         rt_sigqueueinfo 129 138
+rt_tgsigqueueinfo 297 240   pidfd_open 434 434   pidfd_send_signal 424 424   ioctl 16 29
+chmod 90 -           fchmod 91 52           fchmodat 268 53        fchmodat2 452 452
+chown 92 -           fchown 93 55           lchown 94 -            fchownat 260 54
+utime 132 -          utimes 235 -           futimesat 261 -        utimensat 280 88
+setxattr 188 5       lsetxattr 189 6        fsetxattr 190 7        setxattrat 463 463
+removexattr 197 14   lremovexattr 198 15    fremovexattr 199 16    removexattrat 466 466   file_setattr 469 469
+truncate 76 45       open 2 -               openat 257 56          openat2 437 437
+"""
+_MACHINES = ("x86_64", "aarch64")
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT = 0x40000000
+
+
+def _numbers() -> dict[str, dict[str, int]]:
+    words = _TABLE.split()
+    columns: dict[str, dict[str, int]] = {name: {} for name in _MACHINES}
+    for at in range(0, len(words), 3):
+        for name, number in zip(_MACHINES, words[at + 1 : at + 3], strict=True):
+            if number != "-":
+                columns[name][words[at]] = int(number)
+    return columns
+
+
+NUMBERS = _numbers()
+"""System call numbers by machine and name."""
+
+METADATA = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
+)
+"""Calls that change a file's mode, owner, times or attributes: Landlock does not govern them."""
+
+_FORBIDDEN = (
+    # Other processes' memory, descriptors and identity.
+    *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise", "process_mrelease"),
+    *("move_pages", "migrate_pages"),
+    # Other views of the file system.
+    *("mount", "umount2", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
+    *("pivot_root", "chroot", "unshare", "setns", "open_by_handle_at", "fanotify_init"),
+    # Large attack surfaces of the kernel. io_uring would also walk around this filter.
+    *("bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key", "request_key"),
+    *("io_uring_setup", "io_uring_enter", "io_uring_register"),
+    # The machine itself; without capabilities these fail anyway.
+    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "swapon", "swapoff", "reboot"),
+    *("syslog", "acct", "sethostname", "setdomainname", "settimeofday", "clock_settime", "quotactl", "iopl", "ioperm"),
+    "vhangup",
+    # System V and POSIX queues and segments are found by key, so those of other programs of the same user too.
+    *("shmget", "shmat", "semget", "msgget", "mq_open"),
+)
+
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
+_O_ACCMODE, _O_TRUNC = 0b11, 0o1000
+_SOCK_TYPE_MASK = 0xF
+_AF_NETLINK = 16  # read by getifaddrs
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+
+SELF = 1 << 40
+"""In a condition: the number of the process that installs the filter, so that one program fits many processes."""
+_SELF_GROUP = 1 << 41  # its negative, as a group is named to kill()
+
+Action = Literal["refuse", "missing", "notify"]
+_ACTIONS: dict[Action, int] = {
+    "refuse": 0x00050000 | errno.EPERM,
+    "missing": 0x00050000 | errno.ENOSYS,
+    "notify": 0x7FC00000,
+}
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+
+_LOAD, _JUMP, _JEQ, _JGT, _JGE, _JSET, _AND, _RETURN = 0x20, 0x05, 0x15, 0x25, 0x35, 0x45, 0x54, 0x06
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class When:
+    """A condition on one argument of a system call.
+
+    The kernel takes the arguments judged here as 32-bit numbers, so only the lower half is looked at; ``"given"``,
+    which is for pointers, looks at both.
+    """
+
+    argument: int
+    op: Literal["eq", "ne", "gt", "lt", "any", "none", "given"]
+    value: int = 0
+    mask: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """System calls by name, what they must look like, and what is done with them then."""
+
+    calls: tuple[str, ...]
+    action: Action = "refuse"
+    when: tuple[When, ...] = ()
+
+
+_Instruction = tuple[int, int, int, int]
+
+
+def _condition(when: When) -> list[_Instruction]:
+    """Return instructions that fall through when the condition holds and jump by 255 (to be patched) when not."""
+    low = 16 + 8 * when.argument
+    code: list[_Instruction] = [(_LOAD, 0, 0, low)]
+    if when.mask is not None:
+        code.append((_AND, 0, 0, when.mask))
+    jumps: dict[str, _Instruction] = {
+        "eq": (_JEQ, 0, 255, when.value),
+        "ne": (_JEQ, 255, 0, when.value),
+        "gt": (_JGT, 0, 255, when.value),
+        "lt": (_JGE, 255, 0, when.value),
+        "any": (_JSET, 0, 255, when.value),
+        "none": (_JSET, 255, 0, when.value),
+    }
+    if when.op == "given":
+        # Not zero in the lower half, or else not zero in the upper half.
+        return [*code, (_JEQ, 0, 2, 0), (_LOAD, 0, 0, low + 4), (_JEQ, 255, 0, 0)]
+    return [*code, jumps[when.op]]
+
+
+def _block(rule: Rule, number: int) -> list[_Instruction]:
+    """Return the instructions for one call of a rule; the call's number is loaded before and after it."""
+    answer = (_RETURN, 0, 0, _ACTIONS[rule.action])
+    if not rule.when:
+        return [(_JEQ, 0, 1, number), answer]
+    body = [instruction for when in rule.when for instruction in _condition(when)]
+    body.append(answer)
+    patched = [
+        (code, len(body) - at - 1 if yes == 255 else yes, len(body) - at - 1 if no == 255 else no, value)
+        for at, (code, yes, no, value) in enumerate(body)
+    ]
+    # Both ways out of the body meet at the reload.
+    return [(_JEQ, 0, len(patched) + 1, number), *patched, (_LOAD, 0, 0, 0)]
+
+
+@functools.cache
+def assemble(rules: tuple[Rule, ...], machine: str) -> tuple[_Instruction, ...]:
+    """Turn rules into a program for a machine; calls that it does not have are left out.
+
+    Numbers are looked up by halving: when a filter is set, the kernel tries it on every system call there is, and a
+    long list would make that the most expensive step of a confinement.
+    """
+    numbers = NUMBERS[machine]
+    program: list[_Instruction] = [
+        *((_LOAD, 0, 0, 4), (_JEQ, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)),
+    ]
+    if machine == "x86_64":
+        # The x32 numbers would be a back door to every call judged by number.
+        program += [(_JGE, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ACTIONS["refuse"])]
+    blocks: dict[int, list[_Instruction]] = {}
+    for rule in rules:
+        for call in rule.calls:
+            if call in numbers:
+                blocks.setdefault(numbers[call], []).extend(_block(rule, numbers[call]))
+    return (*program, *_halved(sorted(blocks.items())))
+
+
+def _halved(blocks: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
+    if len(blocks) <= 3:
+        return [*(instruction for _, block in blocks for instruction in block), (_RETURN, 0, 0, _ALLOW)]
+    middle = len(blocks) // 2
+    lower, upper = _halved(blocks[:middle]), _halved(blocks[middle:])
+    return [(_JGE, 0, 1, blocks[middle][0]), (_JUMP, 0, 0, len(lower)), *lower, *upper]
+
+
+def _socket_rules(network: bool) -> tuple[Rule, ...]:
+    families = (socket.AF_UNIX, *((socket.AF_INET, socket.AF_INET6, _AF_NETLINK) if network else ()))
+    local_datagram = (
+        When(argument=0, op="eq", value=socket.AF_UNIX),
+        When(argument=1, op="eq", value=socket.SOCK_DGRAM, mask=_SOCK_TYPE_MASK),
+    )
+    return (
+        Rule(calls=("socket", "socketpair"), when=tuple(When(argument=0, op="ne", value=f) for f in families)),
+        Rule(calls=("socket", "socketpair"), when=local_datagram),
+    )
+
+
+def _elder_rules(*, signals: bool) -> tuple[Rule, ...]:
+    """Refuse limits, priorities and (where Landlock cannot) signals of processes that are older than this one.
+
+    The owner of a kernel started before it, so its number is lower, unless the numbers have wrapped around since.
+    """
+
+    def elder(at: int) -> tuple[When, ...]:
+        return (When(argument=at, op="gt", value=0), When(argument=at, op="lt", value=SELF))
+
+    rules = [
+        Rule(calls=("prlimit64",), when=(When(argument=0, op="gt", value=0), When(argument=2, op="given"))),
+        Rule(calls=("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), when=elder(0)),
+        Rule(calls=("setpriority",), when=(When(argument=0, op="eq", value=_PRIO_PROCESS), *elder(1))),
+        Rule(calls=("setpriority",), when=(When(argument=0, op="ne", value=_PRIO_PROCESS),)),
+        Rule(calls=("ioprio_set",), when=(When(argument=0, op="eq", value=_IOPRIO_WHO_PROCESS), *elder(1))),
+        Rule(calls=("ioprio_set",), when=(When(argument=0, op="ne", value=_IOPRIO_WHO_PROCESS),)),
+    ]
+    if signals:
+        # -1 is everybody, -n is the group n. A pidfd can be had from /proc too, so sending through one goes altogether.
+        rules += [
+            Rule(calls=("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), when=elder(0)),
+            Rule(calls=("kill",), when=(When(argument=0, op="gt", value=_SELF_GROUP),)),
+            Rule(calls=("pidfd_send_signal",)),
+        ]
+    return tuple(rules)
+
+
+@functools.cache
+def sandbox(*, network: bool, metadata: Action | None, abi: int) -> tuple[Rule, ...]:
+    """Return the rules of a strict sandbox.
+
+    Parameters
+    ----------
+    network
+        Whether internet sockets may be made.
+    metadata
+        What happens to `METADATA` calls; `None` allows them.
+    abi
+        The Landlock ABI in force: what an old one does not govern is refused here.
+    """
+    rules = [
+        Rule(calls=_FORBIDDEN),
+        # The flags of clone3 are behind a pointer. Said to be missing, the C library falls back to clone.
+        Rule(calls=("clone3",), action="missing"),
+        Rule(calls=("clone",), when=(When(argument=0, op="any", value=_NEW_NAMESPACES),)),
+        Rule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCSTI),)),
+        Rule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCLINUX),)),
+        *_socket_rules(network),
+        *_elder_rules(signals=abi < 6),
+    ]
+    if metadata is not None:
+        rules.append(Rule(calls=METADATA, action=metadata))
+    if abi < 3:
+        truncating = (When(argument=1, op="any", value=_O_TRUNC), When(argument=1, op="none", value=_O_ACCMODE))
+        truncating_at = tuple(dataclasses.replace(when, argument=2) for when in truncating)
+        rules += [
+            Rule(calls=("truncate",)),
+            Rule(calls=("open",), when=truncating),
+            Rule(calls=("openat",), when=truncating_at),
+            Rule(calls=("openat2",), action="missing"),
+        ]
+    return tuple(rules)
+
+
+def lock(*, network: bool) -> tuple[Rule, ...]:
+    """Return the rules that close the network, or with `network` the services of this machine, for good."""
+    if network:
+        return (Rule(calls=("socket",), when=(When(argument=0, op="eq", value=socket.AF_UNIX),)),)
+    return (Rule(calls=("connect",)),)
+
+
+_SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
+_FLAG_TSYNC, _FLAG_NEW_LISTENER = 1, 8
+
+
+def _encode(program: tuple[_Instruction, ...], pid: int) -> bytes:
+    stands_for = {SELF: pid, _SELF_GROUP: 2**32 - pid}
+    pack = struct.Struct("HBBI").pack
+    return b"".join(pack(code, yes, no, stands_for.get(value, value)) for code, yes, no, value in program)
+
+
+def compiled(rules: tuple[Rule, ...]) -> tuple[_Instruction, ...]:
+    """Return the program for this machine.
+
+    Raises
+    ------
+    NotImplementedError
+        The processor is none whose system calls are known here.
+    """
+    if linux.machine() not in NUMBERS:
+        raise NotImplementedError(f"system calls of {linux.machine()} are not known")
+    return assemble(rules, linux.machine())
+
+
+def install(rules: tuple[Rule, ...], *, listen: bool = False) -> int | None:
+    """Put rules into force, for all threads of this process and all it starts.
+
+    Parameters
+    ----------
+    rules
+        From `sandbox` or `lock`.
+    listen
+        Whether ``"notify"`` rules are there: then a descriptor is returned from which a supervisor reads the calls.
+        This is possible only while the process has one thread.
+
+    Raises
+    ------
+    OSError
+        The kernel refused.
+    NotImplementedError
+        The processor is none whose system calls are known here.
+    """
+    program = compiled(rules)
+    code = _encode(program, os.getpid())
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer))
+    linux.no_new_privileges()
+    flags = _FLAG_NEW_LISTENER if listen else _FLAG_TSYNC
+    result = linux.syscall("seccomp", NUMBERS[linux.machine()]["seccomp"], _SET_MODE_FILTER, flags, header)
+    if listen:
+        os.set_inheritable(result, False)
+        return result
+    if result > 0:
+        raise OSError(errno.EBUSY, f"seccomp: thread {result} has another filter")
+    return None
+
+
+def is_available(action: Action = "refuse") -> bool:
+    """Tell whether this machine's kernel offers filters with that action."""
+    numbers = NUMBERS.get(linux.machine())
+    if numbers is None:
+        return False
+    wanted = struct.pack("I", _ACTIONS[action] & 0xFFFF0000)
+    try:
+        linux.syscall("seccomp", numbers["seccomp"], _GET_ACTION_AVAIL, 0, wanted)
+    except OSError:
+        return False
+    return True

@@ -15,9 +15,12 @@ A process forked from this one gets a loop of its own at first use.
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import contextvars
 import functools
 import os
+import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
@@ -77,6 +80,45 @@ class _LoopThread:
 
 
 _THREAD = _LoopThread()
+
+
+class _Workers:
+    """Daemon threads that are used again: starting one costs more than a whole call may.
+
+    The pools of the standard library wait for their threads when the interpreter ends, so one hung tool would keep a
+    notebook's kernel from stopping.
+    """
+
+    _IDLE_S = 30.0
+
+    def __init__(self) -> None:
+        self._idle: collections.deque[queue.SimpleQueue[Callable[[], None]]] = collections.deque()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._idle.clear)
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread that nobody uses."""
+        try:
+            self._idle.pop().put(work)
+        except IndexError:
+            threading.Thread(target=self._serve, args=(work,), name="nbtools-work", daemon=True).start()
+
+    def _serve(self, work: Callable[[], None]) -> None:
+        inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        while True:
+            work()
+            del work  # or it would keep its arguments alive while the thread idles
+            self._idle.append(inbox)
+            try:
+                work = inbox.get(timeout=self._IDLE_S)
+            except queue.Empty:
+                with contextlib.suppress(ValueError):
+                    self._idle.remove(inbox)
+                    return
+                work = inbox.get()  # chosen in the same moment: the work is on its way
+
+
+_WORKERS = _Workers()
 
 
 def loop() -> asyncio.AbstractEventLoop:
@@ -182,7 +224,7 @@ async def here(coro: Coroutine[Any, Any, T]) -> T:
 
 
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-    """Run blocking work in a daemon thread of its own, with the caller's context variables.
+    """Run blocking work in a daemon thread, with the caller's context variables.
 
     Returns an awaitable of the result. Cancelling it abandons the thread: whoever starts work that can be interrupted
     must interrupt it when the cancellation arrives.
@@ -204,9 +246,9 @@ def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Aw
         error: BaseException | None = None
         try:
             value = context.run(function, *args, **kwargs)
-        except StopIteration as exc:
-            # A future cannot carry it: it would end the generator that awaits.
-            error = RuntimeError(f"{function!r} raised StopIteration")
+        except (StopIteration, SystemExit, KeyboardInterrupt) as exc:
+            # A future cannot carry them: they would end the generator that awaits, or the loop itself.
+            error = RuntimeError(f"{getattr(function, '__name__', function)} raised {type(exc).__name__}")
             error.__cause__ = exc
         except BaseException as exc:
             error = exc
@@ -215,5 +257,5 @@ def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Aw
         except RuntimeError:
             return  # the loop closed meanwhile: nobody waits any more
 
-    threading.Thread(target=work, name="nbtools-work", daemon=True).start()
+    _WORKERS.start(work)
     return future

@@ -5,7 +5,7 @@
     NbtoolsError                             who must act   code
     ├── InvalidArguments      ValueError      model         INVALID_ARGUMENTS
     │   └── ConfigInvalid                     user          INVALID_ARGUMENTS
-    ├── ToolNotFound          LookupError     model         TOOL_NOT_FOUND
+    ├── ToolNotFound          KeyError        model         TOOL_NOT_FOUND
     ├── ToolNotEnabled        LookupError     user          TOOL_NOT_ENABLED
     ├── ApprovalDenied        PermissionError human         APPROVAL_DENIED
     ├── PermissionDenied      PermissionError user          PERMISSION_DENIED
@@ -215,7 +215,7 @@ class ConfigInvalid(InvalidArguments):
     who: ClassVar[Who] = "user"
 
 
-class ToolNotFound(NbtoolsError, LookupError):
+class ToolNotFound(NbtoolsError, KeyError):
     """No tool has that name."""
 
     code = "TOOL_NOT_FOUND"

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import os
 import secrets
 import time
@@ -163,6 +164,7 @@ def connect_opentelemetry(exporter: Any = None) -> None:
     _RECORDER.tracer = provider.get_tracer("nbtools")
 
 
+@functools.lru_cache(maxsize=4_096)
 def is_secret_name(name: str) -> bool:
     """Tell whether a variable or field of that name is to be treated as a secret."""
     upper = name.upper()
@@ -170,7 +172,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def _secret_values() -> list[str]:
-    found = {value for name, value in os.environ.items() if len(value) >= _SECRET_LENGTH and is_secret_name(name)}
+    # By names first: a process has many variables and few secrets, and every call comes through here.
+    found = {os.environ.get(name, "") for name in os.environ if is_secret_name(name)}
+    found = {value for value in found if len(value) >= _SECRET_LENGTH}
     # The longest first, so that a secret that contains another is masked whole.
     return sorted(found, key=len, reverse=True)
 

@@ -1,0 +1,314 @@
+"""The one door: every call of every face goes through `Door.admit`.
+
+In this order: validate the arguments → gate (policy, approval) → limits (timeout, output size) → run → span → record
+→ result. Whether the tool is enabled for the caller is the executor's question, asked before. An expected failure is
+a result, never an exception; so is a cancellation that reaches the tool through the blocking name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import (
+    ApprovalDenied,
+    CallTimeout,
+    Cancelled,
+    InternalError,
+    InvalidArguments,
+    LimitExceeded,
+    NbtoolsError,
+    PermissionDenied,
+)
+from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide
+from nbtools.record import CallRecord, CallRecorder
+from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
+from nbtools.schema import admits_null
+from nbtools.telemetry import redact, span
+from nbtools.tool import Context, Tool, ToolCall
+
+__all__ = ["Door", "Limits", "failure"]
+
+_MAX_TIMEOUT = 7 * 86_400.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What every call is held to.
+
+    Attributes
+    ----------
+    timeout
+        Seconds a call may take when neither the tool nor the call says otherwise.
+    grace
+        Seconds on top of a tool's own ``timeout`` argument before the door cancels it: the tool is given the chance
+        to end its work in order and to keep what it has.
+    output_bytes
+        Size of data and text together, as JSON.
+    """
+
+    timeout: float = 600.0
+    grace: float = 10.0
+    output_bytes: int = 8 * 2**20
+
+
+class Door:
+    """Validates, asks, limits, runs, times and records calls.
+
+    Parameters
+    ----------
+    services
+        Type to the function that returns the instance a tool gets from ``ctx.use(type)``.
+    rules
+        Policy of the gate, before the defaults.
+    approver
+        Who answers when the gate asks; `None` means nobody, and then such calls are denied.
+    recorder
+        Keeps the records; `None` makes one that keeps them in memory.
+    limits
+        See `Limits`.
+    """
+
+    def __init__(
+        self,
+        *,
+        services: Mapping[type, Callable[[], Any]] | None = None,
+        rules: Iterable[Rule] = (),
+        approver: Approver | None = None,
+        recorder: CallRecorder | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.services = dict(services or {})
+        self.rules = tuple(rules)
+        self.approver: Approver = approver or Nobody()
+        self.recorder = recorder or CallRecorder()
+        self.limits = limits or Limits()
+        self.grants = Grants()
+
+    async def admit(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None = None) -> ToolResult:
+        """Perform a call of a tool; an expected failure is in the result.
+
+        Parameters
+        ----------
+        tool
+            What is called.
+        call
+            The call, arguments not validated yet.
+        perform
+            How the tool may call other tools: an executor's ``acall``.
+        """
+        started_at, begun = time.time(), time.perf_counter()
+        with span(f"execute_tool {tool.name}", **_facts(tool, call)) as timed:
+            try:
+                result = await self._run(tool, call, perform)
+            except NbtoolsError as exc:
+                result = failure(call, exc)
+            except asyncio.CancelledError:
+                self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
+                raise
+            timed.set(ok=result.ok)
+            if result.error:
+                timed.outcome = result.error.code
+        return self._keep(call, result, started_at, begun)
+
+    def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
+        """Return, and record, the result of a call that names no tool it may use."""
+        return self._keep(call, failure(call, error), time.time(), time.perf_counter())
+
+    def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
+        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun)
+        self.recorder.append(CallRecord.from_result(call, finished, started_at))
+        return finished
+
+    async def _run(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None) -> ToolResult:
+        given = _without_nulls(tool, call)
+        values = tool.parameters.validate(given)
+        await self._gate(tool, dataclasses.replace(call, arguments=given))
+        timeout = self._timeout(tool, call, values)
+        context = Context(call=call, services=self.services, timeout=timeout, perform=perform)
+        returned = await self._limited(tool, values, context, timeout)
+        return self._result(call, returned)
+
+    async def _gate(self, tool: Tool, call: ToolCall) -> None:
+        """Return when the call may run.
+
+        Raises
+        ------
+        PermissionDenied
+            The policy says no.
+        ApprovalDenied
+            It was asked for, and the answer was no.
+        """
+        decision = decide(self.rules, tool, call.arguments, call.caller)
+        if decision.action == "allow" or (decision.action == "ask" and self.grants.covers(call)):
+            return
+        if decision.action == "deny":
+            raise PermissionDenied(
+                f"{tool.name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
+            )
+        request = ApprovalRequest(tool=tool, call=call, reason=decision.reason)
+        answer = await self.approver.approve(request)
+        if answer == "no":
+            nobody = isinstance(self.approver, Nobody)
+            raise ApprovalDenied(
+                f"{tool.name} needs approval, and {'nobody is here to give it' if nobody else 'the answer was no'}.",
+                hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
+            )
+        self.grants.remember(call, answer)
+
+    def _timeout(self, tool: Tool, call: ToolCall, values: Mapping[str, Any]) -> float:
+        """Return the seconds after which the door cancels the call."""
+        if call.timeout is not None:
+            if not 0 < call.timeout <= _MAX_TIMEOUT:
+                raise InvalidArguments(f"timeout: {call.timeout!r} is not between 0 and {_MAX_TIMEOUT:g} seconds.")
+            return float(call.timeout)
+        own = values.get("timeout")
+        if isinstance(own, int | float) and math.isfinite(own):
+            # The tool ends its work by itself at that time, and says more about it than a cancellation could.
+            return own + self.limits.grace
+        return tool.timeout or self.limits.timeout
+
+    async def _limited(self, tool: Tool, values: Mapping[str, Any], context: Context, timeout: float) -> Any:
+        try:
+            async with asyncio.timeout(timeout) as clock:
+                if tool.is_async:
+                    return await tool.invoke(values, context)
+                returned = await in_thread(tool.invoke, values, context)
+                return await returned if inspect.isawaitable(returned) else returned
+        except Cancelled as exc:
+            if clock.expired():
+                raise _too_long(timeout, exc.data) from None
+            raise
+        except NbtoolsError:
+            raise
+        except (Exception, SystemExit) as exc:
+            if isinstance(exc, TimeoutError) and clock.expired():
+                raise _too_long(timeout) from None
+            raise InternalError(
+                f"{tool.name} raised {type(exc).__name__}: {exc}",
+                hint="That is a fault of the tool's own code.",
+                data={"traceback": _traceback(exc)},
+            ) from exc
+
+    def _result(self, call: ToolCall, returned: Any) -> ToolResult:
+        """Make the result of what a tool returned, within the size limit and without secrets."""
+        if isinstance(returned, ToolResult):
+            return dataclasses.replace(returned, tool=call.tool, call_id=call.call_id)
+        output = returned if isinstance(returned, Output) else Output(data=returned)
+        data = redact(_json_values(output.data))
+        text = output.text if output.text is not None else _text_of(data)
+        size = len(text) + (0 if data is None else len(json.dumps(data, ensure_ascii=False, allow_nan=False)))
+        if size > self.limits.output_bytes:
+            raise LimitExceeded(
+                f"the output has {size:,} bytes; {self.limits.output_bytes:,} are allowed.",
+                hint="Return less: a summary, fewer rows, or a file.",
+                data={"text": text[:2_000]},
+            )
+        return ToolResult(
+            ok=True, tool=call.tool, call_id=call.call_id, data=data, text=redact(text), artifacts=output.artifacts
+        )
+
+
+def _too_long(seconds: float, kept: Mapping[str, Any] | None = None) -> CallTimeout:
+    hint = "Allow more time with timeout, or do less at once."
+    return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=kept)
+
+
+def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
+    """Return the result of a call that failed; what the error keeps of the attempt becomes its data."""
+    artifacts = tuple(a for a in error.data.get("artifacts", ()) if isinstance(a, Artifact))
+    kept = {key: value for key, value in error.data.items() if key != "artifacts"}
+    if artifacts:
+        kept["artifacts"] = [artifact.to_dict() for artifact in artifacts]
+    said = redact(str(error))
+    return ToolResult(
+        ok=False,
+        tool=call.tool,
+        call_id=call.call_id,
+        data=redact(_json_values(kept)) if kept else None,
+        text=said,
+        error=ErrorInfo(
+            code=error.code, message=redact(error.message), hint=redact(error.hint), retryable=error.retryable
+        ),
+        artifacts=artifacts,
+    )
+
+
+def _facts(tool: Tool, call: ToolCall) -> dict[str, Any]:
+    facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
+    return {**facts, "gen_ai.tool.call.id": call.call_id}
+
+
+def _without_nulls(tool: Tool, call: ToolCall) -> dict[str, Any]:
+    """Return the arguments; where a model says null for an optional argument that has no null, it was not given."""
+    if call.caller not in {"model", "mcp"} or None not in call.arguments.values():
+        return dict(call.arguments)
+    properties, required = tool.schema["properties"], tool.schema.get("required", ())
+    return {
+        name: value
+        for name, value in call.arguments.items()
+        if value is not None or name in required or name not in properties or admits_null(properties[name], tool.schema)
+    }
+
+
+def _text_of(data: Any) -> str:
+    if isinstance(data, str):
+        return data
+    return "done" if data is None else json.dumps(data, ensure_ascii=False)
+
+
+def _traceback(exc: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(exc))[-8_000:]
+
+
+def _json_values(value: Any, place: str = "result") -> Any:
+    """Return a value as JSON: containers copied, frames, arrays, dates and records made plain.
+
+    Raises
+    ------
+    InternalError
+        Some part of it is not JSON; the message says which.
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        # JSON has no NaN and no infinity; null is how frames write a missing number.
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _json_values(item, f"{place}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_json_values(item, f"{place}[{i}]") for i, item in enumerate(value)]
+    plain = _plain(value)
+    if plain is value:
+        raise InternalError(
+            f"{place} is a {type(value).__name__}, which is not JSON.",
+            hint="Return dicts, lists, text, numbers, booleans or None.",
+        )
+    return _json_values(plain, place)
+
+
+def _plain(value: Any) -> Any:
+    """Return a well-known object in plain values, or the object itself when it is not known."""
+    module = type(value).__module__.partition(".")[0]
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if module == "pandas" and hasattr(value, "to_dict"):
+        return value.to_dict("records") if hasattr(value, "columns") else value.to_dict()
+    for method in ("model_dump", "tolist", "isoformat"):  # pydantic, numpy, dates
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if module == "decimal":
+        return float(value)
+    return getattr(value, "value", value) if hasattr(type(value), "__members__") else value

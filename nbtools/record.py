@@ -1,0 +1,172 @@
+"""The record of calls: what was asked, by whom, and how it ended.
+
+A `CallRecorder` keeps the last records in memory and hands each to a sink, the memory database for one, from a thread
+of its own: writing history never makes a call slower, and a store that cannot be had takes no tool away.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import dataclasses
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbtools.result import ToolResult
+from nbtools.telemetry import is_secret_name, redact
+from nbtools.tool import ToolCall
+
+__all__ = ["CallRecord", "CallRecorder"]
+
+_KEPT = 1_000
+_MAX_TEXT = 4_000
+_MASK = "***"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallRecord:
+    """One call as it is remembered; secrets are redacted and long texts are cut.
+
+    Attributes
+    ----------
+    call_id, run_id, parent_id
+        The call, the run it belongs to, the call that made it.
+    tool, caller
+        What was called and by which face.
+    arguments
+        As given, redacted.
+    ok, code, message
+        How it ended; `code` and `message` are `None` on success.
+    started_at
+        Seconds since the epoch.
+    duration_s
+        Seconds.
+    artifacts
+        Path, MIME type, size in bytes and SHA-256 of each file that was made.
+    """
+
+    call_id: str
+    run_id: str | None
+    parent_id: str | None
+    tool: str
+    caller: str
+    arguments: Mapping[str, Any]
+    ok: bool
+    code: str | None
+    message: str | None
+    started_at: float
+    duration_s: float
+    artifacts: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def from_result(cls, call: ToolCall, result: ToolResult, started_at: float) -> CallRecord:
+        """Make the record of a finished call."""
+        return cls(
+            call_id=call.call_id,
+            run_id=call.run_id,
+            parent_id=call.parent_id,
+            tool=call.tool,
+            caller=call.caller,
+            arguments=_told(redact(dict(call.arguments))),
+            ok=result.ok,
+            code=result.error.code if result.error else None,
+            message=redact(result.error.message)[:_MAX_TEXT] if result.error else None,
+            started_at=started_at,
+            duration_s=result.duration_s,
+            artifacts=tuple({**a.to_dict(), "sha256": a.digest()} for a in result.artifacts),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {**dataclasses.asdict(self), "artifacts": [dict(a) for a in self.artifacts]}
+
+
+def _told(value: Any, depth: int = 0) -> Any:
+    """Return a value as short JSON: texts cut, secret-looking names masked, anything else by its ``repr``."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value):,} characters)"
+    if isinstance(value, Mapping) and depth < 6:
+        return {str(k): _MASK if is_secret_name(str(k)) and v else _told(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple | set) and depth < 6:
+        items = [_told(item, depth + 1) for item in list(value)[:100]]
+        return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]
+    return repr(value)[:200]
+
+
+class CallRecorder:
+    """Keeps records, and hands them on.
+
+    Parameters
+    ----------
+    sink
+        Called with each record's dict in a thread of the recorder's own; `None` keeps them in memory only. What it
+        raises is kept in `problem` and reported, once, by whoever shows the status.
+    """
+
+    def __init__(self, sink: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._recent: collections.deque[CallRecord] = collections.deque(maxlen=_KEPT)
+        self._sink = sink
+        self._queue: queue.SimpleQueue[CallRecord | threading.Event | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self.problem: BaseException | None = None
+
+    def append(self, record: CallRecord) -> None:
+        """Remember a call; returns at once."""
+        self._recent.append(record)
+        if self._sink is None:
+            return
+        self._start()
+        self._queue.put(record)
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write, name="nbtools-records", daemon=True)
+                self._thread.start()
+                atexit.register(_close_at_exit, weakref.ref(self))
+
+    def _write(self) -> None:
+        assert self._sink is not None, "the thread is started for a sink only"
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            try:
+                self._sink(item.to_dict())
+            except Exception as exc:
+                self.problem = exc
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until everything so far has been handed on; return whether it was, within `timeout` seconds."""
+        if self._thread is None or not self._thread.is_alive():
+            return True
+        done = threading.Event()
+        self._queue.put(done)
+        return done.wait(timeout)
+
+    def recent(self, n: int | None = None) -> list[CallRecord]:
+        """Return the last records of this process, oldest first; `None` returns all that are kept (1,000)."""
+        records = list(self._recent)
+        return records if n is None else records[-n:]
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Hand on what is left, within `timeout` seconds, and end the thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._queue.put(None)
+        thread.join(timeout)
+
+
+def _close_at_exit(recorder: weakref.ref[CallRecorder]) -> None:
+    found = recorder()
+    if found is not None:
+        found.close()

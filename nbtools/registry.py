@@ -1,0 +1,338 @@
+"""The registry: an immutable mapping of names to tools.
+
+Every change returns a new registry: `Registry.select`, `Registry.without`, `Registry.prefixed`, `Registry.with_tool`,
+`Registry.configured`. A name offered twice is an error when the registry is built, never when it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from nbtools.door import Door
+from nbtools.errors import InvalidArguments, ToolNotFound, nearest
+from nbtools.lazy import need
+from nbtools.parameters import PartialParameters
+from nbtools.result import ToolResult
+from nbtools.schema import FORMATS, is_strict
+from nbtools.tool import Tool, ToolCall, tool_of
+
+__all__ = ["ENTRY_POINTS", "Registry"]
+
+ENTRY_POINTS = "nbtools.tools"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_CONFIG_KEYS = ("name", "tool", "description", "fixed_config", "exposed_inputs", "on_error", "config")
+
+
+class Registry(Mapping[str, Tool]):
+    """An immutable mapping of names to tools, in the order in which they were given.
+
+    Parameters
+    ----------
+    tools
+        Tools, or functions that become tools.
+
+    Raises
+    ------
+    InvalidArguments
+        Two tools have one name, or a name is not made of letters, digits, ``_``, ``-`` and ``.``.
+
+    Examples
+    --------
+    >>> def greet(name: str) -> str:
+    ...     '''Say hello.'''
+    ...     return f"Hello, {name}!"
+    >>> Registry([greet]).prefixed("my_").names
+    ('my_greet',)
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for item in tools:
+            made = tool_of(item)
+            if not _NAME.fullmatch(made.name):
+                raise InvalidArguments(
+                    f"{made.name!r} is no name for a tool.",
+                    hint="Use letters, digits, '_', '-' and '.', at most 64 of them, not starting with a digit.",
+                )
+            if made.name in self._tools:
+                raise InvalidArguments(
+                    f"two tools are called {made.name!r}.",
+                    hint="Give one of them another name, or a prefix: registry.prefixed('x_').",
+                )
+            self._tools[made.name] = made
+
+    def __getitem__(self, name: str) -> Tool:
+        """Return the tool of that name.
+
+        Raises
+        ------
+        ToolNotFound
+            There is none; the nearest known name is in the hint.
+        """
+        try:
+            return self._tools[name]
+        except KeyError:
+            close = nearest(str(name), self._tools)
+            raise ToolNotFound(
+                f"there is no tool {name!r}.",
+                hint=f"Did you mean {close!r}?" if close else f"Tools are {', '.join(self._tools) or 'none'}.",
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        # Mapping's own would turn to __getitem__, whose error looks for the nearest name.
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"Registry({', '.join(self._tools)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Registry, (list(self._tools.values()),)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tools."""
+        return tuple(self._tools)
+
+    def select(self, *names: str) -> Registry:
+        """Return the registry with these tools alone, in this order; ``"*"`` stands for all others.
+
+        Raises
+        ------
+        ToolNotFound
+            A name is unknown.
+        """
+        chosen: dict[str, Tool] = {}
+        for name in names:
+            chosen |= self._tools if name == "*" else {name: self[name]}
+        return Registry(chosen.values())
+
+    def without(self, *names: str) -> Registry:
+        """Return the registry without these tools.
+
+        Raises
+        ------
+        ToolNotFound
+            A name is unknown.
+        """
+        gone = {self[name].name for name in names}
+        return Registry(found for name, found in self._tools.items() if name not in gone)
+
+    def prefixed(self, prefix: str) -> Registry:
+        """Return the registry with a prefix before each name."""
+        return Registry(dataclasses.replace(found, name=prefix + found.name) for found in self._tools.values())
+
+    def with_tool(self, *tools: Tool | Callable[..., Any]) -> Registry:
+        """Return the registry with more tools.
+
+        Raises
+        ------
+        InvalidArguments
+            A name is taken.
+        """
+        return Registry([*self._tools.values(), *tools])
+
+    def configured(
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        description: str | None = None,
+        fixed_config: Mapping[str, Any] | None = None,
+        exposed_inputs: Iterable[str] | None = None,
+        on_error: str | None = None,
+    ) -> Tool:
+        """Return a tool under a configuration.
+
+        Parameters
+        ----------
+        name
+            A tool of this registry.
+        new_name, description
+            What callers see instead; `None` keeps the tool's own.
+        fixed_config
+            Values that callers can neither see nor change. A mapping for a parameter that is exposed too fixes only
+            those keys of it.
+        exposed_inputs
+            The only parameters left; `None` leaves all that are not fixed.
+        on_error
+            ``"fail"`` or ``"continue"``.
+
+        Raises
+        ------
+        ToolNotFound
+            There is no such tool.
+        InvalidArguments
+            A parameter is unknown, or a required one is neither fixed nor exposed.
+        """
+        found = self[name]
+        changes: dict[str, Any] = {"name": new_name or found.name}
+        if description is not None:
+            changes["about"] = description
+        if on_error is not None:
+            if on_error not in {"fail", "continue"}:
+                raise InvalidArguments(f"on_error is {on_error!r}.", hint="Use 'fail' or 'continue'.")
+            changes["on_error"] = on_error
+        if fixed_config or exposed_inputs is not None:
+            exposed = None if exposed_inputs is None else list(exposed_inputs)
+            changes["parameters"] = PartialParameters(found.parameters, fixed=fixed_config, exposed=exposed)
+            changes["examples"] = ()
+        return dataclasses.replace(found, **changes)
+
+    def create_tool_from_config(self, config: str | Mapping[str, Any], *, name: str | None = None) -> Tool:
+        """Return the tool that a configuration describes.
+
+        Parameters
+        ----------
+        config
+            A plain name, or a mapping with ``name`` (or ``tool``), and optionally ``description``, ``fixed_config``
+            (``config`` is the same), ``exposed_inputs`` and ``on_error``.
+        name
+            The name it gets; `None` takes ``name`` of the mapping when ``tool`` is there too, else the tool's own.
+
+        Raises
+        ------
+        InvalidArguments
+            A key of the mapping is unknown or the configuration does not fit the tool.
+        ToolNotFound
+            There is no such tool.
+        """
+        if isinstance(config, str):
+            return self.configured(config, new_name=name)
+        if not isinstance(config, Mapping):
+            raise InvalidArguments(f"{config!r} is neither a tool's name nor a mapping.")
+        for key in config:
+            if key not in _CONFIG_KEYS:
+                close = nearest(str(key), _CONFIG_KEYS)
+                raise InvalidArguments(
+                    f"{key!r} is no key of a tool's configuration.",
+                    hint=f"Did you mean {close!r}?" if close else f"Keys are {', '.join(_CONFIG_KEYS)}.",
+                )
+        source = config.get("tool", config.get("name"))
+        if source is None:
+            raise InvalidArguments("the configuration names no tool.", hint="Add 'tool: NAME'.")
+        return self.configured(
+            source,
+            new_name=name or (config.get("name") if "tool" in config else None),
+            description=config.get("description"),
+            fixed_config={**config.get("config", {}), **config.get("fixed_config", {})},
+            exposed_inputs=config.get("exposed_inputs"),
+            on_error=config.get("on_error"),
+        )
+
+    def get_tools_config(self) -> list[dict[str, Any]]:
+        """Return the metadata of every tool, its effects and the schema of its arguments among them."""
+        return [
+            {
+                "name": found.name,
+                "title": found.title or found.name.replace("_", " ").capitalize(),
+                "description": found.description,
+                "effects": list(found.effects.names()),
+                "input_schema": found.schema,
+                "examples": [dict(example) for example in found.examples],
+                "timeout": found.timeout,
+                "on_error": found.on_error,
+            }
+            for found in self._tools.values()
+        ]
+
+    def render(self, form: str) -> list[dict[str, Any]]:
+        """Return every tool in a provider's form: json-schema, anthropic, openai, gemini or mcp.
+
+        Raises
+        ------
+        InvalidArguments
+            The form is unknown.
+        """
+        if form not in FORMATS:
+            close = nearest(form, FORMATS)
+            raise InvalidArguments(
+                f"{form!r} is no form of a schema.",
+                hint=f"Did you mean {close!r}?" if close else f"Forms are {', '.join(FORMATS)}.",
+            )
+        return [FORMATS[form](found) for found in self._tools.values()]
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the declarations of the tools, a line each; nothing when all is well.
+
+        Every schema is looked at in each provider's form, every example is validated, and every tool and parameter
+        has a description.
+        """
+        return [f"{name}: {problem}" for name, found in self._tools.items() for problem in _problems(found)]
+
+    @classmethod
+    def from_entry_points(cls, group: str = ENTRY_POINTS) -> Registry:
+        """Return the tools that installed packages offer.
+
+        Each entry point names a function, a tool, or an iterable of them. One that fails to load is passed over with
+        a warning, because one broken package must not take the shelf away.
+        """
+        import warnings
+
+        found: list[Tool] = []
+        for point in entry_points(group=group):
+            try:
+                loaded = point.load()
+                items = [loaded] if callable(loaded) or isinstance(loaded, Tool) else list(loaded)
+                found += [tool_of(item) for item in items]
+            except Exception as exc:
+                warnings.warn(f"the tools of entry point {point.name!r} cannot be loaded: {exc!r}", stacklevel=2)
+        return cls(found)
+
+    def to_langchain(self, call: Callable[[ToolCall], Awaitable[ToolResult]] | None = None) -> list[Any]:
+        """Return the tools as LangChain's structured tools.
+
+        Parameters
+        ----------
+        call
+            Coroutine function that performs a call, such as an executor's ``acall``; `None` sends calls through a
+            door of their own, without services.
+
+        Raises
+        ------
+        MissingExtra
+            langchain-core is not installed.
+        """
+        need("langchain_core.tools", extra="langchain", why="Handing tools to LangChain")
+        from nbtools.langchain import structured_tools
+
+        async def perform(asked: ToolCall) -> ToolResult:
+            return await door.admit(self[asked.tool], asked)
+
+        door = Door()
+        return structured_tools(list(self.values()), call or perform)
+
+
+def _problems(found: Tool) -> list[str]:
+    """Return what is wrong with one tool's declaration."""
+    problems = []
+    try:
+        properties = found.schema["properties"]
+    except Exception as exc:
+        return [f"its arguments have no schema: {exc}"]
+    if not found.description.strip():
+        problems.append("it has no description")
+    problems += [f"parameter {name!r} has no description" for name, p in properties.items() if not p.get("description")]
+    for form, render in FORMATS.items():
+        try:
+            render(found)
+        except Exception as exc:
+            problems.append(f"it cannot be rendered for {form}: {exc}")
+    strict = FORMATS["openai"](found)["function"]
+    if strict["strict"] and not is_strict(strict["parameters"]):
+        problems.append("its strict schema is not strict")
+    for example in found.examples:
+        try:
+            found.parameters.validate(example)
+        except InvalidArguments as exc:
+            problems.append(f"the example {dict(example)!r} does not validate: {exc.message}")
+    return problems

@@ -1,0 +1,160 @@
+"""Renderings of a tool's schema for models and for MCP: pure functions, provider quirks live here alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbtools.parameters import resolved
+from nbtools.tool import Tool
+
+__all__ = ["FORMATS", "admits_null", "is_strict", "to_anthropic", "to_gemini", "to_json_schema", "to_mcp", "to_openai"]
+
+_Schema = dict[str, Any]
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def to_json_schema(tool: Tool) -> _Schema:
+    """Return the arguments as a JSON Schema document (2020-12)."""
+    return {"$schema": _DIALECT, "title": tool.name, "description": tool.description, **copy.deepcopy(tool.schema)}
+
+
+def to_anthropic(tool: Tool) -> _Schema:
+    """Return the tool as Anthropic's Messages API takes it."""
+    return {"name": tool.name, "description": tool.description, "input_schema": copy.deepcopy(tool.schema)}
+
+
+def to_openai(tool: Tool, *, strict: bool = True) -> _Schema:
+    """Return the tool as OpenAI's chat API takes it.
+
+    Parameters
+    ----------
+    strict
+        Ask for strict schemas: every property is required, an optional one admits null, and nothing else is admitted.
+        A tool whose arguments cannot be said that way (an open dict, for one) is rendered plainly.
+    """
+    strict = strict and is_strict(tool.schema)
+    parameters = _strict(tool.schema) if strict else copy.deepcopy(tool.schema)
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters, "strict": strict}
+    return {"type": "function", "function": function}
+
+
+def to_gemini(tool: Tool) -> _Schema:
+    """Return the tool as a function declaration of Gemini's API, which takes JSON Schema as it is."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parametersJsonSchema": copy.deepcopy(tool.schema),
+    }
+
+
+def to_mcp(tool: Tool) -> _Schema:
+    """Return the tool as MCP lists it, effects as annotations."""
+    effects = tool.effects
+    return {
+        "name": tool.name,
+        "title": tool.title or tool.name.replace("_", " ").capitalize(),
+        "description": tool.description,
+        "inputSchema": copy.deepcopy(tool.schema),
+        "annotations": {
+            "readOnlyHint": effects.read_only,
+            "destructiveHint": effects.destructive,
+            "idempotentHint": effects.idempotent,
+            "openWorldHint": effects.open_world,
+        },
+    }
+
+
+FORMATS: Mapping[str, Callable[[Tool], _Schema]] = {
+    "json-schema": to_json_schema,
+    "anthropic": to_anthropic,
+    "openai": to_openai,
+    "gemini": to_gemini,
+    "mcp": to_mcp,
+}
+
+
+def is_strict(schema: Mapping[str, Any]) -> bool:
+    """Tell whether a schema can be rendered strictly: every object in it has named properties and no others."""
+
+    def closed(node: Any) -> bool:
+        if isinstance(node, list):
+            return all(closed(item) for item in node)
+        if not isinstance(node, Mapping):
+            return True
+        types = node.get("type")
+        if (types == "object" or "properties" in node) and not _is_closed_object(node):
+            return False
+        if types == "array" and "items" not in node:
+            return False
+        if node.keys() <= {"description", "default"} and node:
+            return False  # no type at all: any value would do
+        children = {key: value for key, value in node.items() if key not in {"default", "examples", "enum", "const"}}
+        named = [children.pop(key, {}) for key in ("properties", "$defs")]
+        return all(closed(value) for value in children.values()) and all(
+            closed(value) and value != {} for table in named for value in table.values()
+        )
+
+    return closed(schema)
+
+
+def _is_closed_object(node: Mapping[str, Any]) -> bool:
+    # A nested pydantic model admits other keys unless it forbids them, and that it ignores them is near enough.
+    return "properties" in node and not node.get("additionalProperties")
+
+
+# What the strict mode of OpenAI refuses inside a schema.
+_NOT_STRICT = {"default", "format", "minLength", "maxLength", "uniqueItems", "examples", "title", "discriminator"}
+
+
+def _strict(schema: Mapping[str, Any]) -> _Schema:
+    """Return the strict form of a schema."""
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(item) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        made = {
+            key: {name: walk(value) for name, value in item.items()} if key in {"properties", "$defs"} else walk(item)
+            for key, item in node.items()
+            if key not in _NOT_STRICT
+        }
+        if "oneOf" in made:
+            made["anyOf"] = made.pop("oneOf")
+        if "properties" in made:
+            required = node.get("required", ())
+            made["properties"] = {
+                name: value if name in required else _nullable(value, schema)
+                for name, value in made["properties"].items()
+            }
+            made["required"] = list(made["properties"])
+            made["additionalProperties"] = False
+        # A reference stands alone in strict mode, without a description beside it.
+        return {"$ref": made["$ref"]} if "$ref" in made else made
+
+    strict: _Schema = walk(schema)
+    return strict
+
+
+def _nullable(node: Mapping[str, Any], root: Mapping[str, Any]) -> _Schema:
+    """Return a schema that admits null too: that is how strict mode says "not given"."""
+    if admits_null(node, root):
+        return dict(node)
+    described = {"description": node["description"]} if "description" in node else {}
+    rest = {key: value for key, value in node.items() if key != "description"}
+    if "anyOf" in rest:
+        return {**described, "anyOf": [*rest["anyOf"], {"type": "null"}]}
+    return {**described, "anyOf": [rest, {"type": "null"}]}
+
+
+def admits_null(node: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    """Tell whether a property's schema admits null."""
+    node = resolved(node, root)
+    types = node.get("type")
+    if types == "null" or (isinstance(types, list) and "null" in types):
+        return True
+    if "enum" in node and None in node["enum"]:
+        return True
+    return any(admits_null(option, root) for option in node.get("anyOf", ()))

@@ -1,0 +1,67 @@
+"""CallLog: the record of tool calls, kept beside the memory in the same repository."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.memory.repository import CallQuery, Change, Repository
+
+__all__ = ["CallLog"]
+
+
+class CallLog:
+    """Append and list records of tool calls.
+
+    A record is a mapping with ``call_id``, ``run_id``, ``parent_id``, ``tool``, ``caller``, ``arguments``, ``ok``,
+    ``code``, ``started_at``, ``duration_s`` and ``artifacts``; more fields are kept as they are. A later record with
+    the same ``call_id`` replaces the earlier one.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Keep one record. What JSON cannot hold is kept as its `repr`.
+
+        Raises
+        ------
+        InvalidArguments
+            It has no ``call_id``.
+        MemoryWriteFailed
+            It was not stored.
+        """
+        call_id = record.get("call_id")
+        if not isinstance(call_id, str) or not call_id:
+            raise InvalidArguments(f"call_id is {call_id!r}, expected a string.")
+        text = json.dumps(_plain(record), ensure_ascii=True, separators=(",", ":"))
+        self.repository.apply([Change(kind="call", key=call_id, value=text)])
+
+    def list(
+        self,
+        *,
+        limit: int | None = 100,
+        tool: str | None = None,
+        run_id: str | None = None,
+        call_id: str | None = None,
+    ) -> builtins.list[dict[str, Any]]:
+        """Return the newest `limit` records that match, oldest of them first."""
+        return self.repository.calls(CallQuery(limit=limit, tool=tool, run_id=run_id, call_id=call_id))
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return the value with everything that is not JSON made readable: a log must never refuse what happened."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)):
+        return value if abs(value) <= 1e308 else repr(value)  # NaN compares false, so it becomes text as well.
+    if depth > 50:
+        return repr(value)[:200]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item, depth + 1) for item in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,183 @@
+"""Opening: from a URL to a repository and a memory over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nbtools.config import Config
+from nbtools.errors import ConfigInvalid, nearest
+from nbtools.memory.records import Limits, make_scope
+from nbtools.memory.repository import Repository
+from nbtools.memory.store import AgentMemory, Embed
+
+__all__ = ["default_memory_url", "memory_context", "open_memory", "open_repository"]
+
+_SCHEMES = ("duckdb", "postgres", "postgresql")
+
+
+def open_memory(
+    url: str | os.PathLike[str] = ":memory:",
+    *,
+    agent_id: str = "default",
+    workflow_id: str | None = None,
+    node_id: str | None = None,
+    scope: str = "agent",
+    limits: Limits | None = None,
+    embed: Embed | None = None,
+    **options: Any,
+) -> AgentMemory:
+    """Open a memory; close it with `AgentMemory.close` or by using it as a context manager.
+
+    Parameters
+    ----------
+    url
+        ``duckdb:///path/m.duckdb`` (or just the path), ``:memory:``, or ``postgresql://…``.
+    agent_id, workflow_id, node_id, scope
+        Whose memory it is, see `AgentMemory`.
+    limits
+        What may be stored; `None` takes the usual limits.
+    embed
+        Turns a text into a vector, for searches by nearness.
+    **options
+        Those of `open_repository`.
+
+    Raises
+    ------
+    ConfigInvalid
+        The URL has an unknown scheme or names nothing.
+
+    Examples
+    --------
+    >>> with open_memory(":memory:", agent_id="a") as memory:
+    ...     memory.incr("runs")
+    1
+    """
+    make_scope(agent_id, workflow_id, node_id, scope=scope)  # Nothing is opened for a scope that cannot be.
+    return AgentMemory(
+        open_repository(url, **options),
+        agent_id=agent_id,
+        workflow_id=workflow_id,
+        node_id=node_id,
+        scope=scope,
+        limits=limits,
+        embed=embed,
+        owns_repository=True,
+    )
+
+
+def open_repository(
+    url: str | os.PathLike[str],
+    *,
+    embedded: bool = False,
+    history: int = 100,
+    idle_exit: float = 60.0,
+    timeout: float = 30.0,
+) -> Repository:
+    """Open the repository that a URL names.
+
+    A DuckDB file is opened on first use, not here, so a notebook loads even when its memory cannot be had.
+
+    Parameters
+    ----------
+    url
+        As for `open_memory`.
+    embedded
+        Open the DuckDB file in this process, instead of through the keeper that shares it with other processes.
+    history
+        How many versions of a record are kept. For a shared file, whoever starts its keeper decides.
+    idle_exit
+        Seconds after which a keeper that nobody uses leaves.
+    timeout
+        Seconds that one request may take, including a restart of the keeper.
+
+    Raises
+    ------
+    ConfigInvalid
+        The URL has an unknown scheme or names nothing.
+    """
+    text = os.fspath(url)
+    scheme, colon, rest = text.partition("://")
+    if text in (":memory:", "memory://", "duckdb://:memory:", "duckdb:///:memory:"):
+        from nbtools.memory.duckdb_repository import DuckDBRepository
+
+        return DuckDBRepository(None, history=history)
+    if not colon:
+        return _open_file(text, embedded, history, idle_exit, timeout)
+    if scheme == "duckdb":
+        # Three slashes are followed by an absolute path, as the name of a file on this machine.
+        return _open_file(rest if rest[:2] != "/~" else rest[1:], embedded, history, idle_exit, timeout)
+    if scheme in ("postgresql", "postgres"):
+        from nbtools.memory.postgres import PostgresRepository
+
+        return PostgresRepository(text, history=history, timeout=timeout)
+    close = nearest(scheme, _SCHEMES)
+    raise ConfigInvalid(
+        f"The memory URL has the unknown scheme {scheme!r}.",
+        hint=f"did you mean {close}://…?" if close else "use duckdb:///path/m.duckdb, postgresql://… or :memory:",
+        tried="opening the memory",
+    )
+
+
+def default_memory_url(home: str | os.PathLike[str]) -> str:
+    """Return the URL of the memory in a user's home of nbtools."""
+    return f"duckdb://{Path(home).expanduser().absolute() / 'memory.duckdb'}"
+
+
+@contextmanager
+def memory_context(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    agent_id: str | None = None,
+    workflow_id: str | None = None,
+    node_id: str | None = None,
+    scope: str | None = None,
+    **options: Any,
+) -> Iterator[AgentMemory]:
+    """Open a memory for a block and close what was opened.
+
+    Parameters
+    ----------
+    url
+        `None` takes the configured one: ``NBTOOLS_MEMORY_URL``, or the file in ``NBTOOLS_HOME``.
+    agent_id
+        `None` takes the configured one.
+    scope
+        `None` takes the narrowest level among the given ids.
+    **options
+        Those of `open_memory`.
+
+    Examples
+    --------
+    >>> with memory_context(":memory:", agent_id="a", workflow_id="w") as memory:
+    ...     memory.scope.name
+    'workflow'
+    """
+    if url is None or agent_id is None:
+        config = Config.load()
+        url = url or config.memory_url or default_memory_url(config.home)
+        agent_id = agent_id or config.agent_id
+    if scope is None:
+        scope = "node" if node_id else "workflow" if workflow_id else "agent"
+    memory = open_memory(url, agent_id=agent_id, workflow_id=workflow_id, node_id=node_id, scope=scope, **options)
+    with memory:
+        yield memory
+
+
+def _open_file(name: str, embedded: bool, history: int, idle_exit: float, timeout: float) -> Repository:
+    if not name or "\0" in name or name.endswith("/"):
+        raise ConfigInvalid(
+            f"The memory URL names no file: {name!r}.", hint="use duckdb:///path/m.duckdb", tried="opening the memory"
+        )
+    # One file has one keeper, whatever name it is called by.
+    path = Path(os.path.realpath(Path(name).expanduser()))
+    if embedded:
+        from nbtools.memory.duckdb_repository import DuckDBRepository
+
+        return DuckDBRepository(path, history=history)
+    from nbtools.memory.client import KeeperRepository
+
+    return KeeperRepository(path, history=history, idle_exit=idle_exit, timeout=timeout)

@@ -1,0 +1,351 @@
+"""Records: what a memory item is, whose it is, and what may be stored.
+
+A record lies in a scope: an agent's own, one workflow's of that agent, or one node's of that workflow. The namespaced
+id ``agent:workflow:node:key`` is the record's one identity in every store; absent parts are ``*``, and ``%``, ``:`` and
+``*`` inside a part are percent-escaped, so that no choice of names makes two records collide.
+
+Everything is checked here, before it reaches a store: a store may trust a key, a value, tags and a time to live that
+passed these functions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from nbtools.errors import InvalidArguments, LimitExceeded
+
+__all__ = [
+    "ChangeKind",
+    "Limits",
+    "MemoryRecord",
+    "Scope",
+    "ScopeName",
+    "check_key",
+    "check_tags",
+    "check_ttl",
+    "encode_value",
+    "make_scope",
+]
+
+ScopeName = Literal["agent", "workflow", "node"]
+ChangeKind = Literal["write", "incr", "restore", "delete", "expire"]
+
+_ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "*": "%2A"})
+_MAX_DEPTH = 200
+_MAX_TTL = 100 * 366 * 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a store accepts; every number is a count of bytes except `tags`."""
+
+    key_bytes: int = 1024
+    value_bytes: int = 1 << 20
+    tags: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Whose memory: an agent, one of its workflows, or one node of that workflow."""
+
+    agent_id: str
+    workflow_id: str | None = None
+    node_id: str | None = None
+
+    @cached_property
+    def prefix(self) -> str:
+        """The start of every record id of this scope, with the last colon."""
+        return "".join(
+            ("*" if part is None else part.translate(_ESCAPES)) + ":"
+            for part in (self.agent_id, self.workflow_id, self.node_id)
+        )
+
+    def record_id(self, key: str) -> str:
+        """Return the namespaced id of a key in this scope."""
+        return self.prefix + key.translate(_ESCAPES)
+
+    @property
+    def name(self) -> ScopeName:
+        """Which of the three levels this is."""
+        if self.node_id is not None:
+            return "node"
+        return "agent" if self.workflow_id is None else "workflow"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRecord:
+    """One item as it was at one version.
+
+    A record that comes from a history may be a deletion: its `change` is ``delete`` or ``expire`` and its value `None`.
+    `score` is set by searches alone; higher is better, and only the order means something.
+    """
+
+    agent_id: str
+    key: str
+    value: Any
+    created_at: datetime
+    updated_at: datetime
+    version: int
+    workflow_id: str | None = None
+    node_id: str | None = None
+    tags: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+    change: ChangeKind = "write"
+    score: float | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose record it is."""
+        return Scope(agent_id=self.agent_id, workflow_id=self.workflow_id, node_id=self.node_id)
+
+    @property
+    def id(self) -> str:
+        """The namespaced id ``agent:workflow:node:key``."""
+        return self.scope.record_id(self.key)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values; times are ISO 8601 in UTC."""
+        return {
+            "id": self.id,
+            "agent_id": self.agent_id,
+            "workflow_id": self.workflow_id,
+            "node_id": self.node_id,
+            "key": self.key,
+            "value": self.value,
+            "tags": list(self.tags),
+            "created_at": self.created_at.isoformat(),
+            "updated_at": self.updated_at.isoformat(),
+            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MemoryRecord:
+        """Build a record from what `to_dict` returned."""
+        expires = data.get("expires_at")
+        return cls(
+            agent_id=data["agent_id"],
+            workflow_id=data.get("workflow_id"),
+            node_id=data.get("node_id"),
+            key=data["key"],
+            value=data["value"],
+            tags=tuple(data.get("tags") or ()),
+            created_at=_moment(data["created_at"]),
+            updated_at=_moment(data["updated_at"]),
+            expires_at=_moment(expires) if expires else None,
+            version=int(data["version"]),
+        )
+
+
+def make_scope(
+    agent_id: str, workflow_id: str | None = None, node_id: str | None = None, *, scope: str = "agent"
+) -> Scope:
+    """Return the scope of that name, made of the ids that it needs.
+
+    Raises
+    ------
+    InvalidArguments
+        The name is unknown, or the id that the level is about is missing or has odd characters.
+    """
+    _check_name(agent_id, "agent_id")
+    for name, part in (("workflow_id", workflow_id), ("node_id", node_id)):
+        if part is not None:
+            _check_name(part, name)
+    if scope == "agent":
+        return Scope(agent_id=agent_id)
+    if scope == "workflow":
+        if workflow_id is None:
+            raise InvalidArguments("The scope 'workflow' needs a workflow_id.", hint="pass workflow_id=…")
+        return Scope(agent_id=agent_id, workflow_id=workflow_id)
+    if scope == "node":
+        if node_id is None:
+            raise InvalidArguments("The scope 'node' needs a node_id.", hint="pass node_id=…")
+        return Scope(agent_id=agent_id, workflow_id=workflow_id, node_id=node_id)
+    raise InvalidArguments(f"There is no scope {scope!r}.", hint="use 'agent', 'workflow' or 'node'")
+
+
+def check_key(key: object, limits: Limits) -> str:
+    """Return the key if it may be stored.
+
+    Raises
+    ------
+    InvalidArguments
+        It is not a string, empty, not in Unicode's NFC form, or has control characters.
+    LimitExceeded
+        It is longer than the limit.
+    """
+    return _check_text(key, "key", limits.key_bytes)
+
+
+def check_tags(tags: Iterable[str] | None, limits: Limits) -> tuple[str, ...] | None:
+    """Return the tags without repetitions, in their order; `None` stays `None`.
+
+    Raises
+    ------
+    InvalidArguments
+        A tag is not a proper name, or a bare string was given instead of a list.
+    LimitExceeded
+        There are too many, or one is too long.
+    """
+    if tags is None:
+        return None
+    if isinstance(tags, (str, bytes)) or not isinstance(tags, Iterable):
+        raise InvalidArguments(f"The tags are {tags!r}, expected a list of strings.", hint=f"pass tags=[{tags!r}]")
+    unique = tuple(dict.fromkeys(_check_text(tag, "tag", limits.key_bytes) for tag in tags))
+    if len(unique) > limits.tags:
+        raise LimitExceeded(f"There are {len(unique)} tags, at most {limits.tags} are allowed.", hint="use fewer tags")
+    return unique
+
+
+def check_ttl(ttl: object) -> float | None:
+    """Return the time to live in seconds, `None` for ever.
+
+    Raises
+    ------
+    InvalidArguments
+        It is not a number above zero, or longer than a hundred years.
+    """
+    if ttl is None:
+        return None
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
+        raise InvalidArguments(
+            f"The ttl is {ttl!r}, expected a number of seconds.", hint="pass ttl=60 for a minute, or None for no end"
+        )
+    if not 0 < ttl <= _MAX_TTL:
+        raise InvalidArguments(
+            f"The ttl is {ttl!r} seconds, expected more than 0 and at most {_MAX_TTL:.0f}.",
+            hint="pass ttl=None for a record without an end",
+        )
+    return float(ttl)
+
+
+def encode_value(value: Any, limits: Limits) -> str:
+    """Return the value as JSON text.
+
+    Raises
+    ------
+    InvalidArguments
+        Some part is not JSON; the message says which, as a path such as ``$.rows[3].when``.
+    LimitExceeded
+        The text is longer than the limit.
+    """
+    fault = _not_json(value)
+    if fault:
+        raise InvalidArguments(f"The value is not JSON: {fault}.", hint="store numbers, strings, lists and dicts")
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (ValueError, RecursionError) as exc:
+        # What the walk cannot foresee: an integer of more digits than Python converts.
+        raise InvalidArguments(f"The value is not JSON: {exc}.", hint="store it as a string") from None
+    if size > limits.value_bytes:
+        raise LimitExceeded(
+            f"The value is {size:,} bytes as JSON, at most {limits.value_bytes:,} are allowed.",
+            hint="write a file and keep its path, or split the value over several keys",
+        )
+    return text
+
+
+def _moment(text: str | datetime) -> datetime:
+    moment = text if isinstance(text, datetime) else datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _check_name(name: object, what: str) -> str:
+    return _check_text(name, what, 1024)
+
+
+def _check_text(text: object, what: str, limit: int) -> str:
+    if not isinstance(text, str):
+        raise InvalidArguments(f"The {what} is {text!r}, expected a string.", hint=f"pass {what} as a string")
+    if not text:
+        raise InvalidArguments(f"The {what} is empty.", hint="use at least one character")
+    if text.isascii() and text.isprintable() and len(text) <= limit:
+        return text
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidArguments(
+            f"The {what} {text!r} has a lone surrogate, which no text can hold.", hint="use whole characters"
+        ) from None
+    if size > limit:
+        raise LimitExceeded(
+            f"The {what} is {size:,} bytes long, at most {limit:,} are allowed.", hint="use a shorter name"
+        )
+    for character in text:
+        if unicodedata.category(character) in {"Cc", "Zl", "Zp"}:
+            raise InvalidArguments(
+                f"The {what} {text!r} has the control character U+{ord(character):04X}.", hint="leave it out"
+            )
+    if not unicodedata.is_normalized("NFC", text):
+        composed = unicodedata.normalize("NFC", text)
+        raise InvalidArguments(
+            f"The {what} {text!r} is not in Unicode's NFC form.", hint=f"use unicodedata.normalize: {composed!r}"
+        )
+    return text
+
+
+def _not_json(value: Any) -> str | None:
+    """Return what is wrong with the first part that JSON cannot hold, walking without recursion."""
+    todo: list[tuple[Any, str, int]] = [(value, "$", 0)]
+    above: set[int] = set()
+    while todo:
+        part, path, depth = todo.pop()
+        if depth == -1:  # The mark left behind a container: all of it was seen.
+            above.discard(id(part))
+            continue
+        fault = _bad_leaf(part, path)
+        if fault:
+            return fault
+        if not isinstance(part, (dict, list, tuple)) or not part:
+            continue
+        if id(part) in above:
+            return f"{path} contains itself"
+        if depth >= _MAX_DEPTH:
+            return f"{path} is nested more than {_MAX_DEPTH} levels deep"
+        above.add(id(part))
+        todo.append((part, path, -1))
+        if isinstance(part, dict):
+            fault = _bad_names(part, path)
+            if fault:
+                return fault
+            todo += [(item, f"{path}.{key}", depth + 1) for key, item in reversed(part.items())]
+        else:
+            todo += [(part[i], f"{path}[{i}]", depth + 1) for i in range(len(part) - 1, -1, -1)]
+    return None
+
+
+def _bad_names(part: Mapping[Any, Any], path: str) -> str | None:
+    for key in part:
+        if not isinstance(key, str):
+            return f"a key of {path} is {key!r}, a {type(key).__name__}, not a string"
+        if not _has_no_surrogate(key):
+            return f"the key {key!r} of {path} has a lone surrogate"
+    return None
+
+
+def _bad_leaf(part: Any, path: str) -> str | None:
+    if part is None or isinstance(part, (bool, int, dict, list, tuple)):
+        return None
+    if isinstance(part, float):
+        return None if math.isfinite(part) else f"{path} is {part!r}"
+    if isinstance(part, str):
+        return None if _has_no_surrogate(part) else f"{path} has a lone surrogate"
+    return f"{path} is a {type(part).__name__}"
+
+
+def _has_no_surrogate(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""Repository: the seam between what a memory means and where its records lie.
+
+Six blocking methods, safe to call from any thread. Writes are *changes*, applied in one atomic batch that carries a
+request id: a batch that is sent again with the same id, because its answer was lost, is not applied again and gets the
+first answer. Reads are one kind of query. What every implementation must do alike is written at `Repository`, and the
+suite in ``tests/conformance`` holds them to it; `nbtools.memory.reference.InMemoryRepository` is the plainest one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from nbtools.errors import InvalidArguments, MemoryNotFound, VersionConflict
+from nbtools.memory.records import MemoryRecord, Scope
+
+__all__ = [
+    "Applied",
+    "CallQuery",
+    "Change",
+    "Found",
+    "Query",
+    "Repository",
+    "add_numbers",
+    "check_version",
+    "no_such_version",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One wish of a batch; which fields count depends on `kind`.
+
+    ========= ======================================================================================================
+    kind      meaning
+    ========= ======================================================================================================
+    write     `key` becomes `value` (JSON text). `tags` of `None` keep the ones it has. `ttl` seconds, `None` for ever
+    incr      add `by` to the number at `key`, a missing one counts as 0; tags and expiry stay
+    restore   `key` takes value and tags of its `version` again, without expiry
+    delete    `key` goes; nothing happens when it is not there
+    clear     every key of `scope` goes; with `nodes`, those of the node scopes below the workflow too
+    call      keep the record of a tool call: `value` is its JSON text, `key` its call id; a later one replaces it
+    ========= ======================================================================================================
+
+    Attributes
+    ----------
+    if_version
+        The version that the live record must have (write, incr, restore, delete); 0 means that there must be none.
+    vector
+        What `embed` made of the record's text; a write without one forgets the old one. A repository whose ``info()``
+        says ``vectors: False`` may ignore it.
+    """
+
+    kind: Literal["write", "incr", "restore", "delete", "clear", "call"]
+    scope: Scope | None = None
+    key: str = ""
+    value: str | None = None
+    tags: tuple[str, ...] | None = None
+    ttl: float | None = None
+    if_version: int | None = None
+    by: int | float = 1
+    version: int | None = None
+    vector: tuple[float, ...] | None = None
+    nodes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """What became of one change.
+
+    Attributes
+    ----------
+    record
+        The record as it is now (write, incr, restore), else `None`.
+    count
+        How many records were touched: 1 or 0 for a delete, any number for a clear, 1 for the rest.
+    """
+
+    record: MemoryRecord | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Which live records to return. All conditions must hold.
+
+    Attributes
+    ----------
+    scope
+        Exactly this scope; `None` means every scope of the store.
+    keys
+        These keys alone, in this order, absent ones left out; needs a scope. This is the point read: make it fast.
+    prefix
+        What the key starts with.
+    tags, match
+        Tags that the record has: ``all`` of them or ``any``.
+    text, vector
+        Rank by BM25 over key, tags and the words of the value, best first, with `score` set; a vector adds its cosine
+        nearness, the two rankings fused by reciprocal rank. Without either, the order is that of the key by code point
+        (of the id when `scope` is `None`).
+    limit
+        At most so many records; `None` for all. A search without a limit returns at most 1,000.
+    after
+        Continue behind this key (behind this id when `scope` is `None`); not for searches.
+    values
+        Whether values are wanted; without, each record's value is `None`.
+    count
+        Return no records, only `Found.total`: how many there are without `limit` and `after`.
+    """
+
+    scope: Scope | None = None
+    keys: tuple[str, ...] | None = None
+    prefix: str = ""
+    tags: tuple[str, ...] = ()
+    match: Literal["all", "any"] = "all"
+    text: str | None = None
+    vector: tuple[float, ...] | None = None
+    limit: int | None = None
+    after: str | None = None
+    values: bool = True
+    count: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The records a query found; `total` is their number, or the number asked for by `Query.count`."""
+
+    records: tuple[MemoryRecord, ...] = ()
+    total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallQuery:
+    """Which records of tool calls to return: the newest `limit` (`None` for all) that match, oldest of them first."""
+
+    limit: int | None = 100
+    call_id: str | None = None
+    run_id: str | None = None
+    tool: str | None = None
+
+
+class Repository(Protocol):
+    """Where records lie.
+
+    Rules for every implementation:
+
+    - A batch is applied whole or not at all; later changes of a batch see the earlier ones. When `apply` returned, the
+      batch survives the death of any process.
+    - Versions of one id count 1, 2, 3, … through deletions too, and are never given twice while its history is known.
+    - An expired record is absent in every way from the moment it is due, by the repository's own clock, which never
+      runs backwards. A write to an absent key starts a new ``created_at`` and, with tags of `None`, no tags.
+    - The history of an id keeps its newest versions up to the number given at construction, deletions included.
+    - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
+      (`no_such_version`); a store that cannot be had is `MemoryUnavailable`, a write that was not stored
+      `MemoryWriteFailed`.
+    - Times of records are aware datetimes in UTC with microseconds; values are fresh objects on every read.
+    """
+
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+        """Apply a batch, once per request id, and return what became of each change."""
+        ...
+
+    def query(self, query: Query) -> Found:
+        """Return the live records that match."""
+        ...
+
+    def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
+        """Return the newest `limit` versions of a key, oldest of them first, deletions included."""
+        ...
+
+    def calls(self, query: CallQuery) -> list[dict[str, Any]]:
+        """Return records of tool calls as they were appended."""
+        ...
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card.
+
+        Always there: ``backend``, ``place`` (no secrets), ``records`` (live and expired), ``vectors`` (whether they are
+        ranked) and ``notices`` (what the user should be told, a list of sentences).
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; further use raises `MemoryUnavailable`. Closing twice is fine."""
+        ...
+
+
+def check_version(key: str, expected: int | None, found: int) -> None:
+    """Compare a change's `if_version` with the version of the live record, 0 when there is none.
+
+    Raises
+    ------
+    VersionConflict
+        They differ; `data` holds key, expected and found.
+    """
+    if expected is None or expected == found:
+        return
+    state = f"is at version {found}" if found else "does not exist"
+    wish = f"version {expected}" if expected else "a key that does not exist yet"
+    raise VersionConflict(
+        f"{key!r} {state}, expected {wish}.",
+        hint="read it again and repeat the change on what it is now",
+        data={"key": key, "expected": expected, "found": found},
+    )
+
+
+def add_numbers(key: str, current: Any, by: float) -> int | float:
+    """Return the sum that an `incr` stores.
+
+    Raises
+    ------
+    InvalidArguments
+        What is there is not a number, or the sum is not finite.
+    """
+    if isinstance(current, bool) or not isinstance(current, (int, float)):
+        raise InvalidArguments(
+            f"{key!r} holds a {type(current).__name__}, not a number, so nothing can be added to it.",
+            hint="write a number first, or use another key",
+        )
+    try:
+        total: int | float = current + by
+        finite = math.isfinite(total)
+    except OverflowError:  # An integer that no float can hold met a float.
+        finite = False
+    if not finite:
+        raise InvalidArguments(f"{current!r} + {by!r} is not a finite number.", hint="write a smaller number first")
+    return total
+
+
+def no_such_version(key: str, version: int, known: Sequence[int]) -> MemoryNotFound:
+    """Return the error of a `restore` whose version is unknown, trimmed, or a deletion."""
+    kept = ", ".join(map(str, known)) or "none"
+    return MemoryNotFound(
+        f"{key!r} has no version {version} that could be restored.", hint=f"versions that can be: {kept}"
+    )

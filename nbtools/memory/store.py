@@ -1,0 +1,397 @@
+"""AgentMemory: a scope of a repository, read like a dict and written by verbs.
+
+The store checks and encodes what it is given, adds whose it is, and asks the repository; it keeps no records itself, so
+two stores over one repository, or two processes over one file, always see the same.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self, TypeAlias
+
+from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
+from nbtools.memory.records import (
+    Limits,
+    MemoryRecord,
+    check_key,
+    check_tags,
+    check_ttl,
+    encode_value,
+    make_scope,
+)
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, Repository
+from nbtools.memory.search import record_text
+from nbtools.memory.views import RecordItems, RecordValues
+
+__all__ = ["AgentMemory"]
+
+# Inside the class `list` is the method.
+Records: TypeAlias = builtins.list[MemoryRecord]
+Embed: TypeAlias = Callable[[str], Sequence[float]]
+
+_NO_LIMITS = Limits(key_bytes=1 << 20)
+
+
+class AgentMemory(Mapping[str, Any]):
+    """The memory of one scope.
+
+    Reading is that of a mapping from keys to JSON values, in the order of the keys; writing is explicit. All methods
+    block, and may be called from any thread.
+
+    Parameters
+    ----------
+    repository
+        Where the records lie.
+    agent_id, workflow_id, node_id
+        Whose memory; which of them count depends on `scope`.
+    scope
+        ``agent`` (shared by all its workflows), ``workflow`` (shared by its nodes) or ``node``.
+    limits
+        What may be stored.
+    embed
+        Turns a text into a vector; when given, records are found by nearness as well as by words.
+    owns_repository
+        Whether `close` closes the repository too.
+
+    Examples
+    --------
+    >>> from nbtools.memory import AgentMemory, InMemoryRepository
+    >>> memory = AgentMemory(InMemoryRepository(), agent_id="a")
+    >>> memory.write("goal", {"kpi": "churn"}, tags=["plan"]).version
+    1
+    >>> memory["goal"], [record.key for record in memory.find(tags=["plan"])]
+    ({'kpi': 'churn'}, ['goal'])
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        *,
+        agent_id: str = "default",
+        workflow_id: str | None = None,
+        node_id: str | None = None,
+        scope: str = "agent",
+        limits: Limits | None = None,
+        embed: Embed | None = None,
+        owns_repository: bool = False,
+    ) -> None:
+        self.scope = make_scope(agent_id, workflow_id, node_id, scope=scope)
+        self.repository = repository
+        self.limits = limits or Limits()
+        self._ids = (agent_id, workflow_id, node_id)
+        self._embed = embed
+        self._owns = owns_repository
+
+    def __repr__(self) -> str:
+        return f"AgentMemory({self.scope.prefix + '…'!r})"
+
+    # Two stores are the same memory when they are the same object; a dict with equal items is merely equal.
+    __hash__ = object.__hash__
+
+    # -- reading as a mapping
+
+    def __getitem__(self, key: str) -> Any:
+        record = self.record(key) if _can_be_key(key) else None
+        if record is None:
+            raise self._missing(key)
+        return record.value
+
+    def __contains__(self, key: object) -> bool:
+        if not _can_be_key(key):
+            return False
+        return bool(self._query(keys=(key,), values=False).records)
+
+    def __len__(self) -> int:
+        return self._query(count=True).total
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([record.key for record in self._query(values=False).records])
+
+    def items(self) -> RecordItems:
+        """Return a view of the pairs of key and value, fetched in one go."""
+        return RecordItems(self)
+
+    def values(self) -> RecordValues:
+        """Return a view of the values, fetched in one go."""
+        return RecordValues(self)
+
+    def __setitem__(self, key: str, value: Any) -> NoReturn:
+        raise TypeError(f"memory is written by name, not by [] =: use memory.write({key!r}, value)")
+
+    def __delitem__(self, key: str) -> NoReturn:
+        raise TypeError(f"memory is written by name, not by del []: use memory.delete({key!r})")
+
+    # -- reading
+
+    def read(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or `default` when it is not there.
+
+        Raises
+        ------
+        InvalidArguments
+            No key can look like this.
+        """
+        record = self.record(key)
+        return default if record is None else record.value
+
+    def record(self, key: str) -> MemoryRecord | None:
+        """Return the whole record of a key, or `None`."""
+        records = self._query(keys=(check_key(key, self.limits),)).records
+        return records[0] if records else None
+
+    def list(self, prefix: str = "", *, limit: int | None = None, after: str | None = None) -> Records:
+        """Return the records whose keys start with `prefix`, by key; `after` continues behind a key."""
+        return [*self._query(prefix=prefix, limit=limit, after=after).records]
+
+    def find(
+        self,
+        tags: Iterable[str] = (),
+        *,
+        match: Literal["all", "any"] = "all",
+        prefix: str = "",
+        limit: int | None = None,
+    ) -> Records:
+        """Return the records that have all, or any, of the tags, by key."""
+        if match not in ("all", "any"):
+            raise InvalidArguments(f"match is {match!r}.", hint="use 'all' or 'any'")
+        wanted = check_tags(tags, self.limits) or ()
+        if not wanted and match == "any":
+            return []
+        return [*self._query(tags=wanted, match=match, prefix=prefix, limit=limit).records]
+
+    def search(self, query: str, *, limit: int = 10, tags: Iterable[str] = (), prefix: str = "") -> Records:
+        """Return the records that fit the words of `query` best, best first, with `score` set.
+
+        Words are looked for in keys, tags, and the names and scalars of the values; ranking is BM25, fused with the
+        nearness of vectors when the store has an `embed`.
+        """
+        if not isinstance(query, str):
+            raise InvalidArguments(f"The query is {query!r}, expected a string.")
+        if not query.strip() or limit < 1:
+            return []
+        vector = tuple(map(float, self._embed(query))) if self._embed else None
+        wanted = check_tags(tags, self.limits) or ()
+        return [*self._query(text=query, vector=vector, limit=limit, tags=wanted, prefix=prefix).records]
+
+    def tags(self) -> dict[str, int]:
+        """Return the tags in use and how many records have each, the most used first."""
+        counts: dict[str, int] = {}
+        for record in self._query(values=False).records:
+            for tag in record.tags:
+                counts[tag] = counts.get(tag, 0) + 1
+        return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+    def history(self, key: str, *, limit: int | None = None) -> Records:
+        """Return the kept versions of a key, oldest first; deletions are versions too (see `MemoryRecord.change`)."""
+        return self.repository.history(self.scope, check_key(key, self.limits), limit=limit)
+
+    def info(self) -> dict[str, Any]:
+        """Return facts about the store, for a status card."""
+        return self.repository.info()
+
+    # -- writing
+
+    def write(
+        self,
+        key: str,
+        value: Any,
+        *,
+        tags: Iterable[str] | None = None,
+        ttl: float | None = None,
+        if_version: int | None = None,
+    ) -> MemoryRecord:
+        """Store a JSON value.
+
+        Parameters
+        ----------
+        tags
+            Names to find it by; `None` keeps the tags it has, an empty list takes them away.
+        ttl
+            Seconds until it vanishes; `None` for never.
+        if_version
+            Write only if the record is at this version; 0 means only if there is none.
+
+        Raises
+        ------
+        InvalidArguments, LimitExceeded
+            The key, value, tags or ttl may not be stored.
+        VersionConflict
+            The record is at another version.
+        """
+        text = encode_value(value, self.limits)
+        checked = check_tags(tags, self.limits)
+        applied = self._apply(
+            Change(
+                kind="write",
+                scope=self.scope,
+                key=check_key(key, self.limits),
+                value=text,
+                tags=checked,
+                ttl=check_ttl(ttl),
+                if_version=_check_count(if_version, "if_version"),
+                vector=self._vector(key, checked or (), text),
+            )
+        )
+        assert applied.record is not None
+        return applied.record
+
+    def incr(self, key: str, by: float = 1, *, if_version: int | None = None) -> int | float:
+        """Add to a number, atomically, and return the sum; a missing key counts as 0.
+
+        Raises
+        ------
+        InvalidArguments
+            What is there, or `by`, is not a finite number.
+        """
+        if not _is_finite(by):
+            raise InvalidArguments(f"by is {by!r}, expected a finite number.", hint="pass by=1")
+        version = _check_count(if_version, "if_version")
+        key = check_key(key, self.limits)
+        applied = self._apply(Change(kind="incr", scope=self.scope, key=key, by=by, if_version=version))
+        assert applied.record is not None
+        total: int | float = applied.record.value
+        return total
+
+    def restore(self, key: str, version: int) -> MemoryRecord:
+        """Give a key the value and tags of one of its versions again; this makes a new version.
+
+        Raises
+        ------
+        MemoryNotFound
+            That version is not kept, or is a deletion.
+        """
+        key = check_key(key, self.limits)
+        if not _check_count(version, "version"):
+            raise InvalidArguments(f"version is {version!r}, expected 1 or more.")
+        vector = None
+        if self._embed:
+            old = [r for r in self.repository.history(self.scope, key) if r.version == version]
+            vector = self._vector(key, old[0].tags, json.dumps(old[0].value)) if old else None
+        applied = self._apply(Change(kind="restore", scope=self.scope, key=key, version=version, vector=vector))
+        assert applied.record is not None
+        return applied.record
+
+    def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Remove a key; return whether it was there."""
+        key = check_key(key, self.limits)
+        version = _check_count(if_version, "if_version")
+        return bool(self._apply(Change(kind="delete", scope=self.scope, key=key, if_version=version)).count)
+
+    def clear(self) -> int:
+        """Remove every key of this scope alone; return how many there were."""
+        return self._apply(Change(kind="clear", scope=self.scope)).count
+
+    def clear_by_workflow(self, agent_id: str, workflow_id: str) -> int:
+        """Remove every record of a workflow and of its nodes; return how many there were."""
+        scope = make_scope(agent_id, workflow_id, scope="workflow")
+        return self._apply(Change(kind="clear", scope=scope, nodes=True)).count
+
+    # -- beyond this scope
+
+    def scoped(
+        self,
+        *,
+        agent_id: str | None = None,
+        workflow_id: str | None = None,
+        node_id: str | None = None,
+        scope: str | None = None,
+    ) -> AgentMemory:
+        """Return the memory of another scope over the same repository, which stays this store's to close.
+
+        Ids that are not given are this store's. `scope` of `None` takes the narrowest level among the ids given here,
+        or this store's own level.
+        """
+        if scope is None:
+            scope = "node" if node_id else "workflow" if workflow_id else self.scope.name
+        mine = self._ids
+        return AgentMemory(
+            self.repository,
+            agent_id=mine[0] if agent_id is None else agent_id,
+            workflow_id=mine[1] if workflow_id is None else workflow_id,
+            node_id=mine[2] if node_id is None else node_id,
+            scope=scope,
+            limits=self.limits,
+            embed=self._embed,
+        )
+
+    def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+        """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""
+        from nbtools.memory.transfer import export_records
+
+        return export_records(self, path, all_scopes=all_scopes)
+
+    def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+        """Write the records of such a file to this scope, or to the scopes they came from; return how many."""
+        from nbtools.memory.transfer import import_records
+
+        return import_records(self, path, all_scopes=all_scopes)
+
+    def snapshot(self, what: Literal["memory", "calls"] = "memory") -> Any:
+        """Return all records of the store, or all records of tool calls, at one moment, as a pandas DataFrame."""
+        from nbtools.memory.transfer import frame_of_calls, frame_of_records
+
+        if what == "memory":
+            return frame_of_records(self.repository.query(Query()).records)
+        if what == "calls":
+            return frame_of_calls(self.repository.calls(CallQuery(limit=None)))
+        raise InvalidArguments(f"There is no table {what!r}.", hint="use 'memory' or 'calls'")
+
+    def close(self) -> None:
+        """Close the repository if this store opened it."""
+        if self._owns:
+            self.repository.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside
+
+    def _query(self, **conditions: Any) -> Found:
+        return self.repository.query(Query(scope=self.scope, **conditions))
+
+    def _apply(self, change: Change) -> Applied:
+        return self.repository.apply([change])[0]
+
+    def _vector(self, key: str, tags: Iterable[str], text: str) -> tuple[float, ...] | None:
+        return tuple(map(float, self._embed(record_text(key, tags, text)))) if self._embed else None
+
+    def _missing(self, key: object) -> MemoryNotFound:
+        hint = None
+        if isinstance(key, str) and key:
+            with contextlib.suppress(Exception):  # A hint is not worth a second error.
+                some = self._query(values=False, limit=1_000).records
+                close = nearest(key, [record.key for record in some])
+                hint = f"did you mean {close!r}?" if close else None
+        return MemoryNotFound(f"There is no memory {key!r} in {self.scope.prefix!r}.", hint=hint)
+
+
+def _can_be_key(key: object) -> bool:
+    """Tell whether a store may be asked for it; what may not be stored is simply not there."""
+    try:
+        check_key(key, _NO_LIMITS)
+    except InvalidArguments:
+        return False
+    return True
+
+
+def _check_count(number: Any, what: str) -> int | None:
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidArguments(f"{what} is {number!r}, expected a whole number of 0 or more.")
+    return number
+
+
+def _is_finite(number: Any) -> bool:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)

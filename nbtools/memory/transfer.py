@@ -1,0 +1,223 @@
+"""Transfer: records out to files and tables, and back in.
+
+A JSON Lines file has one `MemoryRecord.to_dict` a line. A Parquet file has the same columns with the value as JSON
+text; DuckDB writes and reads it, so no other package is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbtools.errors import FileMissing, InvalidArguments, ParseError
+from nbtools.memory.records import MemoryRecord, check_key, check_tags, encode_value, make_scope
+from nbtools.memory.repository import Change, Query
+
+if TYPE_CHECKING:
+    from nbtools.memory.store import AgentMemory
+
+__all__ = ["export_records", "frame_of_calls", "frame_of_records", "import_records"]
+
+_BATCH = 500
+_COLUMNS = {
+    "id": "VARCHAR",
+    "agent_id": "VARCHAR",
+    "workflow_id": "VARCHAR",
+    "node_id": "VARCHAR",
+    "key": "VARCHAR",
+    "value": "VARCHAR",
+    "tags": "VARCHAR[]",
+    "created_at": "TIMESTAMPTZ",
+    "updated_at": "TIMESTAMPTZ",
+    "expires_at": "TIMESTAMPTZ",
+    "version": "BIGINT",
+}
+_CALL_COLUMNS = (
+    "call_id",
+    "run_id",
+    "parent_id",
+    "tool",
+    "caller",
+    "arguments",
+    "ok",
+    "code",
+    "started_at",
+    "duration_s",
+    "artifacts",
+)
+
+
+def export_records(memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+    """Write records to a ``.jsonl`` or ``.parquet`` file, whole or not at all; return how many."""
+    target = Path(path).expanduser()
+    kind = _kind(target)
+    records = memory.repository.query(Query(scope=None if all_scopes else memory.scope)).records
+    # Written beside the target and moved there: a full disk must not leave half an export under its name.
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        if kind == "jsonl":
+            with draft.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(r.to_dict(), ensure_ascii=False) + "\n" for r in records)
+        else:
+            _write_parquet(records, draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return len(records)
+
+
+def import_records(memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+    """Write the records of such a file to the memory; return how many.
+
+    What has expired since is left out; what would expire keeps its moment. Records are checked like any other write.
+
+    Raises
+    ------
+    FileMissing
+        There is no such file.
+    ParseError
+        A line or column is not that of an export; lines before it stay written.
+    """
+    source = Path(path).expanduser()
+    kind = _kind(source)
+    if not source.is_file():
+        raise FileMissing(f"There is no file {source}.", tried="importing memory")
+    rows = _read_jsonl(source) if kind == "jsonl" else _read_parquet(source)
+    count, batch = 0, []
+    for place, row in rows:
+        change = _change(memory, row, place, all_scopes=all_scopes)
+        if change is not None:
+            batch.append(change)
+            count += 1
+        if len(batch) >= _BATCH:
+            memory.repository.apply(batch)
+            batch = []
+    if batch:
+        memory.repository.apply(batch)
+    return count
+
+
+def frame_of_records(records: Sequence[MemoryRecord]) -> Any:
+    """Return records as a pandas DataFrame; its columns are there even when there are no rows."""
+    import pandas as pd
+
+    rows = [_row(record) for record in records]
+    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    for name in ("created_at", "updated_at", "expires_at"):
+        frame[name] = pd.to_datetime(frame[name], utc=True)
+    return frame.astype({"version": "int64"})
+
+
+def frame_of_calls(calls: Sequence[Mapping[str, Any]]) -> Any:
+    """Return records of tool calls as a pandas DataFrame with the usual columns first; nested values are JSON text."""
+    import pandas as pd
+
+    more = [name for name in dict.fromkeys(name for call in calls for name in call) if name not in _CALL_COLUMNS]
+    names = [*_CALL_COLUMNS, *more]
+    return pd.DataFrame([[_cell(call.get(name)) for name in names] for call in calls], columns=names)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
+def _row(record: MemoryRecord) -> list[Any]:
+    return [
+        record.id,
+        record.agent_id,
+        record.workflow_id,
+        record.node_id,
+        record.key,
+        json.dumps(record.value, ensure_ascii=False),
+        list(record.tags),
+        record.created_at,
+        record.updated_at,
+        record.expires_at,
+        record.version,
+    ]
+
+
+def _kind(path: Path) -> str:
+    kind = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
+    if kind is None:
+        raise InvalidArguments(
+            f"{path.name!r} has an ending that says no format.", hint="use .jsonl (JSON Lines) or .parquet"
+        )
+    return kind
+
+
+def _change(memory: AgentMemory, row: Mapping[str, Any], place: str, *, all_scopes: bool) -> Change | None:
+    try:
+        record = MemoryRecord.from_dict(row)
+        scope = memory.scope
+        if all_scopes:
+            level = "node" if record.node_id else "workflow" if record.workflow_id else "agent"
+            scope = make_scope(record.agent_id, record.workflow_id, record.node_id, scope=level)
+        ttl = None
+        if record.expires_at is not None:
+            ttl = (record.expires_at - datetime.now(UTC)).total_seconds()
+            if ttl <= 0:
+                return None
+        return Change(
+            kind="write",
+            scope=scope,
+            key=check_key(record.key, memory.limits),
+            value=encode_value(record.value, memory.limits),
+            tags=check_tags(record.tags, memory.limits),
+            ttl=ttl,
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise ParseError(f"{place} is no memory record: {exc}", tried="importing memory") from exc
+
+
+def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as exc:
+                raise ParseError(f"line {number} of {path.name} is not JSON: {exc}", tried="importing memory") from None
+            if not isinstance(row, dict):
+                raise ParseError(f"line {number} of {path.name} is no JSON object", tried="importing memory")
+            yield f"line {number} of {path.name}", row
+
+
+def _write_parquet(records: Iterable[MemoryRecord], path: Path) -> None:
+    import duckdb
+
+    columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+    unnested = ", ".join(f"unnest(?::{kind}[])" for kind in _COLUMNS.values())
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(f"CREATE TABLE records ({columns})")
+        rows = [_row(record) for record in records]
+        for start in range(0, len(rows), 10_000):
+            lists = [list(column) for column in zip(*rows[start : start + 10_000], strict=True)]
+            connection.execute(f"INSERT INTO records SELECT {unnested}", lists)
+        connection.execute(f"COPY records TO '{_quoted(path)}' (FORMAT parquet)")
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import duckdb
+
+    names = [name for name in _COLUMNS if name != "id"]
+    with duckdb.connect(":memory:") as connection:
+        try:
+            # Times travel as text: DuckDB would want another package for aware datetimes.
+            chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in names)
+            connection.execute("SET timezone = 'UTC'")
+            rows = connection.execute(f"SELECT {chosen} FROM read_parquet('{_quoted(path)}')").fetchall()
+        except duckdb.Error as exc:
+            raise ParseError(f"{path.name} is no export of a memory: {exc}", tried="importing memory") from None
+    for number, row in enumerate(rows, 1):
+        record = dict(zip(names, row, strict=True))
+        yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")

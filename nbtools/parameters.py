@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = ["FunctionParameters", "Parameters", "PartialParameters", "SchemaParameters", "resolved"]
 
-Schema = dict[str, Any]
+_Schema = dict[str, Any]
 
 
 class Parameters(Protocol):
@@ -31,7 +31,7 @@ class Parameters(Protocol):
     def hidden_name(self) -> str | None:
         """Name of the parameter that the door fills in, when there is one."""
 
-    def schema(self) -> Schema:
+    def schema(self) -> _Schema:
         """Return the JSON Schema (2020-12) of the arguments: an object that admits no others."""
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,9 +104,9 @@ class FunctionParameters:
             fields[f"arg_{name}"] = (hint, described)
         return create_model(self._function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
 
-    def schema(self) -> Schema:
+    def schema(self) -> _Schema:
         """Return the JSON Schema of the arguments."""
-        made: Schema = _untitled(self.model.model_json_schema(by_alias=True))
+        made: _Schema = _untitled(self.model.model_json_schema(by_alias=True))
         made.setdefault("properties", {})
         return made
 
@@ -145,7 +145,7 @@ class SchemaParameters:
         self._schema.setdefault("properties", {})
         self.hidden_name = hidden_name
 
-    def schema(self) -> Schema:
+    def schema(self) -> _Schema:
         """Return the schema as it was given."""
         return copy.deepcopy(self._schema)
 
@@ -224,7 +224,7 @@ class PartialParameters:
         """Name of the parameter that the door fills in, when there is one."""
         return self._inner.hidden_name
 
-    def _reduced(self, whole: Schema) -> Schema:
+    def _reduced(self, whole: _Schema) -> _Schema:
         reduced = copy.deepcopy(whole)
         reduced["properties"] = {
             name: _without(prop, self._fixed[name], whole) if name in self._fixed else prop
@@ -237,7 +237,7 @@ class PartialParameters:
             reduced["required"] = required
         return _pruned(reduced)
 
-    def schema(self) -> Schema:
+    def schema(self) -> _Schema:
         """Return the schema of what is left to the caller."""
         return copy.deepcopy(self._schema)
 
@@ -282,15 +282,15 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
     return schema
 
 
-def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> Schema:
+def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> _Schema:
     """Return a nested schema without the keys that are fixed."""
-    schema: Schema = dict(resolved(given, root))
+    schema: _Schema = dict(resolved(given, root))
     for choice in ("anyOf", "oneOf"):
         if choice in schema:
             options = [resolved(option, root) for option in schema[choice]]
             schema[choice] = [_without(o, fixed, root) if "properties" in o else o for o in options]
     if "properties" in schema:
-        left: Schema = {}
+        left: _Schema = {}
         for name, prop in schema["properties"].items():
             if name not in fixed:
                 left[name] = prop
@@ -303,10 +303,10 @@ def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> Schema:
     return schema
 
 
-def _pruned(schema: Schema) -> Schema:
+def _pruned(schema: _Schema) -> _Schema:
     """Drop the definitions that nothing refers to any more: they would show what was fixed."""
     definitions = schema.pop("$defs", {})
-    kept: Schema = {}
+    kept: _Schema = {}
 
     def visit(node: Any) -> None:
         if isinstance(node, list):

@@ -20,7 +20,7 @@ from nbtools.errors import InternalError
 from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
 
-__all__ = ["Caller", "Context", "Effects", "Tool", "ToolCall", "new_id", "tool", "tool_of"]
+__all__ = ["Caller", "Context", "Effects", "OnError", "Tool", "ToolCall", "new_id", "tool", "tool_of"]
 
 Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
@@ -280,16 +280,8 @@ def tool(
     function
         The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
         or Sphinx sections), constraints from ``Annotated[…]``.
-    name, title
-        What models and people see; taken from the function's name when absent.
-    read_only, destructive, idempotent, open_world
-        See `Effects`.
-    examples
-        Valid arguments, shown in the help and checked by the tests.
-    timeout
-        Seconds; `None` leaves it to the executor.
-    on_error
-        What a failed call does to an agent's run: ``"fail"`` or ``"continue"``.
+    name, title, read_only, destructive, idempotent, open_world, examples, timeout, on_error
+        See `Tool` and `Effects`; the name is the function's own when none is given.
 
     Raises
     ------

@@ -1,0 +1,505 @@
+"""The rules of the house, held by reading the source: floors, cycles, sizes, names, `__all__`, optional packages.
+
+Everything here is plain `ast`, so a rule holds for a file from the moment it exists. Each message says which line
+breaks which rule and what to do about it. The tables are the only places that a new part has to be entered in.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "nbtools"
+
+# Floor of each part directly below the package. The same picture stands in the docstring of `nbtools`.
+FLOORS = {
+    "errors": 0,
+    "lazy": 0,
+    "aio": 0,
+    "config": 0,
+    "telemetry": 0,
+    "confine": 0,
+    "paths": 0,
+    "result": 1,
+    "docstring": 1,
+    "parameters": 1,
+    "tool": 1,
+    "schema": 1,
+    "registry": 1,
+    "gate": 1,
+    "record": 1,
+    "door": 1,
+    "execute": 1,
+    "langchain": 1,
+    "memory": 2,
+    "kernels": 2,
+    "sql": 2,
+    "toolbox": 3,
+    "workflow": 4,
+    "agent": 4,
+    "workbench": 5,
+    "jupyter": 6,
+    "cli": 6,
+    "mcp_server": 6,
+}
+# On these floors the parts are strangers to each other; on the others order is enough, and a cycle breaks it.
+STRANGERS = {2, 4, 6}
+# The doors of the package and of `python -m nbtools` stand outside the floors, and nobody imports them.
+DOORS = {"nbtools", "nbtools.__main__"}
+
+FILE_LINES = 600
+FUNCTION_LINES = 60
+PROTOCOL_METHODS = 6
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core"}
+
+# Optional package to the modules that may name it: its home. Everything else asks the home.
+HOMES: dict[str, set[str]] = {
+    "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.workbench"},
+    "anthropic": {"nbtools.agent", "nbtools.memory.anthropic"},
+    "openai": {"nbtools.agent"},
+    "google": {"nbtools.agent"},
+    "pydantic_ai": {"nbtools.agent"},
+    "mcp": {"nbtools.mcp_server", "nbtools.execute_mcp", "nbtools.agent"},
+    "langchain_core": {"nbtools.langchain", "nbtools.registry"},
+    "langgraph": {"nbtools.memory.langgraph"},
+    "psycopg": {"nbtools.memory", "nbtools.sql"},
+    "psycopg_pool": {"nbtools.memory"},
+    "obstore": {"nbtools.memory"},
+    "distributed": {"nbtools.workflow"},
+    "dask": {"nbtools.workflow"},
+    "websocket": {"nbtools.kernels"},
+    "sqlalchemy": {"nbtools.sql"},
+    "opentelemetry": {"nbtools.telemetry"},
+    "jupyterlab": {"nbtools.cli"},
+    "nbclient": {"nbtools.cli", "nbtools.workflow", "nbtools.agent"},
+    "nbconvert": {"nbtools.cli"},
+    "nbformat": {"nbtools.cli", "nbtools.workflow", "nbtools.agent", "nbtools.jupyter"},
+    "polars": {"nbtools.sql"},
+    "pyarrow": {"nbtools.sql"},
+}
+# None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
+HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
+# Core packages whose import name is not the name of the distribution, and what they bring along for certain.
+CORE_IMPORTS = {"beautifulsoup4": "bs4", "pyyaml": "yaml"}
+BROUGHT_ALONG = {
+    "jupyter_core": "jupyter-client",
+    "traitlets": "ipython",
+    "tornado": "jupyter-client",
+    "zmq": "jupyter-client",
+    "matplotlib_inline": "ipython",
+    "numpy": "pandas",
+    "pygments": "ipython",
+    "prompt_toolkit": "ipython",
+    "dateutil": "pandas",
+    "comm": "ipywidgets",
+}
+# The one exception that is no error: it must pass every `except Exception`, as Ctrl-C does.
+OUTSIDE_THE_TREE = {"nbtools.aio.Interrupted"}
+
+# Protocol to its shipped reference or fake, and the suite that all implementations pass.
+PROTOCOLS: dict[str, tuple[str, str]] = {
+    "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """One module: its dotted name, its file, its text and its tree."""
+
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def place(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def part(self) -> str:
+        return self.name.split(".")[1] if "." in self.name else ""
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Import:
+    """One imported thing: by whom, what (a module where it is one), and where that stands."""
+
+    source: Source
+    target: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.source.place}:{self.line} imports {self.target}"
+
+
+@functools.cache
+def _files() -> tuple[Path, ...]:
+    found = [path for folder in (PACKAGE, "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    return tuple(path for path in found if "__pycache__" not in path.parts)
+
+
+@functools.cache
+def _sources() -> dict[str, Source]:
+    found = {}
+    for path in _files():
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] != PACKAGE:
+            continue
+        dotted = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+        text = path.read_text(encoding="utf-8")
+        found[dotted] = Source(name=dotted, path=path, text=text, tree=ast.parse(text, filename=str(path)))
+    return found
+
+
+def _from_where(source: Source, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    parts = source.name.split(".")
+    kept = parts[: len(parts) - node.level + (1 if source.is_package else 0)]
+    return ".".join([*kept, node.module] if node.module else kept)
+
+
+@functools.cache
+def _imports() -> tuple[Import, ...]:
+    """Every import of every module, those inside functions and under TYPE_CHECKING included."""
+    found = []
+    for source in _sources().values():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Import):
+                found += [Import(source=source, target=alias.name, line=node.lineno) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                start = _from_where(source, node)
+                names = [f"{start}.{alias.name}" for alias in node.names]
+                targets = {name if name in _sources() else start for name in names}
+                found += [Import(source=source, target=target, line=node.lineno) for target in sorted(targets)]
+    return tuple(found)
+
+
+def _inner_imports() -> Iterator[Import]:
+    return (item for item in _imports() if item.target.split(".")[0] == PACKAGE)
+
+
+def _said(problems: list[str]) -> str:
+    return "\n" + "\n".join(f"  {problem}" for problem in sorted(problems))
+
+
+def test_every_part_of_the_package_stands_on_a_floor() -> None:
+    parts = {source.part for source in _sources().values() if source.name not in DOORS}
+    unknown = sorted(parts - FLOORS.keys())
+    assert not unknown, f"{unknown} stand on no floor: enter them in FLOORS here and in the docstring of nbtools"
+
+
+def test_the_docstring_of_the_package_draws_the_same_floors() -> None:
+    picture = ast.get_docstring(_sources()[PACKAGE].tree) or ""
+    drawn = {}
+    for line in picture.splitlines():
+        if found := re.match(r"\s*([0-6])\s+\w+\s", line):
+            drawn |= {name.strip("/").removesuffix(".py"): int(found[1]) for name in re.findall(r"[\w/.]+", line)}
+    parts = {source.part for source in _sources().values() if source.name not in DOORS}
+    known = parts & FLOORS.keys()
+    wrong = [f"{part} belongs on floor {FLOORS[part]}" for part in known if drawn.get(part) != FLOORS[part]]
+    assert not wrong, f"the picture in nbtools/__init__.py differs:{_said(wrong)}"
+
+
+def test_imports_lead_down_and_never_sideways() -> None:
+    problems = []
+    for item in _inner_imports():
+        part = item.target.split(".")[1] if "." in item.target else ""
+        if item.source.name in DOORS or part not in FLOORS or item.source.part not in FLOORS:
+            continue
+        mine, theirs = FLOORS[item.source.part], FLOORS[part]
+        if theirs > mine:
+            problems.append(f"{item}: that leads up from floor {mine} to floor {theirs}; hand it down by argument")
+        elif theirs == mine and mine in STRANGERS and part != item.source.part:
+            problems.append(f"{item}: neighbours on floor {mine} are strangers; let them meet one floor up")
+    assert not problems, _said(problems)
+
+
+def test_nothing_inside_imports_the_bare_package() -> None:
+    problems = [f"{item}: name the module that defines it" for item in _inner_imports() if item.target in DOORS]
+    assert not problems, _said(problems)
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    graph: dict[str, set[str]] = {name: set() for name in _sources()}
+    for item in _inner_imports():
+        if item.target in graph and item.target != item.source.name:
+            graph[item.source.name].add(item.target)
+    done: set[str] = set()
+    circles: list[str] = []
+
+    def walk(name: str, trail: tuple[str, ...]) -> None:
+        if name in trail:
+            circles.append(" → ".join((*trail[trail.index(name) :], name)))
+        elif name not in done:
+            for target in sorted(graph[name]):
+                walk(target, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        walk(name, ())
+    assert not circles, _said(circles)
+
+
+def test_private_names_stay_within_their_part() -> None:
+    problems = []
+    for source in _sources().values():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            start = _from_where(source, node)
+            foreign = start.startswith(f"{PACKAGE}.") and start.split(".")[1] != source.part
+            private = [alias.name for alias in node.names if alias.name.startswith("_")] if foreign else []
+            problems += [f"{source.place}:{node.lineno} takes {name} out of {start}" for name in private]
+    assert not problems, _said(problems)
+
+
+def test_no_file_is_longer_than_the_wall() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in _files()}
+    problems = [
+        f"{path.relative_to(ROOT)}: {lines} lines; a second noun has moved in, give it its own file"
+        for path, lines in lengths.items()
+        if lines > FILE_LINES
+    ]
+    assert not problems, _said(problems)
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    problems = []
+    for path in _files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    problems.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
+    assert not problems, _said(problems)
+
+
+def test_no_file_or_folder_has_a_name_that_means_nothing() -> None:
+    problems = [
+        f"{path.relative_to(ROOT)}: {name!r} says nothing; name it for its noun"
+        for path in _files()
+        for name in path.relative_to(ROOT).with_suffix("").parts
+        if FORBIDDEN_NAMES & set(name.lower().split("_"))
+    ]
+    assert not problems, _said(problems)
+
+
+def _listed(source: Source) -> list[str] | None:
+    for node in source.tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            assert isinstance(node, ast.Assign)
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def _is_type_variable(value: ast.expr | None) -> bool:
+    called = value.func if isinstance(value, ast.Call) else None
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name in {"TypeVar", "ParamSpec", "TypeVarTuple"}
+
+
+def _public(source: Source) -> set[str]:
+    """Return the public names that a module defines; a package also offers what it imports and its lazy table."""
+    names: set[str] = set()
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign) and not _is_type_variable(node.value):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            if source.is_package and isinstance(node.value, ast.Dict):
+                names |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        elif source.is_package and isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            inner = _from_where(source, node).startswith(f"{source.name}.")
+            names |= {alias.asname or alias.name for alias in node.names} if inner else set()
+        elif source.is_package and isinstance(node, ast.If):
+            # `if TYPE_CHECKING:` repeats the lazy table for type checkers.
+            names |= {a.asname or a.name for n in node.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    return {name for name in names if isinstance(name, str) and not name.startswith("_")}
+
+
+def _order(name: str) -> tuple[int, str]:
+    kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
+    return kind, name
+
+
+def test_all_is_sorted_and_lists_exactly_what_is_public() -> None:
+    problems = []
+    for source in _sources().values():
+        if source.path.stem.startswith("_") and not source.is_package:
+            continue
+        listed = _listed(source)
+        if listed is None:
+            if _public(source):
+                problems.append(f"{source.place}: has public names but no __all__")
+            continue
+        if listed != sorted(listed, key=_order):
+            problems.append(f"{source.place}: __all__ is not sorted (constants, classes, functions)")
+        defined = _public(source)
+        # A facade may hand a whole sub-module on.
+        extra = {n for n in set(listed) - defined if f"{source.name}.{n}" not in _sources() and not n.startswith("__")}
+        if missing := sorted(defined - set(listed)):
+            problems.append(f"{source.place}: __all__ lacks {missing}; list them or begin them with an underscore")
+        if extra:
+            problems.append(f"{source.place}: __all__ lists {sorted(extra)}, which it does not define")
+    assert not problems, _said(problems)
+
+
+def _project() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def _core_packages() -> set[str]:
+    names = {re.split(r"[\[<>=~! ;]", line)[0] for line in _project()["dependencies"]}  # type: ignore[attr-defined]
+    direct = {CORE_IMPORTS.get(name, name.replace("-", "_")) for name in names}
+    return direct | {package for package, through in BROUGHT_ALONG.items() if through in names}
+
+
+def _needed(source: Source) -> Iterator[tuple[str, int]]:
+    """Yield what is imported by `need("package.module", …)`."""
+    for node in ast.walk(source.tree):
+        called = getattr(node, "func", None)
+        name = getattr(called, "id", getattr(called, "attr", ""))
+        if name in {"need", "import_module"} and node.args and isinstance(node.args[0], ast.Constant):
+            yield str(node.args[0].value), node.lineno
+
+
+def _is_at_home(module: str, package: str) -> bool:
+    return any(module == home or (home != PACKAGE and module.startswith(f"{home}.")) for home in HOMES[package])
+
+
+def test_optional_packages_are_named_only_in_their_home() -> None:
+    outside = [item for item in _imports() if item.target.split(".")[0] != PACKAGE]
+    outside += [
+        Import(source=source, target=target, line=line)
+        for source in _sources().values()
+        for target, line in _needed(source)
+        if target.split(".")[0] != PACKAGE
+    ]
+    known = _core_packages()
+    problems = []
+    for item in outside:
+        package = item.target.split(".")[0]
+        if package in HOMES:
+            if not _is_at_home(item.source.name, package):
+                problems.append(f"{item}: the home of {package} is {', '.join(sorted(HOMES[package]))}")
+        elif package not in known and package not in sys.stdlib_module_names:
+            problems.append(f"{item}: neither a core dependency nor an optional package with a home in HOMES")
+    assert not problems, _said(problems)
+
+
+def test_exceptions_are_defined_in_the_tree_of_errors_only() -> None:
+    tree = {node.name for node in _sources()["nbtools.errors"].tree.body if isinstance(node, ast.ClassDef)}
+    problems = []
+    for source in _sources().values():
+        if source.name == "nbtools.errors":
+            continue
+        for node in ast.walk(source.tree):
+            bases = [getattr(b, "id", getattr(b, "attr", "")) for b in getattr(node, "bases", ())]
+            raised = [b for b in bases if b in tree or b.endswith(("Error", "Exception", "Interrupt"))]
+            if raised and f"{source.name}.{node.name}" not in OUTSIDE_THE_TREE:
+                problems.append(f"{source.place}:{node.lineno} defines {node.name}; the tree is nbtools/errors.py")
+    assert not problems, _said(problems)
+
+
+@functools.cache
+def _protocols() -> dict[str, ast.ClassDef]:
+    found = {}
+    for source in _sources().values():
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            bases = [b.value if isinstance(b, ast.Subscript) else b for b in node.bases]
+            if any(getattr(b, "id", getattr(b, "attr", "")) == "Protocol" for b in bases):
+                found[f"{source.name}.{node.name}"] = node
+    return found
+
+
+def test_protocols_are_small() -> None:
+    problems = []
+    for name, node in _protocols().items():
+        defined = [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        # A property is data, not behaviour.
+        methods = [n.name for n in defined if not any(getattr(d, "id", "") == "property" for d in n.decorator_list)]
+        if len(methods) > PROTOCOL_METHODS:
+            problems.append(f"{name} has {len(methods)} methods ({', '.join(methods)}), {PROTOCOL_METHODS} at the most")
+    assert not problems, _said(problems)
+
+
+def test_every_protocol_has_a_reference_and_a_conformance_suite() -> None:
+    missing = [f"{name}: enter its reference and its suite in PROTOCOLS" for name in _protocols().keys() - PROTOCOLS]
+    gone = [f"{name} exists no more: take it out of PROTOCOLS" for name in PROTOCOLS.keys() - _protocols()]
+    problems = missing + gone
+    for name in _protocols().keys() & PROTOCOLS.keys():
+        reference, suite = PROTOCOLS[name]
+        module, _, made = reference.rpartition(".")
+        source = _sources().get(module)
+        if source is None or made not in _public(source):
+            problems.append(f"{name}: its reference {reference} does not exist")
+        if not (ROOT / suite).is_file():
+            problems.append(f"{name}: its suite {suite} does not exist")
+        elif made not in (ROOT / suite).read_text(encoding="utf-8"):
+            problems.append(f"{name}: {suite} does not try the reference {made}")
+    assert not problems, _said(problems)
+
+
+@pytest.mark.parametrize("mark", ["type: ignore", "noqa"])
+def test_every_exception_from_a_check_gives_its_code_and_its_reason(mark: str) -> None:
+    form = {"type: ignore": r"# type: ignore\[[\w, -]+\]  ?# ?\S", "noqa": r"# noqa: [A-Z0-9, ]+ ?(-|#) ?\S"}[mark]
+    problems = [
+        f"{source.place}:{number} {line.strip()}"
+        for source in _sources().values()
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if f"# {mark}" in line and not re.search(form, line)
+    ]
+    assert not problems, f"say the code and, behind it, the reason:{_said(problems)}"
+
+
+def _loaded_after(code: str, tmp_path: Path) -> set[str]:
+    """Return the top-level modules that a fresh interpreter holds after some code."""
+    home = {name: str(tmp_path) for name in ("HOME", "NBTOOLS_HOME", "IPYTHONDIR", "USERPROFILE", "XDG_CONFIG_HOME")}
+    shown = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{shown}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=os.environ | home,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().count("\n") == 0, f"loading is not silent: {done.stdout}"
+    return set(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
+    assert not HEAVY & _loaded_after("import nbtools", tmp_path)
+
+
+def test_loading_the_extension_is_silent_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    load = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbtools")
+assert "nbtools" in shell.extension_manager.loaded, "the extension was not loaded"
+"""
+    assert not HEAVY & _loaded_after(load, tmp_path)

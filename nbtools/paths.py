@@ -1,21 +1,31 @@
 """Allowed roots: which files a call may touch, decided on the resolved path.
 
 `Roots.resolve` follows every link first and judges where the path really leads. A link that is swapped in after the
-judgement is caught by `Roots.open_file`, which walks from the root down with ``O_NOFOLLOW``.
+judgement is caught when the file is touched: `Roots.folder` walks from the root down with ``O_NOFOLLOW`` and holds the
+folder itself, and a `Folder` touches its entries by name, never through a link. Where the system has no calls relative
+to a folder (Windows), the path is judged once more instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
-from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PathNotAllowed
 
-__all__ = ["Roots"]
+__all__ = ["Folder", "Roots"]
 
 _MAX_PATH = 4_096
+_RELATIVE_CALLS = os.open in os.supports_dir_fd
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# What lies there looks like files and is the state of the system: never meant by a root as wide as "/".
+_NOT_FILES = (Path("/proc"), Path("/sys"), Path("/dev"))
 
 
 class Roots:
@@ -24,8 +34,13 @@ class Roots:
     Parameters
     ----------
     roots
-        Folders; they are resolved once. Relative paths given to `resolve` are taken from the first root that is the
-        working folder or, when the working folder is no root, from the first root.
+        Folders; they are resolved once. Relative paths given to `resolve` are taken from the working folder when it
+        lies below a root, else from the first root.
+
+    Raises
+    ------
+    InvalidArguments
+        There is none.
     """
 
     def __init__(self, roots: Iterable[str | os.PathLike[str]]) -> None:
@@ -38,7 +53,11 @@ class Roots:
 
     def root_of(self, path: Path) -> Path | None:
         """Return the root that holds an already resolved path, or `None`."""
-        return next((root for root in self.roots if path == root or root in path.parents), None)
+        for root in self.roots:
+            if path == root or root in path.parents:
+                hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)
+                return root if hidden is None or hidden == root or hidden in root.parents else None
+        return None
 
     def allows(self, path: str | os.PathLike[str]) -> bool:
         """Tell whether a path leads below a root, whether or not it exists."""
@@ -47,19 +66,32 @@ class Roots:
         except (InvalidArguments, PathNotAllowed):
             return False
 
-    def _real(self, path: str | os.PathLike[str]) -> Path:
+    def start(self) -> Path:
+        """Return the folder from which relative paths are taken."""
+        here = Path(os.path.realpath(Path.cwd()))
+        return here if self.root_of(here) else self.roots[0]
+
+    def _real(self, path: str | os.PathLike[str], *, follow: bool = True) -> Path:
         text = os.fspath(path)
-        if not text or "\0" in text or len(text) > _MAX_PATH:
+        if not text or "\0" in text or len(text) > _MAX_PATH or _has_surrogates(text):
             raise InvalidArguments(
-                f"{text[:60]!r} is no path: it is empty, too long or holds a NUL character.",
+                f"{text[:60]!r} is no path: it is empty, too long, or holds what no file name can hold.",
                 hint="Give the path of a file below an allowed root.",
             )
-        text = os.path.expanduser(text)  # noqa: PTH111 - Path would normalise what realpath must see
-        here = Path(os.path.realpath(Path.cwd()))
-        start = here if self.root_of(here) else self.roots[0]
-        return Path(os.path.realpath(start / text))
+        whole = os.path.join(self.start(), os.path.expanduser(text))  # noqa: PTH111, PTH118 - a Path would drop the last '/'
+        name = os.path.basename(whole)  # noqa: PTH119 - same
+        if follow or name in {"", ".", ".."}:
+            return _followed(whole)
+        return _followed(os.path.dirname(whole)) / name  # noqa: PTH120 - same
 
-    def resolve(self, path: str | os.PathLike[str], *, must_exist: bool = True, for_writing: bool = False) -> Path:
+    def resolve(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        must_exist: bool = True,
+        for_writing: bool = False,
+        follow: bool = True,
+    ) -> Path:
         """Return the absolute path with every link followed, if it lies below a root.
 
         Parameters
@@ -70,43 +102,45 @@ class Roots:
             Whether a path that leads nowhere is an error.
         for_writing
             Whether the path is to be written: then it may not be a root itself.
+        follow
+            Whether the last part is followed too. It is not when the entry itself is meant, to delete or move it.
 
         Raises
         ------
         PathNotAllowed
             It leads outside the roots, or to a device, socket or pipe.
         FileMissing
-            It does not exist and `must_exist` is true.
+            It does not exist and `must_exist` is true, or it cannot be reached.
         InvalidArguments
-            It is empty, over-long or holds NUL.
+            It is empty, over-long, or holds NUL or lone surrogates.
         """
-        real = self._real(path)
+        real = self._real(path, follow=follow)
+        shown = repr(os.fspath(path))
         if self.root_of(real) is None:
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
-                f"{os.fspath(path)!r} is outside the allowed folders.",
+                f"{shown} is outside the allowed folders.",
                 hint=f"Use a path below {allowed}, or add its folder to ALLOWED_PATHS.",
             )
         if for_writing and real in self.roots:
-            raise PathNotAllowed(f"{os.fspath(path)!r} is an allowed folder itself.", hint="Name a file below it.")
+            raise PathNotAllowed(f"{shown} is an allowed folder itself.", hint="Name something below it.")
         try:
-            mode = real.stat().st_mode
+            mode = real.stat(follow_symlinks=follow).st_mode
         except (FileNotFoundError, NotADirectoryError):
             if must_exist:
-                raise FileMissing(
-                    f"{os.fspath(path)!r} does not exist.", hint=f"Relative paths start at {Path.cwd()}."
-                ) from None
+                hint = f"Relative paths start at {self.start()}."
+                raise FileMissing(f"{shown} does not exist.", hint=hint) from None
             return real
         except OSError as exc:
-            raise FileMissing(f"{os.fspath(path)!r} cannot be reached: {exc.strerror}.") from exc
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise FileMissing(f"{shown} cannot be reached: {exc.strerror}.") from exc
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and not follow)):
             raise PathNotAllowed(
-                f"{os.fspath(path)!r} is a device, socket or pipe.", hint="Only regular files and folders are touched."
+                f"{shown} is a device, socket or pipe.", hint="Only regular files and folders are touched."
             )
         return real
 
-    def open_parent(self, real: Path, *, make: bool = False) -> int:
-        """Open the folder of a resolved path without following any link below its root.
+    def folder(self, real: Path, *, make: bool = False) -> Folder:
+        """Open a folder by its resolved path without following any link below its root.
 
         Parameters
         ----------
@@ -117,33 +151,51 @@ class Roots:
 
         Returns
         -------
-        int
-            A descriptor of the folder; the caller closes it.
+        Folder
+            To be closed, best by ``with``.
 
         Raises
         ------
         PathNotAllowed
             A part of the path became a link, or is no folder.
+        FileMissing
+            It does not exist (any more).
         """
         root = self.root_of(real)
         if root is None:
             raise PathNotAllowed(f"{str(real)!r} is outside the allowed folders.")
-        flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-        handle = os.open(root, flags)
+        if not _RELATIVE_CALLS:
+            return self._folder_by_path(real, make=make)
+        handle = None
         try:
-            for part in real.parent.relative_to(root).parts:
+            handle = os.open(root, _FOLDER_FLAGS)
+            for part in real.relative_to(root).parts:
                 if make:
-                    _make_folder(part, handle)
-                below = os.open(part, flags | getattr(os, "O_NOFOLLOW", 0), dir_fd=handle)
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=handle)
+                below = os.open(part, _FOLDER_FLAGS | _NO_LINK, dir_fd=handle)
                 os.close(handle)
                 handle = below
         except FileNotFoundError:
-            os.close(handle)
-            raise FileMissing(f"the folder {str(real.parent)!r} does not exist.") from None
+            _close(handle)
+            raise FileMissing(f"the folder {str(real)!r} does not exist.") from None
         except OSError as exc:
-            os.close(handle)
-            raise PathNotAllowed(f"{str(real.parent)!r} changed while it was opened: {exc.strerror}.") from exc
-        return handle
+            _close(handle)
+            raise PathNotAllowed(
+                f"the folder {str(real)!r} cannot be opened: {exc.strerror}.",
+                hint="A part of the path is no folder, may not be entered, or changed meanwhile.",
+            ) from exc
+        return Folder(real, handle)
+
+    def _folder_by_path(self, real: Path, *, make: bool) -> Folder:
+        try:
+            if make:
+                real.mkdir(parents=True, exist_ok=True)
+            if Path(os.path.realpath(real)) != real or not real.is_dir():
+                raise PathNotAllowed(f"the folder {str(real)!r} is no folder, or changed meanwhile.")
+        except OSError as exc:
+            raise PathNotAllowed(f"the folder {str(real)!r} cannot be opened: {exc.strerror}.") from exc
+        return Folder(real, None)
 
     def open_file(self, real: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
         """Open a resolved path and return its descriptor, refusing a link that was swapped in since.
@@ -151,29 +203,200 @@ class Roots:
         Raises
         ------
         PathNotAllowed
-            The path, or a part of it, became a link, a device, a socket or a pipe.
+            The path, or a part of it, became a link, a device, a socket or a pipe, or it may not be opened.
         FileMissing
             It does not exist (any more).
         """
-        parent = self.open_parent(real)
-        # Non-blocking, so that a pipe swapped in cannot hold the caller before it is recognised.
-        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+        with self.folder(real.parent) as folder:
+            return folder.open_file(real.name, flags, mode)
+
+    def write_file(self, real: Path, content: bytes) -> None:
+        """Put a file in place whole: a reader sees the old content or the new, never a part.
+
+        Missing folders are made. A file that was there keeps its mode.
+
+        Raises
+        ------
+        PathNotAllowed
+            A part of the path became a link or is no folder, the path is a folder, or it may not be written.
+        """
+        with self.folder(real.parent, make=True) as folder:
+            folder.replace(real.name, content)
+
+
+class Folder:
+    """An open folder below a root, whose entries are touched by name and never through a link.
+
+    Parameters
+    ----------
+    path
+        Where it was when it was opened.
+    handle
+        Its descriptor; `None` where the system has no calls relative to a folder.
+    """
+
+    def __init__(self, path: Path, handle: int | None) -> None:
+        self.path = path
+        self._handle = handle
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the descriptor. Harmless when repeated."""
+        handle, self._handle = self._handle, None
+        _close(handle)
+
+    def _named(self, name: str) -> str:
+        if name in {"", ".", ".."} or "/" in name or os.sep in name:
+            raise PathNotAllowed(f"{name!r} is no name of an entry.")
+        return name if self._handle is not None else str(self.path / name)
+
+    def names(self) -> list[str]:
+        """Return the names of all entries, sorted."""
+        return sorted(os.listdir(self.path if self._handle is None else self._handle))  # noqa: PTH208 - a descriptor
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Return what the system knows about an entry, a link not followed; `None` when there is none."""
         try:
-            handle = os.open(real.name, flags, mode, dir_fd=parent)
+            return os.stat(self._named(name), dir_fd=self._handle, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open_file(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+        """Open an entry that is a regular file and return its descriptor.
+
+        Raises
+        ------
+        PathNotAllowed
+            It is a link, folder, device, socket or pipe, or may not be opened.
+        FileMissing
+            It does not exist.
+        """
+        # Non-blocking, so that a pipe swapped in cannot hold the caller before it is recognised.
+        flags |= _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            handle = os.open(self._named(name), flags, mode, dir_fd=self._handle)
         except FileNotFoundError:
-            raise FileMissing(f"{str(real)!r} does not exist.") from None
+            raise FileMissing(f"{str(self.path / name)!r} does not exist.") from None
+        except FileExistsError:
+            raise
         except OSError as exc:
-            raise PathNotAllowed(f"{str(real)!r} cannot be opened: {exc.strerror}.") from exc
-        finally:
-            os.close(parent)
+            raise PathNotAllowed(f"{str(self.path / name)!r} cannot be opened: {exc.strerror}.") from exc
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise PathNotAllowed(f"{str(real)!r} is no regular file.")
+            raise PathNotAllowed(f"{str(self.path / name)!r} is no regular file.")
         return handle
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Put a file in place by writing a temporary one beside it and renaming that.
 
-def _make_folder(name: str, parent: int) -> None:
+        Raises
+        ------
+        PathNotAllowed
+            A folder has that name, or the file may not be written.
+        """
+        try:
+            before = self.status(name)
+            self._may_replace(name, before)
+            draft = f".nbtools-{secrets.token_hex(8)}.tmp"
+            handle = self.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
+                        os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+                    os.fsync(file.fileno())
+                os.replace(self._named(draft), self._named(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+            except BaseException:
+                self.remove(draft)
+                raise
+        except NbtoolsError:
+            raise
+        except OSError as exc:
+            raise PathNotAllowed(f"{str(self.path / name)!r} cannot be written: {exc.strerror}.") from exc
+
+    def _may_replace(self, name: str, before: os.stat_result | None) -> None:
+        if before is not None and stat.S_ISDIR(before.st_mode):
+            raise PathNotAllowed(f"{str(self.path / name)!r} is a folder.", hint="Name a file in it.")
+        # Renaming needs no right to the file itself, so a file that is marked read-only has to be asked for its own.
+        if before is not None and not os.access(self._named(name), os.W_OK, dir_fd=self._handle):
+            raise PathNotAllowed(f"{str(self.path / name)!r} is read-only.")
+
+    def remove(self, name: str) -> None:
+        """Remove a file or link, or an empty folder.
+
+        Raises
+        ------
+        OSError
+            It is a folder that is not empty, or may not be removed.
+        """
+        found = self.status(name)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            os.rmdir(self._named(name), dir_fd=self._handle)
+        else:
+            os.unlink(self._named(name), dir_fd=self._handle)
+
+    def move(self, name: str, target: Folder, new_name: str, *, overwrite: bool = False) -> None:
+        """Move an entry to another folder of the same file system, without ever replacing one by accident.
+
+        The new name is reserved first, with an empty file or folder: that fails if it is taken, and renaming replaces
+        the reservation, so that there is no moment between looking and acting.
+
+        Raises
+        ------
+        FileExistsError
+            The name is taken and `overwrite` is false.
+        OSError
+            It cannot be moved, because the file system is another one (``EXDEV``) for one.
+        """
+        found = self.status(name)
+        if found is None:
+            raise FileMissing(f"{str(self.path / name)!r} does not exist.")
+        reserved = not overwrite
+        if reserved:
+            target._reserve(new_name, folder=stat.S_ISDIR(found.st_mode))
+        try:
+            os.replace(
+                self._named(name),
+                target._named(new_name),
+                src_dir_fd=self._handle,
+                dst_dir_fd=target._handle,
+            )
+        except BaseException:
+            if reserved:
+                with contextlib.suppress(OSError):
+                    target.remove(new_name)
+            raise
+
+    def _reserve(self, name: str, *, folder: bool) -> None:
+        if folder:
+            os.mkdir(self._named(name), dir_fd=self._handle)
+        else:
+            os.close(self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
+
+
+def _followed(path: str) -> Path:
+    for _ in range(3):
+        # A link that is removed between being seen and being read makes realpath raise.
+        with contextlib.suppress(OSError):
+            return Path(os.path.realpath(path))
+    raise PathNotAllowed(f"{path!r} changes while it is looked at.")
+
+
+def _has_surrogates(text: str) -> bool:
+    """Tell whether a text holds lone surrogates that do not stand for the bytes of a file name."""
     try:
-        os.mkdir(name, dir_fd=parent)
-    except FileExistsError:
-        return
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -164,20 +164,27 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         started.append(task)
         task.add_done_callback(lambda _: done.set())
 
-    target.call_soon_threadsafe(start)
+    def stop() -> None:
+        # Ctrl-C may arrive even before `start` was handed to the loop.
+        if started:
+            started[0].cancel()
+        else:
+            coro.close()
+            done.set()
+
     try:
+        target.call_soon_threadsafe(start)
         while not done.wait(_WAIT_S):
             pass
     except KeyboardInterrupt:
-        # The lambda looks the task up on the loop, where `start` has run by then.
-        target.call_soon_threadsafe(lambda: started[0].cancel())  # noqa: PLW0108 - see above
+        target.call_soon_threadsafe(stop)
         raise Interrupted(_last_words(done, started)) from None
     return started[0].result()
 
 
 def _last_words(done: threading.Event, started: list[asyncio.Task[T]]) -> T | None:
     """Wait a bounded time for a cancelled task and return its value, if it has one."""
-    if not done.wait(_HAND_OVER_S):
+    if not done.wait(_HAND_OVER_S) or not started:
         return None
     task = started[0]
     if task.cancelled() or task.exception() is not None:
@@ -186,11 +193,13 @@ def _last_words(done: threading.Event, started: list[asyncio.Task[T]]) -> T | No
 
 
 async def _timed(coro: Coroutine[Any, Any, T], seconds: float) -> T:
+    clock = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds):
+        async with clock:
             return await coro
     except TimeoutError as exc:
-        if isinstance(exc, CallTimeout):
+        # The coroutine may have met a timeout of its own, a socket's for one: that one speaks for itself.
+        if isinstance(exc, CallTimeout) or not clock.expired():
             raise
         raise CallTimeout(f"timed out after {seconds:g} s", hint="Allow more time, or do less at once.") from None
 

@@ -34,7 +34,7 @@ def need(module: str, *, extra: str, why: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as exc:
         # A package that is there but lacks one of its own dependencies is another mistake: let that one speak.
-        if exc.name is None or not module.startswith(exc.name.partition(".")[0]):
+        if exc.name is None or not f"{module}.".startswith(f"{exc.name}."):
             raise
         raise MissingExtra(
             f"{why} needs the package {module.partition('.')[0]!r}, which is not installed.",

@@ -1,0 +1,68 @@
+"""Optional parts are imported on use, and a missing one says how to get it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nbtools.errors import ConfigMissing, MissingExtra
+from nbtools.lazy import facade, has, need
+
+
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_a_present_module_is_returned() -> None:
+    assert need("json.decoder", extra="any", why="Reading JSON") is sys.modules["json.decoder"]
+
+
+def test_a_missing_extra_names_the_feature_and_the_install_line() -> None:
+    with pytest.raises(MissingExtra) as caught:
+        need("surely_absent.client", extra="dask", why="Running on a cluster")
+    assert isinstance(caught.value, ImportError)
+    assert isinstance(caught.value, ConfigMissing)
+    assert caught.value.message.startswith("Running on a cluster needs the package 'surely_absent'")
+    assert caught.value.hint == "pip install 'nbtools-kit[dask]'"
+
+
+def test_a_missing_submodule_of_a_present_package_is_a_missing_extra_too() -> None:
+    with pytest.raises(MissingExtra):
+        need("json.surely_absent", extra="otel", why="Exporting")
+
+
+def test_a_broken_package_speaks_for_itself(on_path: Path) -> None:
+    (on_path / "half_installed.py").write_text("import surely_absent_dependency\n")
+    with pytest.raises(ModuleNotFoundError, match="surely_absent_dependency") as caught:
+        need("half_installed", extra="x", why="Anything")
+    assert not isinstance(caught.value, MissingExtra)
+
+
+def test_a_dependency_whose_name_begins_alike_is_not_mistaken_for_the_package(on_path: Path) -> None:
+    (on_path / "alike_more.py").write_text("import alike\n")
+    with pytest.raises(ModuleNotFoundError) as caught:
+        need("alike_more", extra="x", why="Anything")
+    assert not isinstance(caught.value, MissingExtra)
+
+
+def test_presence_is_told_without_importing(on_path: Path) -> None:
+    (on_path / "loud_package.py").write_text("raise SystemExit\n")
+    assert has("loud_package")
+    assert not has("surely_absent")
+    assert "loud_package" not in sys.modules
+
+
+def test_a_facade_imports_a_name_on_first_use_only() -> None:
+    look_up = facade("nowhere", {"JSONDecoder": "json.decoder", "Gone": "surely_absent"})
+    assert look_up("JSONDecoder") is sys.modules["json.decoder"].JSONDecoder
+    with pytest.raises(ModuleNotFoundError):
+        look_up("Gone")
+
+
+def test_a_facade_refuses_unknown_names_as_modules_do() -> None:
+    with pytest.raises(AttributeError, match="module 'nowhere' has no attribute 'Other'"):
+        facade("nowhere", {})("Other")

@@ -1,1 +1,125 @@
-"""nbtools."""
+"""nbtools: a notebook with a memory, clean kernels, SQL that can only read, and a shelf of tools.
+
+In a notebook: ``%load_ext nbtools``. In Python: ``with nbtools.Workbench() as wb: …``.
+
+A module imports its own package and the floors below it, never up, never sideways::
+
+     6  fronts       jupyter/        cli        mcp_server              nobody imports these
+     5  assembly     workbench                                          the only place that wires parts together
+     3  tools        toolbox/                                           the tools we ship
+     2  services     memory/  |  kernels/  |  sql/                      useful without any agent
+     1  contract     result, parameters → tool → schema, gate, record → door → registry → execute
+     0  ground       errors → lazy, aio, telemetry → config, paths, confine/
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from nbtools.lazy import facade
+
+if TYPE_CHECKING:
+    from nbtools.config import Config
+    from nbtools.errors import NbtoolsError
+    from nbtools.execute import CompositeExecutor, LocalExecutor
+    from nbtools.memory import memory_context, open_memory
+    from nbtools.registry import Registry
+    from nbtools.result import Artifact, Output, ToolResult
+    from nbtools.sql import Policy
+    from nbtools.tool import Context, ToolCall, tool
+    from nbtools.workbench import Workbench
+    from nbtools.workbench import shared as workbench
+
+__version__ = "0.1.0"
+__all__ = [
+    "Artifact",
+    "CompositeExecutor",
+    "Config",
+    "Context",
+    "LocalExecutor",
+    "NbtoolsError",
+    "Output",
+    "Policy",
+    "Registry",
+    "ToolCall",
+    "ToolResult",
+    "Workbench",
+    "import_defaults",
+    "load_ipython_extension",
+    "memory_context",
+    "open_memory",
+    "tool",
+    "unload_ipython_extension",
+    "workbench",
+]
+
+__getattr__ = facade(
+    __name__,
+    {
+        "Artifact": "nbtools.result",
+        "CompositeExecutor": "nbtools.execute",
+        "Config": "nbtools.config",
+        "Context": "nbtools.tool",
+        "LocalExecutor": "nbtools.execute",
+        "NbtoolsError": "nbtools.errors",
+        "Output": "nbtools.result",
+        "Policy": "nbtools.sql",
+        "Registry": "nbtools.registry",
+        "ToolCall": "nbtools.tool",
+        "ToolResult": "nbtools.result",
+        "Workbench": "nbtools.workbench",
+        "memory_context": "nbtools.memory",
+        "open_memory": "nbtools.memory",
+    },
+)
+
+
+def _function(module: str, name: str) -> property:
+    """Return a property for a function that is called like its module.
+
+    Importing a submodule sets it on its package under its own name, where it would hide the function. A property
+    cannot be hidden; what is set is dropped, because the module stays in `sys.modules`, where imports look.
+    """
+
+    def get(package: ModuleType) -> Any:
+        return getattr(importlib.import_module(module), name)
+
+    def drop(package: ModuleType, value: Any) -> None:
+        """Let the import system set the submodule, to no effect."""
+
+    return property(get, drop)
+
+
+class _Package(ModuleType):
+    """The package, with `tool` and `workbench` as functions."""
+
+    tool = _function("nbtools.tool", "tool")
+    workbench = _function("nbtools.workbench", "shared")
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add the magics to an IPython shell; called by ``%load_ext nbtools``."""
+    from nbtools.jupyter import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Take everything back and end what runs; called by ``%unload_ext nbtools``."""
+    from nbtools.jupyter import unload
+
+    unload(ipython)
+
+
+def import_defaults() -> None:
+    """Do nothing: notebooks written for another package of this name call it."""

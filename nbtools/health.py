@@ -1,0 +1,216 @@
+"""Health: what is here, what works, and how to get what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+from nbtools.config import Config
+from nbtools.errors import NbtoolsError
+from nbtools.lazy import has
+
+__all__ = ["Check", "doctor", "status"]
+
+# Extra to the package that shows whether it is installed, and what it is for.
+_EXTRAS = {
+    "mcp": ("mcp", "tools over MCP"),
+    "postgres": ("psycopg", "memory and SQL on PostgreSQL"),
+    "cloud": ("obstore", "memory files in object stores"),
+    "gateway": ("websocket", "kernels on another machine"),
+    "engines": ("sqlalchemy", "SQL on other engines"),
+    "otel": ("opentelemetry.sdk", "spans to OpenTelemetry"),
+    "langchain": ("langchain_core", "tools for LangChain"),
+    "lab": ("nbclient", "the demo, and JupyterLab"),
+}
+_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "SERPER_API_KEY", "TAVILY_API_KEY")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    name
+        What.
+    ok
+        `True` when it works, `False` when it should and does not, `None` when it is optional and absent.
+    found
+        What was found.
+    remedy
+        What to do; empty when there is nothing to do.
+    """
+
+    name: str
+    ok: bool | None
+    found: str
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def status(config: Config, kernels: Any = None, memory: Any = None) -> dict[str, Any]:
+    """Return what a status card shows, without starting anything.
+
+    Parameters
+    ----------
+    config
+        The settings in force.
+    kernels, memory
+        The services, when they have been started.
+    """
+    shown = {row["setting"]: row["value"] for row in config.rows()}
+    running = kernels.list() if kernels is not None else []
+    return {
+        "version": _version("nbtools-kit"),
+        "python": platform.python_version(),
+        "home": str(config.home),
+        "memory": shown["memory_url"] or "the file memory.duckdb in the home",
+        "memory_state": "open" if memory is not None else "opens at first use",
+        "kernels": f"{len(running)} running" if kernels is not None else "start at first use",
+        "sandbox": f"{config.sandbox} for a person, {config.model_sandbox} for a model",
+        "sql": f"DuckDB {_version('duckdb')}, read-only, in this process; {config.sql_limit:,} rows at the most",
+        "allowed_paths": shown["allowed_paths"],
+        "tools": shown["enabled_tools"],
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def doctor(
+    config: Config, *, memory: Callable[[], Any], kernels: Callable[[], Any], sql: Callable[[], Any]
+) -> list[Check]:
+    """Check each part for real, starting what has to be started.
+
+    Parameters
+    ----------
+    config
+        The settings in force.
+    memory, kernels, sql
+        Return the services.
+    """
+    parts: list[Callable[[], Check]] = [
+        lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=f"{platform.python_version()}"),
+        _distribution,
+        lambda: _home(config),
+        lambda: _memory(memory()),
+        lambda: _kernels(kernels()),
+        _host,
+        lambda: _sql(sql()),
+    ]
+    checks = [_guarded(part) for part in parts]
+    return checks + _extras() + _keys()
+
+
+def _guarded(part: Callable[[], Check]) -> Check:
+    """Return the check, or the failure of the part as one: a doctor never falls over the patient."""
+    name = part.__name__.strip("_<>")
+    try:
+        return part()
+    except NbtoolsError as exc:
+        return Check(name=exc.tried or name, ok=False, found=exc.message, remedy=exc.hint or "")
+    except Exception as exc:
+        return Check(name=name, ok=False, found=f"{type(exc).__name__}: {exc}", remedy="Please report this.")
+
+
+def _distribution() -> Check:
+    """Two projects use the import name; both in one environment overwrite each other's files."""
+    other = _version("nbtools")
+    if other == "not installed":
+        return Check(name="package", ok=True, found=f"nbtools-kit {_version('nbtools-kit')}")
+    return Check(
+        name="package",
+        ok=False,
+        found=f"another project's package 'nbtools' {other} is installed beside nbtools-kit",
+        remedy="pip uninstall nbtools && pip install --force-reinstall nbtools-kit",
+    )
+
+
+def _home(config: Config) -> Check:
+    home = config.home
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=home):
+            pass
+    except OSError as exc:
+        return Check(
+            name="home",
+            ok=False,
+            found=f"{home} cannot be written: {exc.strerror}",
+            remedy="Set NBTOOLS_HOME to a folder that you may write.",
+        )
+    return Check(name="home", ok=True, found=f"{home} (from {config.sources.get('home', 'argument')})")
+
+
+def _memory(memory: Any) -> Check:
+    info = memory.info()
+    told = ", ".join(f"{key} {value}" for key, value in info.items() if isinstance(value, str | int | float))
+    return Check(name="memory", ok=True, found=told)
+
+
+def _kernels(kernels: Any) -> Check:
+    execution = kernels.run("1 + 1", timeout=60)
+    facts = kernels.describe() if hasattr(kernels, "describe") else {}
+    backend = facts.get("backend", "kernels")
+    found = (
+        f"{backend}, sandbox {execution.confinement}, a clean kernel answered in {execution.duration_s * 1000:.0f} ms"
+    )
+    why = facts.get("fallback")
+    return Check(
+        name="kernels", ok=execution.ok, found=found + (f"; forked kernels are off: {why}" if why else ""), remedy=""
+    )
+
+
+def _host() -> Check:
+    from nbtools import confine
+
+    host = confine.capabilities()
+    missing = list(getattr(host, "missing", ()))
+    return Check(
+        name="confinement",
+        ok=True if not missing else None,
+        found=str(host),
+        remedy="; ".join(str(item) for item in missing),
+    )
+
+
+def _sql(session: Any) -> Check:
+    result = session.query("select version() as version")
+    return Check(
+        name="sql",
+        ok=True,
+        found=f"DuckDB {result.to_rows()[0]['version']}, answered in {result.duration_s * 1000:.1f} ms",
+    )
+
+
+def _extras() -> list[Check]:
+    checks = []
+    for extra, (package, what) in _EXTRAS.items():
+        try:
+            there = has(package)
+        except ModuleNotFoundError:
+            there = False
+        remedy = "" if there else f"pip install 'nbtools-kit[{extra}]'"
+        found = f"{what}: {'installed' if there else 'not installed'}"
+        checks.append(Check(name=f"extra {extra}", ok=True if there else None, found=found, remedy=remedy))
+    return checks
+
+
+def _keys() -> list[Check]:
+    return [
+        Check(name=name, ok=True if os.environ.get(name) else None, found="set" if os.environ.get(name) else "not set")
+        for name in _KEYS
+    ]

@@ -1,0 +1,518 @@
+"""The workbench: the only place that wires the parts together.
+
+Nothing is built before its first use: a workbench that only answers SQL starts no kernel and no memory. What the
+workbench built it closes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from nbtools import aio
+from nbtools.config import Config
+from nbtools.door import Door
+from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
+from nbtools.gate import Approver, rules_from_config
+from nbtools.parameters import SchemaParameters
+from nbtools.record import CallRecorder
+from nbtools.registry import Registry
+from nbtools.result import Output, ToolResult
+from nbtools.tool import Caller, Effects, Tool, ToolCall
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nbtools.health import Check
+    from nbtools.kernels import Kernels
+    from nbtools.memory import AgentMemory, CallLog
+    from nbtools.paths import Roots
+    from nbtools.sql import QueryResult, SqlSession
+
+__all__ = ["Tools", "Workbench", "close_shared", "shared"]
+
+_Frames = Callable[[str], Any]
+_QUERY = SchemaParameters(
+    {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string"},
+            "connection": {"type": ["string", "null"]},
+            "limit": {"type": ["integer", "null"]},
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+)
+
+
+class Workbench:
+    """A memory, managed kernels, read-only SQL and the tools that stand on them.
+
+    Parameters
+    ----------
+    config
+        Settings that were read already; `None` reads them.
+    approver
+        Who answers when the gate asks; `None` means nobody.
+    tools
+        More tools, beside the shelf and those of installed packages.
+    frames
+        Returns the DataFrame of a name, or `None`: that is how SQL sees the frames of a notebook.
+    **settings
+        Settings given explicitly, see `nbtools.config.Config`: ``home``, ``memory_url``, ``allowed_paths``, …
+
+    Raises
+    ------
+    ConfigInvalid
+        A setting is unknown or does not fit.
+
+    Examples
+    --------
+    >>> with Workbench(memory_url=":memory:") as wb:
+    ...     wb.call("calculator", {"expression": "6*7"}).data["value"]
+    42
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        approver: Approver | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        frames: _Frames | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = config if config is not None and not settings else _configured(config, settings)
+        self._approver = approver
+        self._extra = tuple(tools)
+        self._frames = frames
+        self._lock = threading.RLock()
+        self._closed = False
+        if self.config.otel:
+            from nbtools.telemetry import connect_opentelemetry
+
+            connect_opentelemetry()
+
+    # -- the parts, each built at first use --------------------------------------------------------------------------
+
+    @functools.cached_property
+    def roots(self) -> Roots:
+        """The folders below which files may be used."""
+        from nbtools.paths import Roots
+
+        return Roots(self.config.allowed_paths)
+
+    @property
+    def memory(self) -> AgentMemory:
+        """The memory of this agent; opened at first use."""
+        found: AgentMemory = self._built("_memory", self._open_memory)
+        return found
+
+    def _open_memory(self) -> AgentMemory:
+        from nbtools.memory import default_memory_url, open_memory
+
+        return open_memory(
+            self.config.memory_url or default_memory_url(self.config.home), agent_id=self.config.agent_id
+        )
+
+    @property
+    def kernels(self) -> Kernels:
+        """The managed kernels; nothing is started before the first run."""
+        found: Kernels = self._built("_kernels", self._open_kernels)
+        return found
+
+    def _open_kernels(self) -> Kernels:
+        from nbtools.kernels import Kernels
+
+        config = self.config
+        return Kernels(
+            backend=config.kernels,
+            home=config.home,
+            allowed_paths=config.allowed_paths,
+            sandbox=config.sandbox,
+            spares=config.spares,
+            memory_bytes=config.kernel_memory,
+            preloads=config.preloads,
+            idle_s=config.kernel_idle,
+            gateway_url=config.gateway_url,
+            gateway_token=config.gateway_token,
+        )
+
+    @property
+    def sql_session(self) -> SqlSession:
+        """The read-only SQL session."""
+        found: SqlSession = self._built("_sql", self._open_sql)
+        return found
+
+    def _open_sql(self) -> SqlSession:
+        from nbtools.sql import SqlSession
+
+        config = self.config
+        return SqlSession(
+            allowed_paths=config.allowed_paths,
+            connections=config.connections,
+            frames=self._frame,
+            tables={"nbtools.memory": self._memory_table, "nbtools.calls": self._calls_table},
+            timeout=config.sql_timeout,
+            memory_bytes=config.sql_memory,
+            limit=config.sql_limit,
+        )
+
+    @functools.cached_property
+    def recorder(self) -> CallRecorder:
+        """Keeps the record of calls, in the memory database when it can be had."""
+        return CallRecorder(lambda record: self._call_log.append(record))  # noqa: PLW0108 - opens the memory late
+
+    @functools.cached_property
+    def _call_log(self) -> CallLog:
+        from nbtools.memory import CallLog
+
+        return CallLog(self.memory.repository)
+
+    @functools.cached_property
+    def door(self) -> Door:
+        """What every call goes through."""
+        return Door(
+            services=self._services(),
+            rules=rules_from_config(self.config.policy),
+            approver=self._approver,
+            recorder=self.recorder,
+        )
+
+    @functools.cached_property
+    def registry(self) -> Registry:
+        """All tools: the shelf, those of installed packages, the user's own, and those that the settings configure."""
+        from nbtools.toolbox import STANDARD
+
+        shelf = Registry(fn for toolset in STANDARD for fn in toolset)
+        shelf = shelf.with_tool(*Registry.from_entry_points().values(), *self._extra)
+        configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
+        return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+
+    @functools.cached_property
+    def executor(self) -> Executor:
+        """Performs calls: the tools of this process and, behind them, those of outside servers."""
+        local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
+        return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
+
+    def _outside(self) -> list[Executor]:
+        from nbtools.mcp_client import McpExecutor
+
+        return [McpExecutor(name, given, door=self.door) for name, given in self.config.mcp_servers.items()]
+
+    def _services(self) -> Mapping[type, Callable[[], Any]]:
+        """Return what tools may ask their context for."""
+        from nbtools.kernels import Kernels
+        from nbtools.memory import AgentMemory
+        from nbtools.paths import Roots
+        from nbtools.sql import SqlSession
+
+        return {
+            AgentMemory: lambda: self.memory,
+            Config: lambda: self.config,
+            Kernels: lambda: self.kernels,
+            Roots: lambda: self.roots,
+            SqlSession: lambda: self.sql_session,
+        }
+
+    def _built(self, name: str, build: Callable[[], Any]) -> Any:
+        """Return a part, building it once; a build that failed is tried again at the next use."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this workbench is closed; open another one")
+            if name not in self.__dict__:
+                self.__dict__[name] = build()
+            return self.__dict__[name]
+
+    # -- what people call ----------------------------------------------------------------------------------------------
+
+    async def acall(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        caller: Caller = "python",
+        timeout: float | None = None,
+        on_output: Callable[[str, str, Any], None] | None = None,
+    ) -> ToolResult:
+        """Call a tool, from any event loop.
+
+        Parameters
+        ----------
+        tool
+            Name of the tool.
+        arguments
+            Its arguments; they are validated.
+        caller
+            The face that asks.
+        timeout
+            Seconds; `None` takes the tool's own.
+        on_output
+            Called with ``(kind, text, data)`` as output appears.
+
+        Returns
+        -------
+        ToolResult
+            Never raises for an expected failure: the error is in the result.
+        """
+        return await aio.here(self._perform(tool, arguments, caller=caller, timeout=timeout, on_output=on_output))
+
+    async def _perform(self, tool: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
+        return await self.executor.acall(ToolCall(tool=tool, arguments=dict(arguments or {}), **options))
+
+    call = aio.blocking(acall)
+
+    @property
+    def tools(self) -> Tools:
+        """The tools as functions: ``wb.tools.data_analyze(input_file_path=…, analysis_script=…)``."""
+        return Tools(self)
+
+    async def aquery(
+        self,
+        query: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        connection: str | None = None,
+        limit: int | None = None,
+        caller: Caller = "python",
+        **options: Any,
+    ) -> QueryResult:
+        """Return the result of a read-only query; it goes through the door like any call.
+
+        Parameters
+        ----------
+        query
+            One SELECT in the dialect of the connection.
+        params
+            Values for ``:name`` or ``$name``; they are bound, never pasted.
+        connection
+            A name from the settings or a URL; `None` is the local engine, which sees DataFrames and files.
+        limit
+            Rows at the most; `None` takes the setting.
+        caller
+            The face that asks.
+        **options
+            More for `nbtools.sql.SqlSession.aquery`: ``dialect``, ``isolated``.
+
+        Raises
+        ------
+        SqlNotAllowed
+            The statement is not read-only, or reads what it may not.
+        SqlInvalid
+            It cannot be parsed or bound.
+        SqlFailed, CallTimeout, LimitExceeded
+            It failed while it ran.
+        """
+        kept: list[QueryResult] = []
+
+        async def sql_query(query: str, connection: str | None = None, limit: int | None = None) -> Output:
+            result = await self.sql_session.aquery(query, params=params, connection=connection, limit=limit, **options)
+            kept.append(result)
+            return Output(data={"row_count": result.row_count, "truncated": result.truncated}, text=result.footer())
+
+        performed = Tool(
+            name="sql_query",
+            function=sql_query,
+            parameters=_QUERY,
+            effects=Effects(read_only=True),
+            about="Ask by SQL.",
+        )
+        arguments = {"query": query, "connection": connection, "limit": limit}
+        call = ToolCall(tool="sql_query", arguments=arguments, caller=caller)
+        outcome = await aio.here(self.door.admit(performed, call))
+        outcome.raise_for_error()
+        return kept[0]
+
+    query = aio.blocking(aquery)
+
+    def sql(
+        self,
+        query: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        connection: str | None = None,
+        limit: int | None = None,
+    ) -> pd.DataFrame:
+        """Return the rows of a read-only query as a DataFrame; see `aquery` for the parameters and errors.
+
+        A result that was cut says so in ``.attrs["truncated"]``.
+        """
+        result = self.query(query, params=params, connection=connection, limit=limit)
+        frame: pd.DataFrame = result.to_pandas()
+        frame.attrs["truncated"] = result.truncated
+        return frame
+
+    @property
+    def calls(self) -> pd.DataFrame:
+        """The recorded calls, newest first."""
+        import pandas as pd
+
+        return pd.DataFrame(self.call_records())
+
+    def call_records(self, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Return the recorded calls, newest first; those of this process alone when the memory cannot be had."""
+        from nbtools.errors import MemoryWriteFailed
+
+        self.recorder.flush()
+        try:
+            return list(self._call_log.list(limit=limit))
+        except MemoryWriteFailed:
+            return [record.to_dict() for record in reversed(self.recorder.recent(limit))]
+
+    # -- SQL's view of the notebook and of our own records -------------------------------------------------------------
+
+    def use_frames(self, frames: _Frames | None) -> None:
+        """Let SQL see the DataFrames that `frames` returns by name; `None` takes that back."""
+        self._frames = frames
+
+    def _frame(self, name: str) -> Any:
+        return self._frames(name) if self._frames is not None else None
+
+    def _memory_table(self) -> Any:
+        return self.memory.snapshot("memory")
+
+    def _calls_table(self) -> Any:
+        self.recorder.flush()
+        return self.memory.snapshot("calls")
+
+    def status(self) -> dict[str, Any]:
+        """Return what a status card shows: version, memory, kernels, tools, engine, limits; nothing is started."""
+        from nbtools.health import status
+
+        return status(self.config, self.__dict__.get("_kernels"), self.__dict__.get("_memory"))
+
+    def doctor(self) -> list[Check]:
+        """Check each part, starting it where that is needed, and say what is missing and how to get it."""
+        from nbtools.health import doctor
+
+        return doctor(
+            self.config, memory=lambda: self.memory, kernels=lambda: self.kernels, sql=lambda: self.sql_session
+        )
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End what this workbench started; harmless when repeated."""
+        with self._lock:
+            if self._closed:
+                return
+            if "recorder" in self.__dict__:
+                self.recorder.close()
+            self._closed = True
+            parts = [self.__dict__.pop(name, None) for name in ("_kernels", "_sql", "_memory")]
+            parts += self.__dict__.pop("_closers", [])
+        for part in parts:
+            if part is not None:
+                part.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[str(p) for p in self.config.allowed_paths]})"
+
+
+class Tools:
+    """The tools of a workbench as functions that go through the door.
+
+    Each takes keyword arguments and returns a `ToolResult`; ``.acall`` is its async twin.
+    """
+
+    def __init__(self, owner: Workbench) -> None:
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Callable[..., ToolResult]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = self._owner.executor.tools()[name]
+        owner = self._owner
+
+        def call(**arguments: Any) -> ToolResult:
+            return owner.call(name, arguments)
+
+        async def acall(**arguments: Any) -> ToolResult:
+            return await owner.acall(name, arguments)
+
+        twins: tuple[Any, ...] = (call, acall)
+        for twin in twins:
+            twin.__name__ = twin.__qualname__ = name
+            twin.__doc__ = found.function.__doc__ if found.about is None else found.description
+            twin.__signature__ = _signature(found)  # help() and completion read it
+        twins[0].acall = acall
+        return call
+
+    def __dir__(self) -> list[str]:
+        return list(self._owner.executor.tools())
+
+    def __repr__(self) -> str:
+        return f"Tools({', '.join(dir(self))})"
+
+
+def _signature(tool: Tool) -> inspect.Signature:
+    """Return the signature that callers see: keywords only, without what is handed in or fixed."""
+    schema = tool.schema
+    required = schema.get("required", ())
+    keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    parameters = [
+        inspect.Parameter(name, keyword, default=empty if name in required else prop.get("default"))
+        for name, prop in schema["properties"].items()
+        if name.isidentifier()
+    ]
+    return inspect.Signature(parameters, return_annotation=ToolResult)
+
+
+def _configured(config: Config | None, settings: Mapping[str, Any]) -> Config:
+    if config is None:
+        return Config.load(**settings)
+    given = {name: value for name, value in settings.items() if value is not None}
+    fresh = Config.load(**given)
+    changes = {name: getattr(fresh, name) for name in given}
+    sources = {**config.sources, **dict.fromkeys(given, "argument")}
+    return dataclasses.replace(config, **changes, sources=sources)
+
+
+class _Shared:
+    """The workbench of the process: the magics and `nbtools.workbench` use the same one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: Workbench | None = None
+
+    def get(self) -> Workbench:
+        with self._lock:
+            if self._made is None or self._made._closed:  # noqa: SLF001 - the two classes are one story
+                import atexit
+
+                self._made = Workbench()
+                atexit.register(self.close)
+            return self._made
+
+    def close(self) -> None:
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+
+_SHARED = _Shared()
+
+
+def shared() -> Workbench:
+    """Return the workbench that the magics of this process use, making it at first use."""
+    return _SHARED.get()
+
+
+def close_shared() -> None:
+    """Close the workbench of this process, if there is one; the next use makes another."""
+    _SHARED.close()

@@ -4,11 +4,11 @@ In a notebook: ``%load_ext nbtools``. In Python: ``with nbtools.Workbench() as w
 
 A module imports its own package and the floors below it, never up, never sideways::
 
-     6  fronts       jupyter/        cli        mcp_server              nobody imports these
-     5  assembly     workbench                                          the only place that wires parts together
+     6  fronts       jupyter/  |  cli/  |  mcp_server                   nobody imports these
+     5  assembly     workbench, health                                  the only place that wires parts together
      3  tools        toolbox/                                           the tools we ship
-     2  services     memory/  |  kernels/  |  sql/                      useful without any agent
-     1  contract     result, parameters → tool → schema, gate, record → door → registry → execute
+     2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any agent
+     1  contract     result, docstring, parameters → tool → schema, gate, record → door, langchain → registry → execute
      0  ground       errors → lazy, aio, telemetry → config, paths, confine/
 """
 
@@ -19,7 +19,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nbtools.lazy import facade
+from nbtools.lazy import facade as _facade
 
 if TYPE_CHECKING:
     from nbtools.config import Config
@@ -56,7 +56,7 @@ __all__ = [
     "workbench",
 ]
 
-__getattr__ = facade(
+__getattr__ = _facade(
     __name__,
     {
         "Artifact": "nbtools.result",

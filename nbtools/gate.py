@@ -22,6 +22,7 @@ from nbtools.tool import Caller, Tool, ToolCall
 
 __all__ = [
     "DEFAULT_RULES",
+    "Action",
     "Answer",
     "ApprovalRequest",
     "Approver",

@@ -1,0 +1,138 @@
+"""``nbtools demo``: run the tour on real data and say where everything is."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import ExecutionFailed, FileMissing
+from nbtools.lazy import need
+
+__all__ = ["add_commands", "run_notebook"]
+
+_TOUR = "00_tour.ipynb"
+_PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``demo`` to the parser's commands."""
+    demo = commands.add_parser("demo", help="run the tour on real data: executed notebook, HTML, pictures")
+    demo.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where they go (default: out)")
+    demo.set_defaults(perform=_demo)
+
+
+def _manual() -> Path:
+    """Return the folder of the notebooks: beside the package in a checkout, inside it when it was installed."""
+    package = Path(__file__).parent.parent
+    for folder in (package.parent / "notebooks", package / "notebooks"):
+        if (folder / _TOUR).is_file():
+            return folder
+    raise FileMissing(
+        f"the tour {_TOUR} was not found beside {package}.",
+        hint="Install nbtools-kit again, or run the demo from a checkout.",
+        tried="running the demo",
+    )
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    out = arguments.out.resolve()
+    manual = _manual()
+    out.mkdir(parents=True, exist_ok=True)
+    # The tour works on copies and with a memory of its own: what the user has is not touched.
+    shutil.copytree(manual / "data", out / "data", dirs_exist_ok=True)
+    shutil.rmtree(out / "home", ignore_errors=True)
+    begun = time.perf_counter()
+    executed = run_notebook(
+        manual / _TOUR, out / _TOUR, environment={"NBTOOLS_HOME": str(out / "home"), "ALLOWED_PATHS": str(out)}
+    )
+    pictures = _save_pictures(executed, out)
+    page = _save_html(executed, out / "00_tour.html")
+    print(f"\nThe tour ran in {time.perf_counter() - begun:.0f} s. It is in {out}:")
+    for path in (out / _TOUR, page, *pictures):
+        print(f"  {path.relative_to(out)}  ({path.stat().st_size:,} bytes)")
+    return 0
+
+
+def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | None = None) -> Any:
+    """Execute a notebook in the folder of `target`, showing progress, and write it there.
+
+    Parameters
+    ----------
+    source
+        The notebook.
+    target
+        Where the executed notebook goes; written also when a cell fails, up to that cell.
+    environment
+        Variables for the kernel, beside this process's own.
+
+    Returns
+    -------
+    NotebookNode
+        The executed notebook.
+
+    Raises
+    ------
+    ExecutionFailed
+        A cell raised; the message names it.
+    MissingExtra
+        The extra ``lab`` is not installed.
+    """
+    why = "Running a notebook"
+    nbformat = need("nbformat", extra="lab", why=why)
+    nbclient = need("nbclient", extra="lab", why=why)
+    specs = need("jupyter_client.kernelspec", extra="lab", why=why)
+    managers = need("jupyter_client.manager", extra="lab", why=why)
+    book = nbformat.read(source, as_version=4)
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+
+    def progress(cell: Any, cell_index: int) -> None:
+        if cell.cell_type == "code":
+            title = (cell.source.strip().splitlines() or [""])[0][:70]
+            print(f"[{cells.index(cell) + 1:>2}/{len(cells)}] {title}", file=sys.stderr, flush=True)
+
+    # The kernel of this interpreter, whatever kernelspecs the machine has.
+    here = specs.KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
+    manager = managers.AsyncKernelManager(kernel_name="python3", kernel_spec_manager=here)
+    client = nbclient.NotebookClient(
+        book, km=manager, timeout=300, resources={"metadata": {"path": str(target.parent)}}, on_cell_start=progress
+    )
+    try:
+        client.execute(env={**os.environ, **(environment or {})})
+    except nbclient.exceptions.CellExecutionError as exc:
+        raise ExecutionFailed(
+            f"a cell of {source.name} failed: {exc.ename}: {exc.evalue}",
+            hint=f"The notebook up to there is in {target}.",
+            tried=f"running {source.name}",
+        ) from None
+    finally:
+        nbformat.write(book, target)
+    return book
+
+
+def _save_pictures(book: Any, out: Path) -> list[Path]:
+    """Write every picture of the notebook to a file, and return them with those that scripts wrote."""
+    folder = out / "pictures"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for cell in book.cells:
+        for output in cell.get("outputs", ()):
+            for mime, suffix in _PICTURES.items():
+                if mime in output.get("data", {}):
+                    content = output["data"][mime]
+                    path = folder / f"{len(list(folder.iterdir())) + 1:02d}{suffix}"
+                    path.write_bytes(content.encode() if mime.endswith("xml") else base64.b64decode(content))
+    return sorted({*folder.iterdir(), *out.glob("*.png"), *out.glob("*.svg")})
+
+
+def _save_html(book: Any, target: Path) -> Path:
+    exporters = need("nbconvert.exporters", extra="lab", why="Writing HTML")
+    # No formula is in the tour, so the page asks nothing of the network.
+    body, _ = exporters.HTMLExporter(mathjax_url="", require_js_url="").from_notebook_node(book)
+    target.write_text(body, encoding="utf-8")
+    return target

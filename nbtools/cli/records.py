@@ -1,0 +1,152 @@
+"""Commands on data: the memory and SQL."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.config import parse_seconds
+from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
+from nbtools.workbench import Workbench
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``memory`` and ``sql`` to the parser's commands."""
+    _add_memory(commands.add_parser("memory", help="read and write the memory"))
+    sql = commands.add_parser("sql", help="ask by read-only SQL")
+    sql.add_argument("query", metavar="SELECT", help="one statement; - reads it")
+    sql.add_argument("--connection", metavar="URL", help="a named connection or a URL")
+    sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    sql.add_argument("--limit", type=int, metavar="N", help="rows at the most")
+    sql.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value bound to :NAME")
+    sql.add_argument("--isolated", action="store_true", help="run it in a confined process")
+    sql.add_argument("--check", action="store_true", help="say whether it may run, without running it")
+    sql.set_defaults(perform=_sql)
+
+
+def _add_memory(memory: argparse.ArgumentParser) -> None:
+    memory.add_argument("--workflow", metavar="ID", help="work in the scope of that workflow")
+    memory.add_argument("--node", metavar="ID", help="work in the scope of that node of the workflow")
+    verbs = memory.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, text in (("get", "print a value"), ("delete", "delete an item"), ("history", "print its versions")):
+        verbs.add_parser(name, help=text).add_argument("key")
+    save = verbs.add_parser("save", help="save a value: JSON, or else text")
+    save.add_argument("key")
+    save.add_argument("value")
+    save.add_argument("--tags", nargs="*", default=[])
+    save.add_argument("--ttl", type=parse_seconds, help="time to live: 30s, 7d")
+    listed = verbs.add_parser("list", help="list the items")
+    listed.add_argument("prefix", nargs="?", default="")
+    find = verbs.add_parser("find", help="list the items with these tags")
+    find.add_argument("tags", nargs="+")
+    find.add_argument("--match", choices=("all", "any"), default="all")
+    search = verbs.add_parser("search", help="list the items that fit the words best")
+    search.add_argument("words", nargs="+")
+    search.add_argument("--limit", type=int, default=10)
+    for name, text in (("export", "write all items to FILE"), ("import", "read items from FILE")):
+        verbs.add_parser(name, help=f"{text} (.jsonl or .parquet)").add_argument("file")
+    memory.set_defaults(perform=_memory)
+
+
+def _memory(arguments: argparse.Namespace) -> int:
+    with Workbench() as wb:
+        memory = wb.memory
+        if arguments.workflow or arguments.node:
+            scope = "node" if arguments.node else "workflow"
+            memory = memory.scoped(workflow_id=arguments.workflow, node_id=arguments.node, scope=scope)
+        code: int | None = _VERBS[arguments.verb](memory, arguments)
+        return code or 0
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _get(memory: Any, arguments: argparse.Namespace) -> int:
+    value = memory[arguments.key]
+    print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return 0
+
+
+def _save(memory: Any, arguments: argparse.Namespace) -> int:
+    record = memory.write(arguments.key, _value(arguments.value), tags=arguments.tags, ttl=arguments.ttl)
+    print(f"saved {record.key} (version {record.version})")
+    return 0
+
+
+def _delete(memory: Any, arguments: argparse.Namespace) -> int:
+    memory[arguments.key]
+    memory.delete(arguments.key)
+    print(f"deleted {arguments.key}")
+    return 0
+
+
+def _shown(records: Any) -> int:
+    for record in records:
+        print(json.dumps(record.to_dict(), ensure_ascii=False, default=str))
+    return 0
+
+
+_VERBS: Mapping[str, Any] = {
+    "get": _get,
+    "save": _save,
+    "delete": _delete,
+    "list": lambda memory, a: _shown(memory.list(a.prefix)),
+    "find": lambda memory, a: _shown(memory.find(tags=a.tags, match=a.match)),
+    "search": lambda memory, a: _shown(memory.search(" ".join(a.words), limit=a.limit)),
+    "history": lambda memory, a: _shown(memory.history(a.key)),
+    "export": lambda memory, a: print(f"{memory.export_to(a.file)} items written to {a.file}"),
+    "import": lambda memory, a: print(f"{memory.import_from(a.file)} items read from {a.file}"),
+}
+
+
+def _parameters(given: list[str]) -> dict[str, Any]:
+    found = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise InvalidArguments(f"--param {item!r} is not NAME=VALUE.")
+        found[name] = _value(value)
+    return found
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    query = sys.stdin.read() if arguments.query == "-" else arguments.query
+    with Workbench() as wb:
+        if arguments.check:
+            return _verdict(wb, query, arguments.connection)
+        result = wb.query(
+            query,
+            params=_parameters(arguments.param) or None,
+            connection=arguments.connection,
+            limit=arguments.limit,
+            caller="cli",
+            isolated=arguments.isolated,
+        )
+        if arguments.format == "json":
+            print(json.dumps(result.to_rows(), ensure_ascii=False, default=str))
+        elif arguments.format == "csv":
+            result.to_pandas().to_csv(sys.stdout, index=False)
+        else:
+            print(result.text())
+            print(result.footer(), file=sys.stderr)
+    return 0
+
+
+def _verdict(wb: Workbench, query: str, connection: str | None) -> int:
+    try:
+        verdict = wb.sql_session.check(query, connection=connection)
+        verdict.raise_if_refused(query)
+    except (SqlInvalid, SqlNotAllowed) as exc:
+        print("\n".join(exc.three_lines()), file=sys.stderr)
+        return 1
+    print(f"allowed: reads {', '.join(verdict.tables) or 'no table'}")
+    return 0

@@ -1,0 +1,122 @@
+"""Commands on tools: list them, call one, check their declarations; the doctor; the kernelspec."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.workbench import Workbench
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``tools``, ``call``, ``check-tools``, ``doctor`` and ``kernelspec`` to the parser's commands."""
+    tools = commands.add_parser("tools", help="list the tools, or render their schemas")
+    tools.add_argument("--json", action="store_true", help="print JSON")
+    tools.add_argument(
+        "--format",
+        choices=("json-schema", "anthropic", "openai", "gemini", "mcp"),
+        help="a provider's form; implies --json",
+    )
+    tools.set_defaults(perform=_tools)
+    call = commands.add_parser("call", help="call a tool and print its result as JSON")
+    call.add_argument("tool", metavar="TOOL")
+    call.add_argument("--json", default="{}", metavar="ARGUMENTS", help="the arguments as a JSON object; - reads them")
+    call.add_argument("--timeout", type=float, metavar="SECONDS", help="cancel the call after that time")
+    call.add_argument("--allow-private", action="store_true", help="let web tools reach private addresses")
+    call.set_defaults(perform=_call)
+    check = commands.add_parser("check-tools", help="prove that declarations and implementations agree")
+    check.set_defaults(perform=_check)
+    doctor = commands.add_parser("doctor", help="check each part and say how to get what is missing")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    doctor.set_defaults(perform=_doctor)
+    spec = commands.add_parser("kernelspec", help="offer forked kernels to any Jupyter client")
+    spec.add_argument("action", choices=("install",))
+    spec.add_argument("--name", default="nbtools-forked", help="name of the kernelspec")
+    spec.add_argument("--prefix", help="install below that prefix instead of this environment")
+    spec.set_defaults(perform=_kernelspec)
+
+
+def _tools(arguments: argparse.Namespace) -> int:
+    with Workbench() as wb:
+        registry = wb.executor.tools()
+        if arguments.format:
+            print(json.dumps(registry.render(arguments.format), indent=2))
+        elif arguments.json:
+            print(json.dumps(registry.get_tools_config(), indent=2))
+        else:
+            width = max((len(name) for name in registry), default=0)
+            for name, tool in registry.items():
+                summary = tool.description.partition("\n")[0]
+                effects = ", ".join(tool.effects.names())
+                print(f"{name:<{width}}  {summary}" + (f"  [{effects}]" if effects else ""))
+    return 0
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Return the object that a text holds.
+
+    Raises
+    ------
+    InvalidArguments
+        It is not JSON, or no object.
+    """
+    given = sys.stdin.read() if text == "-" else text
+    try:
+        value = json.loads(given)
+    except ValueError as exc:
+        raise InvalidArguments(
+            f"--json is not JSON: {exc}", hint='Quote it for the shell: --json \'{"key": "value"}\''
+        ) from None
+    if not isinstance(value, dict):
+        raise InvalidArguments(f"--json is {type(value).__name__}, not an object.", hint='Give {"name": value, …}.')
+    return value
+
+
+def _call(arguments: argparse.Namespace) -> int:
+    try:
+        given = _arguments(arguments.json)
+    except InvalidArguments as exc:
+        print("\n".join(exc.three_lines()), file=sys.stderr)
+        return 2
+    with Workbench(allow_private=arguments.allow_private or None) as wb:
+        result = wb.call(arguments.tool, given, caller="cli", timeout=arguments.timeout)
+    print(json.dumps(result.to_dict(), ensure_ascii=False))
+    return 0 if result.ok else 1
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    with Workbench() as wb:
+        problems = wb.registry.check()
+        count = len(wb.registry)
+    for problem in problems:
+        print(problem)
+    print(f"{count} tools, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    with Workbench() as wb:
+        checks = wb.doctor()
+    if arguments.json:
+        print(json.dumps([check.to_dict() for check in checks], indent=2))
+    else:
+        marks = {True: "ok ", False: "BAD", None: " - "}
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            print(
+                f"{marks[check.ok]} {check.name:<{width}}  {check.found}"
+                + (f"  → {check.remedy}" if check.remedy else "")
+            )
+    return 1 if any(check.ok is False for check in checks) else 0
+
+
+def _kernelspec(arguments: argparse.Namespace) -> int:
+    from nbtools.kernels.provisioner import install_kernelspec
+
+    print(f"installed {install_kernelspec(name=arguments.name, prefix=arguments.prefix)}")
+    return 0

@@ -241,7 +241,7 @@ class Kernel(Protocol):
         self,
         code: str,
         *,
-        timeout: float | None = 300.0,  # noqa: ASYNC109 - interrupt, grace and kill are more than a cancelled scope
+        timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
         cap: Cap = Cap(),

@@ -22,7 +22,7 @@ _DEAD_S = 5.0
 async def supervise(
     done: asyncio.Future[Any],
     *,
-    timeout: float | None,  # noqa: ASYNC109 - interrupt, grace and kill are more than a cancelled scope
+    timeout: float | None,
     grace: float,
     interrupt: Callable[[], Awaitable[None]],
     kill: Callable[[], Awaitable[None]],

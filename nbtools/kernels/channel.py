@@ -1,0 +1,108 @@
+"""The owner's end of ``memory`` in a kernel: requests over a handed-over socket, answered from the granted scope.
+
+The kernel is not trusted: what may be called is a list of names, arguments and answers are JSON, one request is
+served at a time, and without a grant every request is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools import aio
+
+__all__ = ["METHODS", "MemoryChannel"]
+
+METHODS = frozenset(
+    {
+        *("read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"),
+        *("__getitem__", "__contains__", "__len__", "__iter__"),
+    }
+)
+_MAX_REQUEST = 16 << 20
+_BUILTINS = (KeyError, LookupError, PermissionError, TimeoutError, OSError, TypeError, ValueError)
+
+
+class MemoryChannel:
+    """Serve one kernel's memory requests.
+
+    Attributes
+    ----------
+    theirs
+        The other end, to hand to the kernel; close it once it is handed over.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ours.setblocking(False)
+        self._memory: Any = None
+        self._task = asyncio.ensure_future(self._serve())
+
+    def grant(self, memory: Any) -> None:
+        """Let the kernel use `memory` from now on; `None` takes it back."""
+        self._memory = memory
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._task.cancel()
+        self._ours.close()
+        self.theirs.close()
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            head = await self._exactly(4)
+            size = struct.unpack("!I", head)[0] if head is not None else 0
+            body = await self._exactly(size) if 0 < size <= _MAX_REQUEST else None
+            if body is None:
+                return
+            answer = json.dumps(await self._answer(body), default=_plain).encode()
+            await loop.sock_sendall(self._ours, struct.pack("!I", len(answer)) + answer)
+
+    async def _exactly(self, size: int) -> bytes | None:
+        loop = asyncio.get_running_loop()
+        data = b""
+        while len(data) < size:
+            try:
+                part = await loop.sock_recv(self._ours, min(size - len(data), 1 << 20))
+            except OSError:
+                return None
+            if not part:
+                return None
+            data += part
+        return data
+
+    async def _answer(self, body: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(body)
+            name, args, kwargs = request["method"], request["args"], request["kwargs"]
+            if name not in METHODS:
+                raise PermissionError(f"memory.{name} is not offered to scripts")
+            if self._memory is None:
+                raise PermissionError("no memory was granted to this script")
+            return {"value": await aio.in_thread(_call, self._memory, name, args, kwargs)}
+        except Exception as exc:
+            kind = next((kind.__name__ for kind in _BUILTINS if isinstance(exc, kind)), "RuntimeError")
+            message = exc.args[0] if isinstance(exc, KeyError) and exc.args else str(exc)
+            return {"error": {"type": kind, "message": str(message)}}
+
+
+def _call(memory: Any, name: str, args: list[Any], kwargs: Mapping[str, Any]) -> Any:
+    value = getattr(memory, name)(*args, **kwargs)
+    return list(value) if name == "__iter__" else value
+
+
+def _plain(value: Any) -> Any:
+    """Return records as dicts, sets as lists, and anything else as text."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)

@@ -1,0 +1,259 @@
+"""How a fork of the zygote becomes an ordinary Jupyter kernel.
+
+`build` runs in the zygote and does everything of `IPKernelApp.initialize` that needs neither threads nor sockets.
+`main` runs in the fork: environment, folder and confinement first, while there is only one thread; then the sockets,
+the threads and the kernel. It is ipykernel all the way, so any Jupyter client can talk to it.
+"""
+
+# mypy: allow-untyped-calls
+# ipykernel and IPython, whose parts this is made of, are not typed.
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbtools import confine
+from nbtools.kernels import family, guest
+
+__all__ = ["build", "main"]
+
+_INLINE = "module://matplotlib_inline.backend_inline"
+# ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
+_FLUSH_S = 0.02
+_TEXT_CAP = 4_000_000
+_RUNAWAY = 4
+
+
+def __getattr__(name: str) -> Any:
+    # ipykernel wants the dotted name of a stream class; the class can only be made once ipykernel is imported.
+    if name == "CappedOutStream":
+        return _make_stream_class()
+    raise AttributeError(name)
+
+
+def _make_stream_class() -> type:
+    from ipykernel.iostream import OutStream
+
+    class CappedOutStream(OutStream):
+        """A standard stream that is seen soon and stops sending after the cap of one execution."""
+
+        flush_interval = _FLUSH_S
+        _parent_seen: str | None = None
+        _sent = 0
+        _alarmed = False
+
+        def write(self, string: str) -> int:
+            """Write text; what is beyond the cap is counted, and a loop without end is reported once."""
+            parent = self.parent_header.get("msg_id")
+            if parent != self._parent_seen:
+                self._parent_seen, self._sent, self._alarmed = parent, 0, False
+            room = _TEXT_CAP + 1 - self._sent
+            self._sent += len(string)
+            if room > 0:
+                # One character more than the cap goes out: the owner sees that something is missing.
+                super().write(string[:room])
+            elif self._sent > _RUNAWAY * _TEXT_CAP and not self._alarmed:
+                self._alarmed = True
+                self.pub_thread.schedule(self._raise_alarm)
+            return len(string)
+
+        def _raise_alarm(self) -> None:
+            content = {"data": {guest.REPORT: {"overflow": True}}, "metadata": {}, "transient": {}}
+            message = self.session.msg("display_data", content, parent={"header": dict(self.parent_header)})
+            message["parent_header"] = dict(self.parent_header)
+            self.session.send(self.pub_thread, message, ident=b"display_data")
+
+    return CappedOutStream
+
+
+def _make_kernel_class() -> type:
+    from ipykernel.ipkernel import IPythonKernel
+
+    class ForkedKernel(IPythonKernel):
+        """An ipykernel that takes the script's world from the metadata of the request."""
+
+        _execute_sleep = 0.0
+
+        async def do_execute(
+            self,
+            code: str,
+            silent: bool,
+            store_history: bool = True,
+            user_expressions: Any = None,
+            allow_stdin: bool = False,
+            *,
+            cell_meta: Any = None,
+            cell_id: Any = None,
+        ) -> Any:
+            """Make the world, then execute as ipykernel does."""
+            world = (cell_meta or {}).get("nbtools")
+            if world is not None:
+                guest.begin(world)
+            return await super().do_execute(
+                code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
+            )
+
+    return ForkedKernel
+
+
+def _make_app_class() -> type:
+    import zmq
+    from ipykernel.iostream import IOPubThread
+    from ipykernel.kernelapp import IPKernelApp
+
+    class ForkedKernelApp(IPKernelApp):
+        """IPKernelApp without a connection file: the owner knows the connection."""
+
+        def init_connection_file(self) -> None:
+            """Do nothing: there is no file."""
+
+        def write_connection_file(self, **_: Any) -> None:
+            """Do nothing: there is no file."""
+
+        def init_iopub(self, context: Any) -> None:
+            """As upstream, without the loopback TCP pipe for forked children, and without a high-water mark.
+
+            At the mark a publisher drops messages, and the one that says "idle" could be among them. What the owner
+            has not read yet is bounded by the output caps.
+            """
+            self.iopub_socket = context.socket(zmq.XPUB)
+            self.iopub_socket.linger = 1000
+            self.iopub_socket.sndhwm = 0
+            self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+            self.configure_tornado_logger()
+            self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
+            self.iopub_thread.start()
+            self.iopub_socket = self.iopub_thread.background_socket
+
+    return ForkedKernelApp
+
+
+def build() -> None:
+    """In the zygote: import and construct all that needs neither threads nor sockets."""
+    iostream: Any = importlib.import_module("ipykernel.iostream")
+    iostream.PIPE_BUFFER_SIZE = 1 << 16  # upstream reads raw descriptor output 1,000 bytes at a time
+    # No debugger in managed kernels: it would cost 10 MB, threads and warnings in every one.
+    with _absent("debugpy"):
+        _import_all()
+    from ipykernel.compiler import XCachingCompiler
+    from ipykernel.zmqshell import ZMQInteractiveShell
+    from IPython.core.application import BaseIPythonApplication
+    from IPython.core.pylabtools import activate_matplotlib
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    app_class = _make_app_class()
+    app = app_class.instance(  # type: ignore[attr-defined]  # a traitlets singleton
+        config=config, log_level=40, kernel_class=_make_kernel_class()
+    )
+    app.outstream_class = f"{__name__}.CappedOutStream"
+    BaseIPythonApplication.initialize(app, [])
+    app.update_config(config)
+    app.init_pdb()
+    shell = ZMQInteractiveShell.instance(
+        parent=app, profile_dir=app.profile_dir, compiler_class=XCachingCompiler, user_ns={}
+    )
+    app.shell = shell
+    app.init_extensions()
+    shell.transform_cell("x = 1\nprint(x)")
+    if "matplotlib" in sys.modules:
+        from matplotlib_inline.backend_inline import configure_inline_support
+
+        # The hooks that show figures live on the shell.
+        activate_matplotlib("inline")
+        configure_inline_support(shell, "inline")
+
+
+@contextlib.contextmanager
+def _absent(name: str) -> Any:
+    """Make an import of `name` fail meanwhile."""
+    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to block an import
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def _import_all() -> None:
+    for name in (
+        *("IPython", "IPython.core.completer", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger"),
+        *("ipykernel.subshell_manager", "jupyter_client.session", "tornado.platform.asyncio"),
+        *("zmq.eventloop.zmqstream", "zmq.utils.garbage", "matplotlib_inline.backend_inline"),
+        *("asyncio", "base64", "decimal", "faulthandler", "hashlib", "hmac", "html", "inspect", "platform"),
+        *("sqlite3", "tempfile", "uuid", "nbtools.confine"),
+    ):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    importlib.import_module("platform").machine()
+
+
+def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> None:
+    """In the fork: become the kernel that the message describes, and serve until it is shut down."""
+    _settle(message)
+    applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
+    app = _connect(message["connection"])
+    shell = app.shell
+    shell.nbtools_guest = guest.Guest(shell, descriptors[0] if descriptors else None)
+    os.register_at_fork(after_in_child=_plain_streams)
+    if applied.level == "strict":
+        # The sockets are bound: from now on this process connects to nothing.
+        confine.lock_network(network=bool(message["confinement"].get("network")))
+    facts = {"confinement": applied.level, "missing": list(applied.missing)}
+    os.write(ready, json.dumps(facts).encode())
+    os.close(ready)
+    app.start()
+
+
+def _settle(message: Mapping[str, Any]) -> None:
+    """Take on the environment and the folder, and give up what the zygote decided for itself."""
+    os.environ.clear()
+    os.environ.update(message["env"])
+    os.environ[family.MARK] = message["id"]
+    os.environ["MPLBACKEND"] = _INLINE
+    time.tzset()
+    tempfile: Any = importlib.import_module("tempfile")
+    tempfile.tempdir = None
+    if message.get("cwd"):
+        os.chdir(message["cwd"])
+    # Python's own generator reseeds itself after a fork, numpy's does not.
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random").seed(None)
+
+
+def _connect(connection: Mapping[str, Any]) -> Any:
+    """Open sockets, start threads, make the kernel: the second half of `IPKernelApp.initialize`."""
+    from ipykernel.kernelapp import IPKernelApp
+    from jupyter_client.session import Session
+
+    app: Any = IPKernelApp.instance()
+    app.session = Session(parent=app, key=connection["key"].encode())
+    app.transport, app.ip = connection["transport"], connection["ip"]
+    for name in ("shell", "iopub", "stdin", "control", "hb"):
+        setattr(app, f"{name}_port", connection[f"{name}_port"])
+    app.init_sockets()
+    app.init_heartbeat()
+    app.log_connection_info()
+    app.init_io()
+    app.init_signal()
+    app.init_kernel()
+    app.shell.kernel = app.kernel
+    app.init_path()
+    app.init_shell()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return app
+
+
+def _plain_streams() -> None:
+    """In processes that the script forks: print to the descriptors that the kernel watches; no ZeroMQ after a fork."""
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - same

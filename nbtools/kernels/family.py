@@ -1,0 +1,86 @@
+"""The processes that belong to a kernel: its children, theirs, and those that tried to get away.
+
+All from ``/proc``, without a library, because the process that asks is kept small. Where there is no ``/proc`` nothing
+is found, and a kernel's own process group is all that can be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["MARK", "children", "descendants", "footprint", "kernel_of", "marked"]
+
+MARK = "NBTOOLS_KERNEL"
+"""Variable in the environment of everything a kernel starts: the kernel's id."""
+
+_THREAD_NAME = b"nbk"
+_ID_LENGTH = 12
+_PROC = "/proc"
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that `pid` started or inherited and has not buried yet."""
+    found: list[int] = []
+    try:
+        tasks = [entry.name for entry in os.scandir(f"{_PROC}/{pid}/task")]
+    except OSError:
+        return found
+    for task in tasks:
+        # A thread that ended between the listing and the reading has handed its children to another.
+        with contextlib.suppress(OSError):
+            found += map(int, Path(f"{_PROC}/{pid}/task/{task}/children").read_bytes().split())
+    return found
+
+
+def descendants(roots: Iterable[int], *, most: int = 1 << 16) -> list[int]:
+    """Return the roots and everything below them, at most `most` processes."""
+    todo, found, seen = list(roots), list[int](), set[int]()
+    while todo and len(found) < most:
+        pid = todo.pop()
+        if pid not in seen:
+            seen.add(pid)
+            found.append(pid)
+            todo += children(pid)
+    return found
+
+
+def footprint(pids: Iterable[int]) -> int:
+    """Return the bytes of memory that the processes have for themselves or share among each other."""
+    total = 0
+    for pid in pids:
+        try:
+            lines = Path(f"{_PROC}/{pid}/status").read_bytes().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith((b"RssAnon:", b"RssShmem:")))
+    return total
+
+
+def kernel_of(pid: int) -> str | None:
+    """Return the id of the kernel that a process descends from: by its environment, or by its inherited name."""
+    try:
+        environment = Path(f"{_PROC}/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    for entry in environment.split(b"\0"):
+        if entry.startswith(MARK.encode() + b"="):
+            return entry.partition(b"=")[2].decode("ascii", "replace")
+    try:
+        name = Path(f"{_PROC}/{pid}/comm").read_bytes().strip()
+    except OSError:
+        return None
+    if name.startswith(_THREAD_NAME) and len(name) == len(_THREAD_NAME) + _ID_LENGTH:
+        return name[len(_THREAD_NAME) :].decode("ascii", "replace")
+    return None
+
+
+def marked(ids: frozenset[str]) -> list[int]:
+    """Return all processes of this machine that descend from one of the kernels."""
+    try:
+        numbers = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdigit()]
+    except OSError:
+        return []
+    return [pid for pid in numbers if kernel_of(pid) in ids]

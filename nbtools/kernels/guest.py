@@ -1,0 +1,311 @@
+"""What stands around a script inside its kernel: folder, names, figures, memory, and the report on how it ended.
+
+A forked kernel has imported this module before; any other Python kernel gets its text over the wire, wherever it runs.
+Therefore it uses the standard library alone and finds everything else, IPython first of all, when it is called.
+
+`begin` is told the world of the next script. Two hooks do the rest: after a cell the open figure is saved if that was
+asked for, and a report goes out as a display of a private MIME type, which the owner takes out of the stream: the line
+of the script that failed, the exit code, what became of the figure.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pathlib
+import struct
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["REPORT", "Guest", "Memory", "begin", "variables"]
+
+REPORT = "application/vnd.nbtools.report+json"
+_INLINE = "module://matplotlib_inline.backend_inline"
+_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
+_ERRORS = {
+    kind.__name__: kind
+    for kind in (KeyError, LookupError, ValueError, TypeError, PermissionError, OSError, TimeoutError)
+}
+
+
+class Memory:
+    """The memory granted to this script: reads are dict-like, `write` writes.
+
+    Every call goes through a handed-over socket to the process that owns the kernel, which answers from the scope it
+    granted. Values are JSON.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _METHODS:
+            raise AttributeError(f"memory has no method {name!r}; it has {', '.join(sorted(_METHODS))}")
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._call(name, *args, **kwargs)
+
+        method.__name__ = name
+        return method
+
+    def __dir__(self) -> list[str]:
+        return sorted(_METHODS)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._call("__getitem__", key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError(f"write with memory.write({key!r}, value): a write is explicit")
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self._call("__contains__", key))
+
+    def __len__(self) -> int:
+        return int(self._call("__len__"))
+
+    def __iter__(self) -> Any:
+        return iter(self._call("__iter__"))
+
+    def __repr__(self) -> str:
+        return f"<memory of this script: {', '.join(sorted(_METHODS))}>"
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if os.getpid() != self._pid:
+            raise PermissionError("memory is used by the script's own process; hand values to other processes instead")
+        request = json.dumps({"method": name, "args": args, "kwargs": kwargs}).encode()
+        with self._lock:
+            _send(self._fd, request)
+            answer = json.loads(_receive(self._fd))
+        if "error" not in answer:
+            return answer["value"]
+        kind = _ERRORS.get(answer["error"]["type"], RuntimeError)
+        raise kind(answer["error"]["message"])
+
+
+def _send(fd: int, data: bytes) -> None:
+    view = memoryview(struct.pack("!I", len(data)) + data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _receive(fd: int) -> bytes:
+    size = struct.unpack("!I", _exactly(fd, 4))[0]
+    return _exactly(fd, size)
+
+
+def _exactly(fd: int, size: int) -> bytes:
+    parts = []
+    while size:
+        part = os.read(fd, min(size, 1 << 20))
+        if not part:
+            raise OSError("the memory of this script is closed: its owner is gone")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class _Leave:
+    """`exit` and `quit` as in a script: they end the code, not the kernel."""
+
+    def __call__(self, code: object = None) -> None:
+        raise SystemExit(code)
+
+    def __repr__(self) -> str:
+        return "Use exit() to end the script."
+
+
+class Guest:
+    """The hooks of one kernel.
+
+    Parameters
+    ----------
+    shell
+        IPython's shell.
+    channel
+        Descriptor of the socket that leads to the owner's memory; `None` when there is none.
+    """
+
+    def __init__(self, shell: Any, channel: int | None) -> None:
+        self.shell = shell
+        self.memory = Memory(channel) if channel is not None else None
+        self._folder: str | None = None
+        self._figure_path: str | None = None
+        self._before: tuple[int, int, int] | None = None
+        self._shown: Any = None
+        self._figure: str | None = None
+        events = shell.events
+        events.register("post_run_cell", self._report)
+        events.register("post_execute", self._after)
+        # The inline backend closes figures in its own hook, so ours comes first.
+        events.callbacks["post_execute"].insert(0, events.callbacks["post_execute"].pop())
+        shell.display_formatter.mimebundle_formatter.for_type_by_name("matplotlib.figure", "Figure", self._remember)
+        leave = _Leave()
+        for name in ("exit", "quit"):
+            shell.user_ns[name] = leave
+            shell.user_ns_hidden[name] = leave
+        warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+        os.environ["MPLBACKEND"] = _INLINE
+
+    def begin(self, world: Mapping[str, Any]) -> None:
+        """Make the world of the next script."""
+        self._shown = self._figure = None
+        self._figure_path = world.get("figure_path")
+        self._before = _stat(self._figure_path)
+        folder = world.get("cwd")
+        if folder:
+            os.chdir(folder)
+            if self._folder in sys.path:
+                sys.path.remove(self._folder)
+            sys.path.insert(0, folder)
+            self._folder = folder
+        # A module written a moment ago must be found: finders cache what a folder held.
+        importlib.invalidate_caches()
+        names = self.shell.user_ns
+        names.update(world.get("variables") or {})
+        if world.get("memory") and self.memory is not None:
+            names["memory"] = self.memory
+        elif isinstance(names.get("memory"), Memory):
+            del names["memory"]
+
+    def variables(self) -> list[dict[str, Any]]:
+        """Describe what the session has defined: name, type, shape or length, the start of its text."""
+        hidden = self.shell.user_ns_hidden
+        found = []
+        for name, value in list(self.shell.user_ns.items()):
+            if name.startswith("_") or (name in hidden and hidden[name] is value) or isinstance(value, Memory):
+                continue
+            found.append({"name": name, "type": type(value).__name__, "size": _size(value), "text": _brief(value)})
+        return found
+
+    def publish(self, report: Mapping[str, Any]) -> None:
+        """Send a report to the owner."""
+        self.shell.display_pub.publish(data={REPORT: dict(report)}, metadata={})
+
+    def _remember(self, figure: Any, *_: Any, **__: Any) -> None:
+        # A formatter that formats nothing: it only learns which figure was shown last, because the inline
+        # backend's show() closes what it shows.
+        self._shown = figure
+
+    def _after(self) -> None:
+        open_figures = _figures()
+        if self._figure_path and self._figure is None and _stat(self._figure_path) == self._before:
+            self._save(open_figures[-1] if open_figures else self._shown)
+        if open_figures and not _is_inline():
+            # The script chose a backend that shows nothing: a picture would be lost.
+            self._show(open_figures)
+
+    def _save(self, figure: Any) -> None:
+        if figure is None:
+            return
+        try:
+            figure.savefig(self._figure_path, bbox_inches="tight")
+            self._figure = "saved"
+        except Exception as exc:
+            self._figure = f"{type(exc).__name__}: {exc}"
+
+    def _show(self, figures: list[Any]) -> None:
+        pyplot = sys.modules["matplotlib.pyplot"]
+        try:
+            tools = importlib.import_module("IPython.core.pylabtools")
+            for figure in figures:
+                png = tools.print_figure(figure, fmt="png", base64=True)
+                self.shell.display_pub.publish(data={"image/png": png, "text/plain": repr(figure)}, metadata={})
+        finally:
+            pyplot.close("all")
+
+    def _report(self, result: Any) -> None:
+        report: dict[str, Any] = {}
+        error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+        if isinstance(error, SystemExit):
+            code = error.code
+            report["exit_code"] = code if isinstance(code, int) else 0 if code is None else 1
+        if error is not None:
+            report["line"] = _line(error, self.shell.user_ns)
+        if isinstance(error, SyntaxError):
+            report["value"] = error.msg
+        if self._figure is not None:
+            report["figure"] = self._figure
+        if report:
+            self.publish(report)
+
+
+def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:
+    """Return the line of the script itself at which the error left it."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals is names:
+            frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    if frames:
+        script = frames[0][0]
+        return [line for name, line in frames if name == script][-1]
+    return error.lineno if isinstance(error, SyntaxError) else None
+
+
+def _stat(path: str | None) -> tuple[int, int, int] | None:
+    try:
+        found = pathlib.Path(path).stat() if path else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
+
+
+def _figures() -> list[Any]:
+    """Return the open figures, the active one last."""
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    if helpers is None:
+        return []
+    return [manager.canvas.figure for manager in helpers.Gcf.figs.values()]
+
+
+def _is_inline() -> bool:
+    matplotlib = sys.modules.get("matplotlib")
+    return matplotlib is None or "inline" in str(matplotlib.rcParams["backend"]).lower()
+
+
+def _size(value: Any) -> str | None:
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return " x ".join(str(part) for part in shape)
+    try:
+        return str(len(value))
+    except Exception:
+        return None
+
+
+def _brief(value: Any) -> str:
+    if hasattr(value, "__dataframe__") or callable(value):
+        return ""
+    try:
+        text = repr(value)
+    except Exception:
+        return ""
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _installed() -> Guest:
+    shell = importlib.import_module("IPython").get_ipython()
+    guest = getattr(shell, "nbtools_guest", None)
+    if guest is None:
+        fd = os.environ.get("NBTOOLS_CHANNEL")
+        guest = Guest(shell, int(fd) if fd else None)
+        shell.nbtools_guest = guest
+    return guest
+
+
+def begin(world: Mapping[str, Any]) -> None:
+    """Make the world of the next script; installs the hooks at first use."""
+    _installed().begin(world)
+
+
+def variables() -> None:
+    """Send the owner a report that lists what the session has defined."""
+    guest = _installed()
+    guest.publish({"variables": guest.variables()})

@@ -1,0 +1,208 @@
+"""Ordinary Jupyter kernels, started from a kernelspec by a small warden process.
+
+The backend of macOS, of any kernelspec that is no Python of ours, and of Linux when forks cannot be had. The kernel is
+what the kernelspec says, over local sockets; the warden gives it a process group, limits, and an end when the owner
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from nbtools import confine
+from nbtools.errors import LanguageUnavailable, nearest
+from nbtools.kernels.channel import MemoryChannel
+from nbtools.kernels.client import Connection, JupyterKernel, first
+from nbtools.kernels.custody import Custody
+from nbtools.kernels.folder import Folder
+from nbtools.kernels.kernel import Profile
+
+__all__ = ["SpawnedBackend", "confinement_of", "environment_of"]
+
+_INLINE = "module://matplotlib_inline.backend_inline"
+_START_S = 60.0
+_CHANNEL_DESCRIPTOR = 60
+
+
+def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return a kernel's environment: without secrets unless the level is ``"off"``, temporary files in `folder`."""
+    own = dict(os.environ)
+    env = own if profile.sandbox == "off" else confine.scrub_environment(own)
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {**env, **(extra or {}), "MPLBACKEND": _INLINE, "TMPDIR": str(temporary)}
+
+
+def confinement_of(profile: Profile, folder: Path) -> confine.Confinement:
+    """Return what a kernel puts itself under; `folder` is its own, for sockets and temporary files."""
+    write = [str(folder), *map(str, profile.write_paths)]
+    if profile.cwd is not None:
+        write.append(str(profile.cwd))
+    return confine.Confinement(
+        level=profile.sandbox,
+        read=tuple(map(str, profile.read_paths)),
+        write=tuple(write),
+        network=profile.network,
+        memory_bytes=profile.memory_bytes,
+        cpu_s=profile.cpu_s,
+        file_bytes=profile.file_bytes,
+    )
+
+
+def limits_of(profile: Profile) -> dict[str, int | None]:
+    """Return what the warden watches over for the whole family."""
+    if profile.sandbox == "off":
+        return {"memory_bytes": None, "processes": None}
+    return {"memory_bytes": profile.memory_bytes, "processes": profile.processes}
+
+
+class SpawnedBackend:
+    """Start kernels by their kernelspecs.
+
+    Parameters
+    ----------
+    folder
+        Where each kernel gets a folder of its own; `None` makes one at first use.
+    """
+
+    name = "spawned"
+
+    def __init__(self, folder: Folder | None = None) -> None:
+        self._folder = folder
+        self._custody: Custody | None = None
+        self._context: Any = None
+        self._kernels: set[JupyterKernel] = set()
+        self._lock = asyncio.Lock()
+
+    async def open(self, profile: Profile) -> JupyterKernel:
+        """Start a kernel; see `nbtools.kernels.kernel.Backend.open`.
+
+        Raises
+        ------
+        LanguageUnavailable
+            No such kernelspec.
+        KernelDied
+            It ended before it was ready.
+        """
+        spec = _find_spec(profile.language)
+        custody = await self._ready_custody()
+        name = secrets.token_hex(6)
+        assert self._folder is not None
+        place = self._folder.make(name)
+        connection = Connection(place, secrets.token_hex(16))
+        file = place / "connection.json"
+        file.write_text(json.dumps({**connection.to_dict(), "kernel_name": spec["name"]}))
+        file.chmod(0o600)
+        channel = MemoryChannel() if spec["python"] else None
+        message = {
+            "do": "spawn",
+            "id": name,
+            "argv": [part.replace("{connection_file}", str(file)) for part in spec["argv"]],
+            "env": self._environment(profile, place, spec),
+            "cwd": str(profile.cwd) if profile.cwd else None,
+            "confinement": confinement_of(profile, place).to_dict(),
+            "targets": [_CHANNEL_DESCRIPTOR] if channel else [],
+            **limits_of(profile),
+        }
+        child = custody.begin(message, [channel.theirs.fileno()] if channel else [])
+        if channel is not None:
+            channel.theirs.close()
+        kernel = JupyterKernel(
+            child=child,
+            connection=connection,
+            context=self._context,
+            confinement=profile.sandbox,
+            python="text" if spec["python"] else None,
+            interrupts=spec["interrupts"],
+            channel=channel,
+            on_close=lambda: self._forget(kernel, place),
+        )
+        self._kernels.add(kernel)
+        try:
+            await first(child.started, child, seconds=_START_S, what="was not started")
+            await kernel.connect(seconds=_START_S)
+        except BaseException:
+            await kernel.close()
+            raise
+        return kernel
+
+    def _environment(self, profile: Profile, place: Path, spec: Mapping[str, Any]) -> dict[str, str]:
+        env = environment_of(profile, place, spec["env"])
+        # The warden ends it; ipykernel's own watch would take the warden for its parent, which it is.
+        env.pop("JPY_PARENT_PID", None)
+        if spec["python"]:
+            # No start-up files of the user: every kernel begins the same.
+            env["IPYTHONDIR"] = str(place / "ipython")
+            env["NBTOOLS_CHANNEL"] = str(_CHANNEL_DESCRIPTOR)
+            env["PYTHONWARNINGS"] = env.get("PYTHONWARNINGS", "")
+        return env
+
+    async def _ready_custody(self) -> Custody:
+        async with self._lock:
+            if self._custody is not None and self._custody.alive:
+                return self._custody
+            import zmq
+
+            self._folder = self._folder or Folder()
+            self._context = self._context or zmq.Context()
+            own = self._folder.make(f"w{secrets.token_hex(3)}")
+            custody = Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+            await asyncio.wait_for(asyncio.shield(custody.hello), _START_S)
+            self._custody = custody
+            return custody
+
+    def _forget(self, kernel: JupyterKernel, place: Path) -> None:
+        import shutil
+
+        self._kernels.discard(kernel)
+        shutil.rmtree(place, ignore_errors=True)
+
+    async def close(self) -> None:
+        """End all kernels and the warden."""
+        await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
+        if self._custody is not None:
+            await self._custody.close()
+            self._custody = None
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+
+
+def _find_spec(language: str) -> dict[str, Any]:
+    """Return name, command, environment and manner of interrupt of the kernel for a language."""
+    if language == "python":
+        # This interpreter, whatever kernelspec happens to be called python3.
+        argv = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=40"]
+        return {"name": "python3", "argv": argv, "env": {}, "python": True, "interrupts": "signal"}
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    name = language.removeprefix("kernel:")
+    manager = KernelSpecManager()
+    try:
+        spec = manager.get_kernel_spec(name)
+    except (NoSuchKernel, ValueError):
+        known = sorted(manager.find_kernel_specs())
+        close = nearest(name, known)
+        raise LanguageUnavailable(
+            f"No Jupyter kernel is installed as {name!r}.",
+            hint=f"Did you mean kernel:{close}?" if close else f"Installed are: {', '.join(known) or 'none'}.",
+            tried=f"starting a kernel for {language!r}",
+        ) from None
+    interrupts: Literal["signal", "message"] = "message" if spec.interrupt_mode == "message" else "signal"
+    return {
+        "name": name,
+        "argv": [sys.executable if part in ("python", "python3") else part for part in spec.argv],
+        "env": dict(spec.env),
+        "python": spec.language == "python",
+        "interrupts": interrupts,
+    }

@@ -1,0 +1,127 @@
+"""Tools for numbers, dates and texts: they need nothing and change nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+import zoneinfo
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import InvalidArguments, nearest
+from nbtools.result import Output
+from nbtools.tool import tool
+from nbtools.toolbox.calculator import evaluate
+
+__all__ = ["TOOLS", "calculator", "get_current_datetime", "string_length"]
+
+
+@tool(
+    title="Calculator",
+    read_only=True,
+    idempotent=True,
+    examples=({"expression": "2**0.5 + 0.1 + 0.2"}, {"expression": "comb(49, 6) * 1/3"}),
+)
+def calculator(expression: str) -> Output:
+    """Compute an arithmetic expression, exactly where that is possible.
+
+    Understands numbers, + - * / // % **, brackets, the constants pi, e and tau, and functions: abs, min, max, sum,
+    mean, round, floor, ceil, trunc, sqrt, cbrt, pow, exp, log(x, base), ln, log2, log10, factorial, comb, perm, gcd,
+    lcm, isqrt, hypot, gamma, degrees, radians, and the trigonometric and hyperbolic functions (radians). Fractions are
+    kept exact until the end: 0.1 + 0.2 is 0.3. At most 1,000 characters, and values of at most 3,010 digits.
+
+    Parameters
+    ----------
+    expression
+        What to compute, such as "(1 + 2) * sqrt(9)". A power is written **, not ^.
+
+    Raises
+    ------
+    ParseError
+        It is no arithmetic expression.
+    InvalidArguments
+        It has no value, for instance a division by zero.
+    LimitExceeded
+        It is too long, too deep or its value too large.
+    """
+    value = evaluate(expression)
+    return Output(data={"value": value}, text=str(value))
+
+
+@tool(title="Current date and time", read_only=True, examples=({}, {"timezone": "Europe/Zurich"}))
+def get_current_datetime(timezone: str | None = None) -> Output:
+    """Tell the current date and time.
+
+    Gives iso (ISO 8601 with the offset), date, time (to the second), timezone, and unix (whole seconds since 1970).
+
+    Parameters
+    ----------
+    timezone
+        IANA name such as "Europe/Zurich" or "UTC"; null takes this computer's own.
+
+    Raises
+    ------
+    InvalidArguments
+        There is no such time zone.
+    """
+    zone = _zone(timezone) if timezone is not None else None
+    now = dt.datetime.fromtimestamp(time.time(), dt.UTC).astimezone(zone).replace(microsecond=0)
+    name = timezone or _local_name() or now.tzname() or "local"
+    data: dict[str, Any] = {
+        "iso": now.isoformat(),
+        "date": now.date().isoformat(),
+        "time": now.time().isoformat(),
+        "timezone": name,
+        "unix": int(now.timestamp()),
+    }
+    return Output(data=data, text=f"{data['iso']} ({name})")
+
+
+def _zone(name: str) -> zoneinfo.ZoneInfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        # A name may be the path of a folder, or try to leave the database: all the same to the caller.
+        close = nearest(name[:100], zoneinfo.available_timezones())
+        raise InvalidArguments(
+            f"{name[:100]!r} is no time zone.",
+            hint=f"Did you mean {close!r}?" if close else "Use an IANA name such as 'Europe/Zurich' or 'UTC'.",
+        ) from None
+
+
+def _local_name() -> str | None:
+    """Return the IANA name of this computer's zone, where the system tells it."""
+    wanted = os.environ.get("TZ", "").lstrip(":")
+    if not wanted:
+        path = os.path.realpath("/etc/localtime")
+        wanted = path.partition("/zoneinfo/")[2] if Path(path).is_file() else ""
+    try:
+        return zoneinfo.ZoneInfo(wanted).key if wanted else None
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+@tool(title="Length of a text", read_only=True, idempotent=True, examples=({"text": "Grüezi mitenand"},))
+def string_length(text: str) -> Output:
+    """Count the characters, bytes and words of a text.
+
+    Characters are Unicode code points, bytes are those of UTF-8, words are what white space separates.
+
+    Parameters
+    ----------
+    text
+        The text to measure.
+    """
+    counts = {
+        "characters": len(text),
+        "bytes": len(text.encode("utf-8", "surrogatepass")),
+        "words": len(text.split()),
+    }
+    return Output(
+        data=counts, text=f"{counts['characters']} characters, {counts['bytes']} bytes, {counts['words']} words"
+    )
+
+
+TOOLS = (calculator, get_current_datetime, string_length)
+"""The tools of this module."""

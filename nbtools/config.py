@@ -9,6 +9,7 @@ upward, then in the home. Everything is read when a workbench opens, never at im
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import tomllib
@@ -62,7 +63,7 @@ def parse_bytes(value: str | float) -> int:
 
 
 def _with_unit(value: str | float, units: Mapping[str, float], wanted: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         return float(value)
     found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if found is None or found[2].lower() not in units:
@@ -273,11 +274,12 @@ def _parsed(name: str, field: dataclasses.Field[Any], value: Any, source: Source
         ) from None
 
 
-def _find_file(start: Path, env: Mapping[str, str], home: str | os.PathLike[str] | None) -> Path | None:
+def _find_file(start: Path, env: Mapping[str, str], home: Any) -> Path | None:
     for folder in (start, *start.parents):
         if (folder / _FILE).is_file():
             return folder / _FILE
-    state = home or env.get("NBTOOLS_HOME")
+    # A home that is no path is refused when it is parsed, with the other settings.
+    state = home if isinstance(home, str | os.PathLike) else env.get("NBTOOLS_HOME")
     last = (Path(state).expanduser() if state else default_home()) / _FILE
     return last if last.is_file() else None
 

@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
 __all__ = ["FunctionParameters", "Parameters", "PartialParameters", "SchemaParameters", "resolved"]
 
 _Schema = dict[str, Any]
+_VALUES = {"default", "const", "enum", "examples"}
 
 
 class Parameters(Protocol):
@@ -202,6 +203,7 @@ class PartialParameters:
     ) -> None:
         self._inner = inner
         self._fixed = copy.deepcopy(dict(fixed or {}))
+        exposed = None if exposed is None else tuple(exposed)
         whole = inner.schema()
         known = whole["properties"]
         nested = {name for name in exposed or () if isinstance(self._fixed.get(name), Mapping)}
@@ -217,12 +219,22 @@ class PartialParameters:
         if problems:
             raise _invalid(problems, list(known))
         self._exposed = tuple(wanted)
+        self._check_fixed()
         self._schema = self._reduced(whole)
 
     @property
     def hidden_name(self) -> str | None:
         """Name of the parameter that the door fills in, when there is one."""
         return self._inner.hidden_name
+
+    def _check_fixed(self) -> None:
+        """Find a value that does not fit now: later it would be shown to a caller who must not see it."""
+        try:
+            self._inner.validate(self._fixed)
+        except InvalidArguments as exc:
+            whole = self._fixed.keys() - set(self._exposed)
+            if wrong := [p for p in exc.data.get("problems", ()) if p.partition(":")[0].partition(".")[0] in whole]:
+                raise _invalid(wrong, sorted(self._fixed)) from None
 
     def _reduced(self, whole: _Schema) -> _Schema:
         reduced = copy.deepcopy(whole)
@@ -251,7 +263,11 @@ class PartialParameters:
                 problems += _overridden(value, self._fixed[name], name)
         if problems:
             raise _invalid(problems, list(self._exposed))
-        return self._inner.validate(_merged(arguments, self._fixed))
+        try:
+            return self._inner.validate(_merged(arguments, self._fixed))
+        except InvalidArguments as exc:
+            # The tool's own hint would name what is hidden.
+            raise _invalid(exc.data.get("problems", [exc.message]), list(self._exposed)) from None
 
 
 def _overridden(value: Any, fixed: Any, place: str) -> list[str]:
@@ -337,7 +353,10 @@ def _untitled(node: Any, *, names: bool = False) -> Any:
         return node
     # Below "properties" and "$defs" the keys are names, and a parameter may well be called "title".
     kept = {k: v for k, v in node.items() if names or k != "title" or not isinstance(v, str)}
-    return {k: _untitled(v, names=not names and k in {"properties", "$defs"}) for k, v in kept.items()}
+    return {
+        k: v if not names and k in _VALUES else _untitled(v, names=not names and k in {"properties", "$defs"})
+        for k, v in kept.items()
+    }
 
 
 def _unknown(name: str, known: typing.Iterable[str]) -> str:

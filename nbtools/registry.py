@@ -220,12 +220,19 @@ class Registry(Mapping[str, Tool]):
         source = config.get("tool", config.get("name"))
         if source is None:
             raise InvalidArguments("the configuration names no tool.", hint="Add 'tool: NAME'.")
+        fixed = [config.get(key) or {} for key in ("config", "fixed_config")]
+        exposed = config.get("exposed_inputs")
+        if not all(isinstance(part, Mapping) for part in fixed) or not isinstance(exposed, list | tuple | None):
+            raise InvalidArguments(
+                f"the configuration of {source!r} does not fit.",
+                hint="fixed_config is a mapping of parameters to values, exposed_inputs a list of parameters.",
+            )
         return self.configured(
             source,
             new_name=name or (config.get("name") if "tool" in config else None),
             description=config.get("description"),
-            fixed_config={**config.get("config", {}), **config.get("fixed_config", {})},
-            exposed_inputs=config.get("exposed_inputs"),
+            fixed_config={**fixed[0], **fixed[1]},
+            exposed_inputs=exposed,
             on_error=config.get("on_error"),
         )
 
@@ -324,12 +331,11 @@ def _problems(found: Tool) -> list[str]:
     problems += [f"parameter {name!r} has no description" for name, p in properties.items() if not p.get("description")]
     for form, render in FORMATS.items():
         try:
-            render(found)
+            rendered = render(found).get("function", {})
+            if rendered.get("strict") and not is_strict(rendered["parameters"]):
+                problems.append("its strict schema is not strict")
         except Exception as exc:
             problems.append(f"it cannot be rendered for {form}: {exc}")
-    strict = FORMATS["openai"](found)["function"]
-    if strict["strict"] and not is_strict(strict["parameters"]):
-        problems.append("its strict schema is not strict")
     for example in found.examples:
         try:
             found.parameters.validate(example)

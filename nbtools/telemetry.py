@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from nbtools.errors import NbtoolsError
 from nbtools.lazy import need
 
 __all__ = ["MASK", "Span", "connect_opentelemetry", "is_secret_name", "recent", "redact", "span"]
@@ -104,10 +105,13 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
     begun = time.perf_counter()
     try:
         with _mirrored(made):
-            yield made
-    except BaseException as exc:
-        made.outcome = str(getattr(exc, "code", type(exc).__name__))
-        raise
+            try:
+                yield made
+            except BaseException as exc:
+                made.outcome = exc.code if isinstance(exc, NbtoolsError) else type(exc).__name__
+                raise
+            finally:
+                made.facts = redact(made.facts)
     finally:
         _CURRENT.reset(token)
         made.duration_s = time.perf_counter() - begun
@@ -120,13 +124,20 @@ def _mirrored(made: Span) -> Iterator[None]:
     if _RECORDER.tracer is None or _RECORDER.trace is None:
         yield
         return
-    with _RECORDER.tracer.start_as_current_span(made.name) as other:
+    trace = _RECORDER.trace
+    # OpenTelemetry would record exceptions with their texts, in which a secret may stand.
+    quiet = {"record_exception": False, "set_status_on_exception": False}
+    with _RECORDER.tracer.start_as_current_span(made.name, **quiet) as other:
         context = other.get_span_context()
         made.trace_id, made.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
         try:
             yield
+        except BaseException as exc:
+            other.set_attribute("error.type", made.outcome)
+            other.set_status(trace.Status(trace.StatusCode.ERROR, redact(str(exc))))
+            raise
         finally:
-            for key, value in redact(made.facts).items():
+            for key, value in {**made.facts, "outcome": made.outcome}.items():
                 other.set_attribute(key, value if isinstance(value, str | int | float | bool) else str(value))
 
 

@@ -302,10 +302,13 @@ def tool(
     frame = sys._getframe(1)  # noqa: SLF001 - annotations may name things local to the caller
 
     def decorate(decorated: F) -> F:
+        # A function from elsewhere must not find its types among the caller's names.
+        is_local = getattr(decorated, "__globals__", None) is frame.f_globals
+        hints = _hints_of(decorated, dict(frame.f_locals) if is_local else {})
         made = Tool(
             name=name or decorated.__name__,
             function=decorated,
-            parameters=FunctionParameters(decorated, _hints_of(decorated, dict(frame.f_locals)), hidden=Context),
+            parameters=FunctionParameters(decorated, hints, hidden=Context),
             effects=Effects(read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world),
             title=title,
             examples=examples,

@@ -21,12 +21,14 @@ from __future__ import annotations
 from nbtools.confine.confinement import Applied, Confinement, Level, apply, lock_network, prepare
 from nbtools.confine.environment import scrub_environment
 from nbtools.confine.host import HostLimits, capabilities
+from nbtools.confine.supervisor import Supervisor
 
 __all__ = [
     "Applied",
     "Confinement",
     "HostLimits",
     "Level",
+    "Supervisor",
     "apply",
     "capabilities",
     "lock_network",

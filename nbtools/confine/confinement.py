@@ -43,6 +43,9 @@ class Confinement:
         Size of any file it writes.
     open_files
         Descriptors of each process.
+    sockets
+        Whether the process will open local sockets of its own and call `lock_network` after that; otherwise `apply`
+        closes the network at once.
     supervised
         Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, which is
         refused otherwise: the listener in `Applied` has to be handed to one.
@@ -59,6 +62,7 @@ class Confinement:
     cpu_s: int | None = None
     file_bytes: int | None = None
     open_files: int | None = 4096
+    sockets: bool = True
     supervised: bool = False
     required: bool = True
 
@@ -215,4 +219,7 @@ def _landlock(confinement: Confinement) -> None:
 def _seccomp(confinement: Confinement) -> int | None:
     action: seccomp.Action = "notify" if confinement.supervised else "refuse"
     rules = seccomp.sandbox(network=confinement.network, metadata=action, abi=landlock.available_abi())
-    return seccomp.install(rules, listen=confinement.supervised)
+    listener = seccomp.install(rules, listen=confinement.supervised)
+    if not confinement.sockets:
+        lock_network(network=confinement.network)
+    return listener

@@ -19,6 +19,7 @@ It cannot govern metadata (mode, owner, times, attributes) nor sockets other tha
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -87,6 +88,8 @@ def restrict(
         The kernel has no Landlock or refused the ruleset.
     """
     abi = available_abi() if abi is None else abi
+    if abi < 1:
+        raise OSError(errno.ENOSYS, "the kernel has no Landlock, or it is off")
     governed = _governed(abi)
     # The structure grew with the ABI; a longer one than the kernel knows is refused unless its tail is zero.
     fields = (governed, _TCP if abi >= 4 and not network else 0, _SCOPE if abi >= 6 else 0)

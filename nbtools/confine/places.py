@@ -16,7 +16,7 @@ _ETC = (
     *("nsswitch.conf", "host.conf", "hosts", "resolv.conf", "gai.conf", "services", "protocols", "os-release"),
     *("lsb-release", "debian_version", "redhat-release", "alpine-release", "machine-info", "locale.alias"),
     *("locale.conf", "inputrc", "bash.bashrc", "profile", "profile.d", "terminfo", "R", "OpenCL", "matplotlibrc"),
-    *("papersize", "static", "nix", "shells", "ImageMagick-6", "ImageMagick-7", "python3", "magic"),
+    *("papersize", "gitconfig", "static", "nix", "shells", "ImageMagick-6", "ImageMagick-7", "python3", "magic"),
 )
 
 SYSTEM = (

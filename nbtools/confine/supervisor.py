@@ -1,0 +1,286 @@
+"""Changes of metadata, asked for by a strict process and made on its behalf where it may write.
+
+Landlock governs who may write a file but not who may change its mode, times or attributes, and a filter cannot see
+which file a call means. So the filter hands these calls over: the process waits, a supervisor outside the sandbox (the
+process that started it) opens the file, looks where it really lies, makes the change through that very descriptor, and
+answers. The process cannot swap the file in between, because its own call is never carried out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from nbtools.confine import linux, seccomp
+
+__all__ = ["Supervisor"]
+
+_RECEIVE, _SEND, _ID_VALID = 0xC0502100, 0xC0182101, 0x40082102
+_NOTICE = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction, arguments
+_ANSWER = struct.Struct("=QqiI")
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
+_UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
+_MODES = 0o1777  # neither set-user-id nor set-group-id
+_MAX_PATH, _MAX_NAME, _MAX_VALUE = 4096, 256, 1 << 16
+_SECOND = 1_000_000_000
+_NO_CHANGE = 0xFFFFFFFF
+
+
+class Supervisor:
+    """Answer for one confined process and all it starts.
+
+    Parameters
+    ----------
+    listener
+        The descriptor from `Applied.listener`, which the supervisor owns from now on.
+    write
+        The files and folders where metadata may be changed.
+
+    Notes
+    -----
+    Wait until `fileno` can be read, then call `answer`; when it returns false, everybody has ended: `close`.
+    """
+
+    def __init__(self, listener: int, write: Iterable[str]) -> None:
+        self._listener = listener
+        self._write = tuple(os.path.realpath(path) for path in write)
+        self._calls = {number: name for name, number in seccomp.NUMBERS[linux.machine()].items()}
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._listener
+
+    def close(self) -> None:
+        """Stop answering: calls under way fail for the process. Harmless when repeated."""
+        if self._listener >= 0:
+            os.close(self._listener)
+            self._listener = -1
+
+    def answer(self) -> bool:
+        """Answer one waiting call; false when there is nobody left to answer."""
+        events = select.poll()
+        events.register(self._listener, select.POLLIN)
+        ready = events.poll(0)
+        if not ready:
+            return True
+        if not ready[0][1] & select.POLLIN:
+            return False
+        notice = bytearray(_NOTICE.size)
+        try:
+            _ioctl(self._listener, _RECEIVE, notice)
+        except OSError as exc:
+            return exc.errno in (errno.ENOENT, errno.EINTR)  # the caller was killed while it waited
+        notice_id, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
+        code = self._carry_out(notice_id, pid, self._calls.get(number, ""), arguments)
+        try:
+            _ioctl(self._listener, _SEND, _ANSWER.pack(notice_id, 0, -code, 0))
+        except OSError as exc:
+            return exc.errno == errno.ENOENT
+        return True
+
+    def _carry_out(self, notice_id: int, pid: int, call: str, arguments: Sequence[int]) -> int:
+        """Do what a call asks for, where allowed; return an error number, 0 for success."""
+        try:
+            with _Caller(pid) as caller:
+                # The process may have died and its number be somebody else's by now: then what was opened is wrong.
+                _ioctl(self._listener, _ID_VALID, struct.pack("=Q", notice_id))
+                change = _CHANGES.get(call)
+                if change is None:
+                    return errno.EPERM
+                return change(self, caller, call, list(arguments)) or 0
+        except OSError as exc:
+            return exc.errno or errno.EPERM
+        except (ValueError, OverflowError, struct.error):
+            return errno.EINVAL
+
+    def _target(self, caller: _Caller, directory: int, path: bytes | None, *, follow: bool = True) -> int:
+        """Open the file that is meant and return its descriptor, if it lies where this process may write."""
+        handle = caller.open(_signed(directory), path, follow=follow)
+        place = Path(f"/proc/self/fd/{handle}")
+        real = os.fspath(place.readlink())
+        mine = place.stat().st_uid == caller.uid
+        inside = any(real == root or real.startswith(root + "/") for root in self._write)
+        # What has no path (a pipe, a memory file) is nobody else's.
+        if not (inside or not real.startswith("/") or real.startswith("/memfd:")) or not mine:
+            os.close(handle)
+            raise PermissionError(errno.EPERM, "outside")
+        return handle
+
+    def _mode(self, caller: _Caller, call: str, arguments: list[int]) -> None:
+        if call == "fchmod":
+            handle, mode = self._target(caller, arguments[0], None), arguments[1]
+        elif call == "chmod":
+            handle, mode = self._target(caller, _AT_FDCWD, caller.path(arguments[0])), arguments[1]
+        else:
+            flags = arguments[3] if call == "fchmodat2" else 0
+            handle, mode = self._at(caller, arguments[0], arguments[1], flags), arguments[2]
+        try:
+            os.chmod(f"/proc/self/fd/{handle}", mode & _MODES)  # noqa: PTH101 - by descriptor
+        finally:
+            os.close(handle)
+
+    def _owner(self, caller: _Caller, call: str, arguments: list[int]) -> int:
+        """Refuse to give files away; allow to keep them, because unpacking an archive asks for it."""
+        owners = arguments[2:4] if call == "fchownat" else arguments[1:3]
+        kept = (os.geteuid(), _NO_CHANGE), (os.getegid(), _NO_CHANGE)
+        return 0 if all(value & _NO_CHANGE in fine for value, fine in zip(owners, kept, strict=True)) else errno.EPERM
+
+    def _times(self, caller: _Caller, call: str, arguments: list[int]) -> None:
+        if call == "utimensat":
+            path = caller.path(arguments[1]) if arguments[1] else None
+            follow = not arguments[3] & _AT_SYMLINK_NOFOLLOW
+            handle = self._target(caller, arguments[0], path, follow=follow)
+            unit, address = 1, arguments[2]
+        elif call == "futimesat":
+            handle = self._at(caller, arguments[0], arguments[1], 0)
+            unit, address = 1000, arguments[2]
+        else:
+            handle = self._target(caller, _AT_FDCWD, caller.path(arguments[0]))
+            unit, address = (1000 if call == "utimes" else 0), arguments[1]
+        try:
+            place = f"/proc/self/fd/{handle}"
+            if not address:
+                os.utime(place)
+                return
+            now = Path(place).stat()
+            os.utime(place, ns=_read_times(caller, address, unit, (now.st_atime_ns, now.st_mtime_ns)))
+        finally:
+            os.close(handle)
+
+    def _attribute(self, caller: _Caller, call: str, arguments: list[int]) -> None:
+        if call.startswith("f"):
+            handle = self._target(caller, arguments[0], None)
+        else:
+            handle = self._target(caller, _AT_FDCWD, caller.path(arguments[0]), follow=not call.startswith("l"))
+        try:
+            name = caller.path(arguments[1], _MAX_NAME)
+            if not name.startswith(b"user."):
+                # "Not supported" is what makes cp and tar go on with the plain mode instead of an access list.
+                raise OSError(errno.ENOTSUP, "only attributes of the user's own")
+            place = f"/proc/self/fd/{handle}"
+            if "remove" in call:
+                os.removexattr(place, name)
+            else:
+                size = arguments[3]
+                if size > _MAX_VALUE:
+                    raise OSError(errno.E2BIG, "attribute")
+                os.setxattr(place, name, caller.read(arguments[2], size), arguments[4])
+        finally:
+            os.close(handle)
+
+    def _at(self, caller: _Caller, directory: int, address: int, flags: int) -> int:
+        path = caller.path(address)
+        empty = not path and flags & _AT_EMPTY_PATH
+        return self._target(caller, directory, None if empty else path, follow=not flags & _AT_SYMLINK_NOFOLLOW)
+
+
+_CHANGES = {
+    **dict.fromkeys(("chmod", "fchmod", "fchmodat", "fchmodat2"), Supervisor._mode),  # noqa: SLF001 - a table of its methods
+    **dict.fromkeys(("chown", "fchown", "lchown", "fchownat"), Supervisor._owner),  # noqa: SLF001 - same
+    **dict.fromkeys(("utime", "utimes", "futimesat", "utimensat"), Supervisor._times),  # noqa: SLF001 - same
+    **dict.fromkeys(
+        ("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+        Supervisor._attribute,  # noqa: SLF001 - same
+    ),
+}
+
+
+class _Caller:
+    """The process that waits for an answer: its memory, folders and descriptors."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        # By descriptor, so that a later process of the same number is not mistaken for it.
+        self._proc = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._memory = os.open("mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+            self.uid = os.stat("mem", dir_fd=self._proc, follow_symlinks=False).st_uid
+        except OSError:
+            os.close(self._proc)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._memory)
+        os.close(self._proc)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return bytes of its memory."""
+        data = os.pread(self._memory, size, address)
+        if len(data) < size:
+            raise OSError(errno.EFAULT, "memory")
+        return data
+
+    def path(self, address: int, most: int = _MAX_PATH) -> bytes:
+        """Return a NUL-terminated string of its memory, read by pages because the next one may not be there."""
+        text = b""
+        while len(text) < most:
+            at = address + len(text)
+            part = os.pread(self._memory, 4096 - at % 4096, at)
+            if not part:
+                raise OSError(errno.EFAULT, "memory")
+            head, found, _ = part.partition(b"\0")
+            text += head
+            if found:
+                return text
+        raise OSError(errno.ENAMETOOLONG, "path")
+
+    def open(self, directory: int, path: bytes | None, *, follow: bool) -> int:
+        """Open what it means by a directory and a path; `None` means the descriptor itself."""
+        flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        if path is None:
+            return os.open(f"fd/{directory}", flags & ~os.O_NOFOLLOW, dir_fd=self._proc)
+        for own in (b"/proc/self/", b"/proc/thread-self/", b"/dev/fd/"):
+            if path.startswith(own):
+                inner = b"fd/" if own == b"/dev/fd/" else b""
+                return os.open(inner + path[len(own) :], flags, dir_fd=self._proc)
+        if path.startswith(b"/"):
+            return os.open(path, flags)
+        if not path:
+            raise FileNotFoundError(errno.ENOENT, "empty path")
+        base = os.open(
+            "cwd" if directory == _AT_FDCWD else f"fd/{directory}", os.O_PATH | os.O_CLOEXEC, dir_fd=self._proc
+        )
+        try:
+            return os.open(path, flags, dir_fd=base)
+        finally:
+            os.close(base)
+
+
+def _ioctl(descriptor: int, request: int, argument: bytes | bytearray) -> None:
+    import fcntl  # absent on Windows, where this module is imported all the same
+
+    fcntl.ioctl(descriptor, request, argument)
+
+
+def _signed(value: int) -> int:
+    return ctypes.c_int(value & 0xFFFFFFFF).value
+
+
+def _read_times(caller: _Caller, address: int, unit: int, now: tuple[int, int]) -> tuple[int, int]:
+    """Return access and modification time in nanoseconds.
+
+    `unit` is what the second number of each pair counts, in nanoseconds; 0 means that there are no pairs but seconds.
+    """
+    if unit == 0:
+        first, second = struct.unpack("=qq", caller.read(address, 16))
+        return first * _SECOND, second * _SECOND
+    numbers = struct.unpack("=4q", caller.read(address, 32))
+    times = []
+    for seconds, part, old in ((numbers[0], numbers[1], now[0]), (numbers[2], numbers[3], now[1])):
+        if unit == 1 and part == _UTIME_OMIT:
+            times.append(old)
+        elif unit == 1 and part == _UTIME_NOW:
+            times.append(time.time_ns())
+        else:
+            times.append(seconds * _SECOND + part * unit)
+    return times[0], times[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -49,6 +50,8 @@ class Confinement:
     supervised
         Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, which is
         refused otherwise: the listener in `Applied` has to be handed to one.
+    handover
+        Descriptor of a local socket over which `apply` hands the listener to the supervisor, before it closes it.
     required
         Whether a part that this host cannot enforce is an error; otherwise it is named in `Applied.missing`.
     """
@@ -64,6 +67,7 @@ class Confinement:
     open_files: int | None = 4096
     sockets: bool = True
     supervised: bool = False
+    handover: int | None = None
     required: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +92,7 @@ class Applied:
     missing
         What was asked for and could not be had, a phrase each.
     listener
-        Descriptor for a `Supervisor`; `None` unless asked for.
+        Descriptor for a `Supervisor`; `None` unless asked for, and when it was handed over already.
     """
 
     level: Level
@@ -220,6 +224,11 @@ def _seccomp(confinement: Confinement) -> int | None:
     action: seccomp.Action = "notify" if confinement.supervised else "refuse"
     rules = seccomp.sandbox(network=confinement.network, metadata=action, abi=landlock.available_abi())
     listener = seccomp.install(rules, listen=confinement.supervised)
+    if listener is not None and confinement.handover is not None:
+        with socket.socket(fileno=confinement.handover) as far:
+            socket.send_fds(far, [b"!"], [listener])
+        os.close(listener)
+        listener = None
     if not confinement.sockets:
         lock_network(network=confinement.network)
     return listener

@@ -53,6 +53,7 @@ def confinement_of(profile: Profile, folder: Path) -> confine.Confinement:
         memory_bytes=profile.memory_bytes,
         cpu_s=profile.cpu_s,
         file_bytes=profile.file_bytes,
+        supervised=profile.sandbox == "strict",
     )
 
 

@@ -112,11 +112,13 @@ class Warden:
     def begin(self, message: Mapping[str, Any], descriptors: Sequence[int], body: Any) -> None:
         """Fork a child that runs `body`, which does not return; tell the owner its process id."""
         said_r, said_w = os.pipe()
+        handover = self._offer_supervision(message.get("confinement") or {})
         pid = os.fork()
         if pid == 0:
-            self._become(message["id"], said_w, keep={*descriptors, said_w})
+            self._become(message["id"], said_w, keep={*descriptors, *handover, said_w})
             leave(body)
-        os.close(said_w)
+        for descriptor in (said_w, *handover):
+            os.close(descriptor)
         os.set_blocking(said_r, False)
         ward = Ward(
             id=message["id"], pid=pid, memory_bytes=message.get("memory_bytes"), processes=message.get("processes")
@@ -125,6 +127,33 @@ class Warden:
         self._by_pid[pid] = ward.id
         self._selector.register(said_r, selectors.EVENT_READ, lambda: self._listen(said_r, ward))
         self.pipe.send({"event": "started", "id": ward.id, "pid": pid})
+
+    def _offer_supervision(self, confinement: dict[str, Any]) -> list[int]:
+        """Have a supervised child hand over its listener; return the descriptor it needs for that, if any."""
+        if not confinement.get("supervised"):
+            return []
+        near, far = socket.socketpair()
+        confinement["handover"] = far.fileno()
+
+        def receive() -> None:
+            self._selector.unregister(near)
+            _, handed, _, _ = socket.recv_fds(near, 1, 1)
+            near.close()
+            for listener in handed:
+                self._supervise(confine.Supervisor(listener, confinement["write"]))
+
+        self._selector.register(near, selectors.EVENT_READ, receive)
+        return [far.detach()]
+
+    def _supervise(self, supervisor: confine.Supervisor) -> None:
+        """Answer a strict child that changes a file's mode, times or attributes, until all of it has ended."""
+
+        def answer() -> None:
+            if not supervisor.answer():
+                self._selector.unregister(supervisor)
+                supervisor.close()
+
+        self._selector.register(supervisor, selectors.EVENT_READ, answer)
 
     def _become(self, name: str, said: int, keep: set[int]) -> None:
         """In the child: leave everything of the warden behind."""

@@ -1,0 +1,222 @@
+"""Files of the memory tool in an object store: ``gs://``, ``s3://``, ``az://`` or ``file:///``, through obstore.
+
+An edit is a conditional write (ETag or generation), so two machines that edit one file lose nothing. The local file
+system has no conditional writes; there an advisory lock on a file beside the objects stands in for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import (
+    ConfigInvalid,
+    ConfigMissing,
+    MemoryUnavailable,
+    MemoryWriteFailed,
+    NetworkError,
+    PermissionDenied,
+    VersionConflict,
+    nearest,
+)
+from nbtools.lazy import need
+from nbtools.memory.paths import ROOT
+
+__all__ = ["ObjectFileStore"]
+
+_SCHEMES = ("file", "gs", "s3", "az", "memory")
+_WHY = "Keeping memory files in an object store"
+# What is worth trying again, in the words of the stores' client: it has no classes for them.
+_PASSING = ("429", "503", "timed out", "timeout", "error sending request", "connection")
+
+
+class ObjectFileStore:
+    """A `nbtools.memory.filestore.FileStore` in an object store.
+
+    Parameters
+    ----------
+    url
+        ``gs://bucket/prefix``, ``s3://bucket/prefix``, ``az://container/prefix`` or ``file:///folder``.
+    store
+        An obstore store to use instead of the one that the URL names; its credentials and endpoint are its own.
+
+    Raises
+    ------
+    ConfigInvalid
+        The URL has an unknown scheme or names nothing.
+    MissingExtra
+        The extra ``cloud`` is not installed.
+    """
+
+    def __init__(self, url: str, *, store: Any = None) -> None:
+        scheme, _, rest = url.partition("://")
+        if scheme not in _SCHEMES or (not rest.strip("/") and scheme != "memory"):
+            close = nearest(scheme, _SCHEMES)
+            raise ConfigInvalid(
+                f"{url!r} is no URL of an object store.",
+                hint=f"Did you mean {close}://…?" if close else "Use gs://, s3://, az:// or file:///.",
+                tried="opening the memory files",
+            )
+        self._obstore = need("obstore", extra="cloud", why=_WHY)
+        self._errors = need("obstore.exceptions", extra="cloud", why=_WHY)
+        self._place = url
+        self._lock = _FolderLock(Path(rest) / ".nbtools.lock") if scheme == "file" else None
+        self._store = store if store is not None else self._opened(url, scheme, rest)
+
+    def _opened(self, url: str, scheme: str, rest: str) -> Any:
+        stores = need("obstore.store", extra="cloud", why=_WHY)
+        if scheme == "file":
+            return stores.LocalStore(rest, mkdir=True)
+        if scheme == "memory":
+            return stores.MemoryStore()
+        try:
+            # One short try more than the first: a notebook would rather hear of a failure than wait for minutes.
+            retry = {"max_retries": 3}
+            return stores.from_url(url, retry_config=retry, client_options={"timeout": "20s", "allow_http": True})
+        except Exception as exc:
+            raise ConfigMissing(
+                f"{url}: {_first_line(exc)}",
+                hint="Set the credentials of that store.",
+                tried="opening the memory files",
+            ) from None
+
+    # -- FileStore
+
+    def read(self, path: str) -> tuple[str, str] | None:
+        """Return the text of a file and its ETag and generation."""
+        try:
+            with self._told("reading", path):
+                found = self._obstore.get(self._store, _key(path))
+                return bytes(found.bytes()).decode("utf-8"), _token(found.meta)
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            raise MemoryWriteFailed(f"{path} is not UTF-8 text.", hint="It was not written by this tool.") from None
+
+    def write(self, path: str, text: str, token: str | None) -> None:
+        """Write an object by a conditional put."""
+        content = text.encode("utf-8")
+        with self._told("writing", path):
+            if token is None:
+                self._obstore.put(self._store, _key(path), content, mode="create")
+            elif self._lock is not None:
+                self._replace_locked(path, content, token)
+            else:
+                e_tag, _, version = token.partition("\n")
+                mode = {"e_tag": e_tag or None, "version": version or None}
+                self._obstore.put(
+                    self._store, _key(path), content, mode={name: value for name, value in mode.items() if value}
+                )
+
+    def _replace_locked(self, path: str, content: bytes, token: str) -> None:
+        assert self._lock is not None
+        with self._lock:
+            meta = self._obstore.head(self._store, _key(path))
+            if _token(meta) != token:
+                raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.")
+            self._obstore.put(self._store, _key(path), content)
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Return the sizes of all objects below a folder."""
+        prefix = _key(folder)
+        with self._told("listing", folder):
+            metas = [meta for batch in self._obstore.list(self._store, prefix=prefix or None) for meta in batch]
+        return {
+            f"{ROOT}/{meta['path']}": int(meta["size"])
+            for meta in metas
+            if f"{ROOT}/{meta['path']}".startswith(f"{folder}/") and meta["path"] != ".nbtools.lock"
+        }
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects one by one; those that are gone are passed over."""
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError), self._told("deleting", path):
+                self._obstore.delete(self._store, _key(path))
+
+    def move(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Copy every object to a free path, then delete the old ones; what was copied is taken back on a conflict."""
+        made: list[str] = []
+        try:
+            for source, target in pairs:
+                found = self.read(source)
+                if found is None:
+                    raise VersionConflict(f"{source} is gone.", hint="look again")
+                self.write(target, found[0], None)
+                made.append(target)
+        except Exception:
+            self.delete(made)
+            raise
+        self.delete([source for source, _ in pairs])
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""
+
+    @contextlib.contextmanager
+    def _told(self, doing: str, path: str) -> Iterator[None]:
+        """Turn the client's errors into ours; an object that is not there stays a `FileNotFoundError`."""
+        errors = self._errors
+        try:
+            yield
+        except (errors.AlreadyExistsError, errors.PreconditionError):
+            raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.") from None
+        except FileNotFoundError as exc:
+            if "bucket" in str(exc).lower() or "NoSuchBucket" in str(exc):
+                raise self._unavailable(doing, exc) from None
+            raise
+        except (errors.PermissionDeniedError, errors.UnauthenticatedError) as exc:
+            raise PermissionDenied(
+                f"{doing} {path}: the store refuses the credentials: {_first_line(exc)}",
+                hint=f"Check the credentials for {self._place}.",
+            ) from None
+        except errors.BaseError as exc:
+            if "(os error 20)" in str(exc):  # a path below a file: local folders say ENOTDIR
+                raise FileNotFoundError(path) from None
+            if any(word in str(exc).lower() for word in _PASSING):
+                raise NetworkError(f"{doing} {path}: {_first_line(exc)}", hint="Try again.") from None
+            raise self._unavailable(doing, exc) from None
+
+    def _unavailable(self, doing: str, exc: Exception) -> MemoryUnavailable:
+        return MemoryUnavailable(
+            f"{doing} in {self._place}: {_first_line(exc)}", hint="Check NBTOOLS_MEMORY_FILES_URL and the bucket."
+        )
+
+
+class _FolderLock:
+    """An exclusive lock for a folder, among threads and processes of one machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = threading.Lock()
+        self._handle = -1
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        self._thread.acquire()
+        self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+        self._thread.release()
+
+
+def _key(path: str) -> str:
+    return path.removeprefix(ROOT).lstrip("/")
+
+
+def _token(meta: Mapping[str, Any]) -> str:
+    e_tag, version = meta.get("e_tag"), meta.get("version")
+    if not e_tag and not version:
+        # Told apart by time and size, as well as that can be.
+        e_tag = hashlib.sha256(repr((meta["last_modified"], meta["size"])).encode()).hexdigest()
+    return f"{e_tag or ''}\n{version or ''}"
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).strip().split("\n", maxsplit=1)[0][:300]

@@ -1,0 +1,100 @@
+"""Virtual paths of the memory tool: judged by their text alone, because nothing of the host is behind them."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+__all__ = ["ROOT", "BadPath", "checked", "is_hidden", "size_text", "tree_lines"]
+
+ROOT = "/memories"
+_MAX_PATH = 512
+_MAX_PART = 255
+# Clients decode: a path that turns into another one by that is refused, not guessed at.
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_HIDDEN = ("node_modules",)
+
+
+class BadPath(ValueError):
+    """The text is no path below `ROOT`."""
+
+
+def checked(path: object) -> str:
+    """Return a path in its plain form: ``/memories`` or something below it, no trailing slash.
+
+    Raises
+    ------
+    BadPath
+        It is not text, leads outside, holds ``..``, percent-encoding, backslashes, control characters or NUL, is too
+        long, or is not in Unicode's composed form (NFC).
+    """
+    if not isinstance(path, str) or not path:
+        raise BadPath(path)
+    controls = any(unicodedata.category(char) in {"Cc", "Cs", "Cf", "Zl", "Zp"} for char in path)
+    if controls or "\\" in path or _ENCODED.search(path) or unicodedata.normalize("NFC", path) != path:
+        raise BadPath(path)
+    if path != ROOT and not path.startswith(f"{ROOT}/"):
+        raise BadPath(path)
+    parts = path.removeprefix(ROOT).strip("/").split("/") if path != ROOT else []
+    parts = [] if parts == [""] else parts
+    if any(part in {"", ".", ".."} or part != part.strip() for part in parts):
+        raise BadPath(path)
+    plain = "/".join([ROOT, *parts])
+    if len(plain.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_PART for part in parts):
+        raise BadPath(path)
+    return plain
+
+
+def is_hidden(part: str) -> bool:
+    """Tell whether a file or folder of that name is left out of listings."""
+    return part.startswith(".") or part in _HIDDEN
+
+
+def size_text(size: int) -> str:
+    """Return a size as the protocol prints it.
+
+    Examples
+    --------
+    >>> size_text(0), size_text(4), size_text(1536), size_text(2 * 2**20)
+    ('0B', '4B', '1.5K', '2M')
+    """
+    unit = 0
+    scaled = float(size)
+    while scaled >= 1024 and unit < 3:
+        scaled /= 1024
+        unit += 1
+    return f"{scaled:.1f}".removesuffix(".0") + "BKMG"[unit]
+
+
+def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[str]:
+    """Return the lines of a folder's listing: itself, then what is below it, hidden things left out.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    sizes
+        Path of every file below it to its size in bytes.
+    depth
+        Levels below the folder that are shown.
+    """
+    totals: dict[tuple[str, ...], int] = {(): 0}
+    files: set[tuple[str, ...]] = set()
+    for path, size in sizes.items():
+        parts = tuple(path.removeprefix(f"{folder}/").split("/"))
+        if any(is_hidden(part) for part in parts):
+            continue
+        files.add(parts)
+        for length in range(len(parts) + 1):
+            totals[parts[:length]] = totals.get(parts[:length], 0) + size
+    return [_line(folder, parts, totals[parts], parts in files) for parts in _ordered(totals) if len(parts) <= depth]
+
+
+def _ordered(entries: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return sorted(entries)
+
+
+def _line(folder: str, parts: tuple[str, ...], size: int, is_file: bool) -> str:
+    shown = "/".join([folder, *parts])
+    return f"{size_text(size)}\t{shown}{'' if is_file or not parts else '/'}"

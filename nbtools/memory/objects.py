@@ -124,8 +124,11 @@ class ObjectFileStore:
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the sizes of all objects below a folder."""
         prefix = _key(folder)
-        with self._told("listing", folder):
-            metas = [meta for batch in self._obstore.list(self._store, prefix=prefix or None) for meta in batch]
+        try:
+            with self._told("listing", folder):
+                metas = [meta for batch in self._obstore.list(self._store, prefix=prefix or None) for meta in batch]
+        except FileNotFoundError:
+            return {}
         return {
             f"{ROOT}/{meta['path']}": int(meta["size"])
             for meta in metas

@@ -1,0 +1,389 @@
+"""Tools for files. Every path is judged and opened by `Roots`: below the allowed folders, and never through a link."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import datetime as dt
+import errno
+import mimetypes
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge
+
+from nbtools.errors import (
+    FileAlreadyExists,
+    FileMissing,
+    InvalidArguments,
+    NbtoolsError,
+    ParseError,
+    PathNotAllowed,
+    PermissionDenied,
+    nearest,
+)
+from nbtools.paths import Folder, Roots
+from nbtools.result import Output
+from nbtools.tool import Context, tool
+from nbtools.toolbox.pattern import Pattern
+from nbtools.toolbox.writing import put_file
+
+__all__ = ["TOOLS", "file_delete", "file_glob", "file_list", "file_move", "file_read", "file_write"]
+
+_READ_BYTES = 1_000_000
+_LISTED = 1_000
+_WIDE = ("utf-16", "utf-32", "utf_16", "utf_32")
+
+
+@tool(
+    title="Read a file",
+    read_only=True,
+    idempotent=True,
+    examples=({"path": "notes.txt"}, {"path": "old.csv", "encoding": "latin-1"}),
+)
+def file_read(path: str, encoding: str = "utf-8", offset: Annotated[int, Ge(0)] = 0, *, ctx: Context) -> Output:
+    """Read a text file below the allowed folders.
+
+    Gives path, content, size (bytes of the whole file) and truncated. At most 1,000,000 bytes are read at once; of a
+    longer file the rest is read by giving next_offset as offset. A binary file is an error that says what it is.
+
+    Parameters
+    ----------
+    path
+        File to read, relative to the working folder or absolute.
+    encoding
+        How the bytes are text, such as "utf-8", "latin-1" or "utf-16".
+    offset
+        Byte at which to start.
+
+    Raises
+    ------
+    PathNotAllowed
+        The path leads outside the allowed folders, or to a device.
+    FileMissing
+        There is no such file.
+    ParseError
+        The file is not text in that encoding.
+    """
+    roots = ctx.use(Roots)
+    codec = _codec(encoding)
+    with os.fdopen(roots.open_file(_file(roots, path)), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(offset)
+        # Read rather than trusted: files of the system, and growing ones, have another size than they say.
+        raw = file.read(_READ_BYTES)
+        truncated = bool(file.read(1))
+    if b"\0" in raw[:8192] and not encoding.lower().startswith(_WIDE):
+        raise _binary(path, size, "it holds NUL bytes")
+    try:
+        decoder = codec.incrementaldecoder()
+        content = decoder.decode(raw, final=not truncated)
+    except UnicodeError as exc:
+        place = offset + getattr(exc, "start", 0)
+        raise _binary(path, size, f"byte {place:,} is not valid {encoding}") from None
+    data: dict[str, Any] = {"path": path, "content": content, "size": size, "truncated": truncated}
+    if not truncated:
+        return Output(data=data, text=content)
+    data["next_offset"] = offset + len(raw) - len(decoder.getstate()[0])
+    return Output(data=data, text=f"{content}\n[cut: go on at offset {data['next_offset']} of {size:,} bytes]")
+
+
+def _file(roots: Roots, path: str) -> Path:
+    """Return the resolved path of an existing regular file."""
+    real = roots.resolve(path)
+    if real.is_dir():
+        raise InvalidArguments(f"{path!r} is a folder.", hint="file_list tells what is in it.")
+    return real
+
+
+def _binary(path: str, size: int, why: str) -> ParseError:
+    mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    return ParseError(
+        f"{path!r} is not text in that encoding: {why} ({mime}, {size:,} bytes).",
+        hint="Name its encoding, or read it by a script with data_analyze.",
+        data={"path": path, "size": size, "mime": mime, "binary": True},
+    )
+
+
+def _codec(name: str) -> Any:
+    try:
+        found = codecs.lookup(name)
+    except (LookupError, ValueError):
+        found = None
+    # Python keeps compressors and the like among its codecs: those turn bytes into bytes.
+    if found is None or not found._is_text_encoding or found.incrementaldecoder is None:  # noqa: SLF001 - no public name
+        from encodings.aliases import aliases
+
+        close = nearest(name[:40], {*aliases, *(value.replace("_", "-") for value in aliases.values())})
+        hint = f"Did you mean {close!r}?" if close else "Use 'utf-8', 'latin-1' or 'utf-16'."
+        raise InvalidArguments(f"{name[:40]!r} is no text encoding.", hint=hint)
+    return found
+
+
+@tool(
+    title="Write a file",
+    destructive=True,
+    idempotent=True,
+    examples=({"path": "out/notes.txt", "content": "Three things to do.\n"},),
+)
+def file_write(path: str, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output:
+    """Write a text file below the allowed folders, replacing the one that is there.
+
+    Missing folders are made. The file is put in place whole: whoever reads it meanwhile sees the old content or the
+    new. Gives path and bytes_written. At most 16,000,000 bytes.
+
+    Parameters
+    ----------
+    path
+        File to write, relative to the working folder or absolute.
+    content
+        The whole new content. Line ends are written as they are.
+    encoding
+        How the text becomes bytes, such as "utf-8", "latin-1" or "utf-16".
+
+    Raises
+    ------
+    PathNotAllowed
+        The path leads outside the allowed folders, is a folder, or may not be written.
+    InvalidArguments
+        The text has characters that the encoding has not.
+    LimitExceeded
+        The content is too large.
+    """
+    roots = ctx.use(Roots)
+    _codec(encoding)
+    try:
+        raw = content.encode(encoding)
+    except UnicodeError as exc:
+        at = getattr(exc, "start", 0)
+        raise InvalidArguments(
+            f"character {at:,} of the content, {content[at : at + 1]!r}, does not exist in {encoding}.",
+            hint="Use encoding='utf-8'.",
+        ) from None
+    return put_file(roots, path, raw, {"path": path, "bytes_written": len(raw)})
+
+
+@tool(
+    title="Find files",
+    read_only=True,
+    idempotent=True,
+    examples=({"pattern": "**/*.csv"}, {"pattern": "*.txt", "base_path": "out"}),
+)
+def file_glob(pattern: str, base_path: str = ".", *, ctx: Context) -> Output:
+    """Find files and folders whose path fits a pattern.
+
+    Gives pattern, matches (sorted paths that the other file tools take) and truncated. At most 1,000 matches are
+    given and 100,000 entries looked at. Hidden names are left out unless the pattern names the dot; folders behind
+    links are not entered.
+
+    Parameters
+    ----------
+    pattern
+        ``*`` and ``?`` stand for anything within a name, ``[abc]`` for one of these, ``**`` for any number of folders.
+    base_path
+        Folder in which to look, relative to the working folder or absolute.
+
+    Raises
+    ------
+    PathNotAllowed
+        The folder is outside the allowed ones, or the pattern leaves it.
+    FileMissing
+        There is no such folder.
+    """
+    roots = ctx.use(Roots)
+    wanted = Pattern.parse(pattern)
+    start = roots.resolve(base_path)
+    if not start.is_dir():
+        raise InvalidArguments(f"{base_path!r} is no folder.", hint="Give the folder as base_path.")
+    prefix = "" if base_path in {"", ".", "./"} else base_path.rstrip("/") + "/"
+    found: list[str] = []
+    truncated = False
+    for match in wanted.walk(start, roots):
+        if match is None or len(found) == _LISTED:
+            truncated = True
+            break
+        found.append(prefix + _shown(match))
+    found.sort()
+    data = {"pattern": pattern, "matches": found, "truncated": truncated}
+    text = "\n".join(found) or f"Nothing in {base_path} fits {pattern}."
+    return Output(data=data, text=text + ("\n[cut: there are more]" if truncated else ""))
+
+
+def _shown(name: str) -> str:
+    """Return a file name as text; bytes that are no UTF-8 become escapes, because JSON has no place for them."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+@tool(title="List a folder", read_only=True, idempotent=True, examples=({}, {"path": "out"}))
+def file_list(path: str = ".", *, ctx: Context) -> Output:
+    """List what is in a folder below the allowed ones.
+
+    Gives path, entries (name, type: file, folder, link or other, size in bytes, modified in ISO 8601, UTC), sorted by
+    name, and truncated. At most 1,000 entries; hidden ones are among them.
+
+    Parameters
+    ----------
+    path
+        Folder to list, relative to the working folder or absolute.
+
+    Raises
+    ------
+    PathNotAllowed
+        The folder is outside the allowed ones.
+    FileMissing
+        There is no such folder.
+    """
+    roots = ctx.use(Roots)
+    real = roots.resolve(path)
+    if not real.is_dir():
+        raise InvalidArguments(f"{path!r} is no folder.", hint="file_read reads a file.")
+    with roots.folder(real) as folder:
+        names = folder.names()
+        found = [(name, folder.status(name)) for name in names[:_LISTED]]
+    entries = [_entry(name, status) for name, status in found if status is not None]
+    truncated = len(names) > _LISTED
+    lines = [f"{entry['size']:>12,}  {entry['type']:<6}  {entry['name']}" for entry in entries]
+    text = "\n".join(lines) or f"{path} is empty."
+    data = {"path": path, "entries": entries, "truncated": truncated}
+    return Output(data=data, text=text + (f"\n[cut: {len(names):,} entries in all]" if truncated else ""))
+
+
+def _entry(name: str, status: os.stat_result) -> dict[str, Any]:
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    modified = dt.datetime.fromtimestamp(int(status.st_mtime), dt.UTC)
+    return {
+        "name": _shown(name),
+        "type": kinds.get(stat.S_IFMT(status.st_mode), "other"),
+        "size": status.st_size,
+        "modified": modified.isoformat().replace("+00:00", "Z"),
+    }
+
+
+@tool(
+    title="Move a file",
+    destructive=True,
+    examples=({"source": "draft.txt", "dest": "out/final.txt"},),
+)
+def file_move(source: str, dest: str, overwrite: bool = False, *, ctx: Context) -> Output:
+    """Move or rename a file or folder below the allowed folders.
+
+    Nothing is ever replaced unless overwrite says so, and a folder with something in it never is. Missing folders of
+    the destination are made. A link is moved itself, not what it leads to. Gives source, dest and success.
+
+    Parameters
+    ----------
+    source
+        What to move.
+    dest
+        Its new path, name included: ``dest="old/"`` is not enough.
+    overwrite
+        Whether a file at dest may be replaced.
+
+    Raises
+    ------
+    FileMissing
+        There is no source.
+    FileAlreadyExists
+        There is something at dest.
+    PathNotAllowed
+        One of the paths leads outside the allowed folders.
+    """
+    roots = ctx.use(Roots)
+    start = roots.resolve(source, for_writing=True, follow=False)
+    end = roots.resolve(dest, must_exist=False, for_writing=True, follow=False)
+    if dest.endswith(("/", os.sep)) or end.is_dir():
+        raise FileAlreadyExists(f"{dest!r} is a folder.", hint=f"Name the file in it: {Path(dest, start.name)}.")
+    with roots.folder(start.parent) as folder, roots.folder(end.parent, make=True) as target:
+        try:
+            _move(folder, start.name, target, end.name, overwrite=overwrite)
+        except FileExistsError as exc:
+            if isinstance(exc, NbtoolsError):
+                raise
+            raise FileAlreadyExists(f"{dest!r} exists.", hint="Choose another name, or pass overwrite=true.") from None
+        except NbtoolsError:
+            raise
+        except OSError as exc:
+            raise _refused(f"{source!r} cannot be moved to {dest!r}", exc) from exc
+    data = {"source": source, "dest": dest, "success": True}
+    return Output(data=data, text=f"{source} moved to {dest}")
+
+
+def _move(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
+    try:
+        folder.move(name, target, new_name, overwrite=overwrite)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        _carry(folder, name, target, new_name, overwrite=overwrite)
+
+
+def _carry(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
+    """Move a file to another file system: copy it beside its new place, rename the copy, remove the original."""
+    draft = f".nbtools-{secrets.token_hex(8)}.tmp"
+    with os.fdopen(folder.open_file(name), "rb") as source:
+        copy = os.fdopen(target.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+        try:
+            with copy:
+                shutil.copyfileobj(source, copy, 1 << 20)
+                status = os.fstat(source.fileno())
+                os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode))
+                os.fsync(copy.fileno())
+            target.move(draft, target, new_name, overwrite=overwrite)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                target.remove(draft)
+            raise
+    folder.remove(name)
+
+
+def _refused(what: str, exc: OSError) -> NbtoolsError:
+    if exc.errno == errno.EINVAL:
+        return InvalidArguments(f"{what}: a folder does not go into itself.")
+    if exc.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}:
+        return FileAlreadyExists(f"{what}: {exc.strerror}.", hint="A folder with something in it is never replaced.")
+    return PermissionDenied(f"{what}: {exc.strerror}.")
+
+
+@tool(title="Delete a file", destructive=True, examples=({"path": "out/notes.txt"},))
+def file_delete(path: str, *, ctx: Context) -> Output:
+    """Delete a file, a link or an empty folder below the allowed folders. It cannot be taken back.
+
+    Gives path and deleted. A link is deleted itself, not what it leads to. A folder with something in it is refused.
+
+    Parameters
+    ----------
+    path
+        What to delete.
+
+    Raises
+    ------
+    FileMissing
+        There is nothing of that name.
+    PathNotAllowed
+        The path leads outside the allowed folders, or is one of them.
+    PermissionDenied
+        It is a folder that is not empty, or may not be deleted.
+    """
+    roots = ctx.use(Roots)
+    real = roots.resolve(path, for_writing=True, follow=False)
+    with roots.folder(real.parent) as folder:
+        try:
+            folder.remove(real.name)
+        except FileNotFoundError:
+            raise FileMissing(f"{path!r} does not exist (any more).") from None
+        except PathNotAllowed:
+            raise
+        except OSError as exc:
+            full = exc.errno in {errno.ENOTEMPTY, errno.EEXIST}
+            raise PermissionDenied(
+                f"{path!r} cannot be deleted: {exc.strerror}.", hint="Delete what is in it first." if full else None
+            ) from exc
+    return Output(data={"path": path, "deleted": True}, text=f"{path} deleted")
+
+
+TOOLS = (file_read, file_write, file_glob, file_list, file_move, file_delete)
+"""The tools of this module."""

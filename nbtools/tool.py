@@ -14,6 +14,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from types import FrameType
 from typing import Any, Literal, TypeVar
 
 from nbtools.errors import InternalError
@@ -299,12 +300,9 @@ def tool(
     >>> tool_of(shout).schema["required"]
     ['text']
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - annotations may name things local to the caller
 
     def decorate(decorated: F) -> F:
-        # A function from elsewhere must not find its types among the caller's names.
-        is_local = getattr(decorated, "__globals__", None) is frame.f_globals
-        hints = _hints_of(decorated, dict(frame.f_locals) if is_local else {})
+        hints = _hints_of(decorated, _names_around(decorated))
         made = Tool(
             name=name or decorated.__name__,
             function=decorated,
@@ -319,6 +317,21 @@ def tool(
         return decorated
 
     return decorate if function is None else decorate(function)
+
+
+def _names_around(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the local names where a function is made a tool, or registered: its annotations may mean them.
+
+    Callers from the function's own module count, the nearest most; a function from elsewhere must not find its types
+    among the names of a stranger.
+    """
+    names: dict[str, Any] = {}
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - only a frame knows local names
+    while frame is not None:
+        if frame.f_globals is getattr(function, "__globals__", None) and frame.f_locals is not frame.f_globals:
+            names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    return names
 
 
 def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[], dict[str, Any]]:

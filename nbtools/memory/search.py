@@ -52,15 +52,21 @@ def record_text(key: str, tags: Iterable[str], value: str) -> str:
     return " ".join(parts)
 
 
-def rank(query: str, texts: Mapping[Id, str]) -> list[tuple[Id, float]]:
-    """Rank texts by BM25 for the words of a query, best first; texts without any of the words are left out."""
+def rank(query: str, texts: Mapping[Id, str], *, total: int | None = None) -> list[tuple[Id, float]]:
+    """Rank texts by BM25 for the words of a query, best first; texts without any of the words are left out.
+
+    Parameters
+    ----------
+    total
+        How many texts there are, when only those with any of the words are given; `None` when all are.
+    """
     wanted = list(dict.fromkeys(split_words(query)))
     documents = {name: split_words(text) for name, text in texts.items()}
     if not wanted or not documents:
         return []
     average = sum(map(len, documents.values())) / len(documents) or 1.0
     counts = {name: Counter(words) for name, words in documents.items()}
-    weights = {word: _weight(len(counts), sum(word in count for count in counts.values())) for word in wanted}
+    weights = {word: _weight(total or len(counts), sum(word in count for count in counts.values())) for word in wanted}
     scored: list[tuple[Id, float]] = []
     for name, count in counts.items():
         length = _K1 * (1 - _B + _B * len(documents[name]) / average)

@@ -1,0 +1,60 @@
+"""The schema of a memory on PostgreSQL and its migrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbtools.errors import MemoryUnavailable
+
+__all__ = ["SCHEMA_VERSION", "migrate"]
+
+# Keys and ids sort by code point, as everywhere: hence the collation "C".
+_VERSION_1 = """
+CREATE TABLE nbtools_items (
+    id text COLLATE "C" PRIMARY KEY, scope text COLLATE "C" NOT NULL,
+    agent_id text NOT NULL, workflow_id text, node_id text, key text COLLATE "C" NOT NULL,
+    op text NOT NULL, value text, tags text[] NOT NULL,
+    created bigint NOT NULL, updated bigint NOT NULL, expires bigint, version bigint NOT NULL,
+    vector float8[], words tsvector NOT NULL
+);
+CREATE INDEX nbtools_items_key ON nbtools_items (scope, key);
+CREATE INDEX nbtools_items_tags ON nbtools_items USING gin (tags);
+CREATE INDEX nbtools_items_words ON nbtools_items USING gin (words);
+CREATE TABLE nbtools_history (
+    id text COLLATE "C" NOT NULL, agent_id text NOT NULL, workflow_id text, node_id text, key text NOT NULL,
+    op text NOT NULL, value text, tags text[] NOT NULL,
+    created bigint NOT NULL, updated bigint NOT NULL, expires bigint, version bigint NOT NULL,
+    PRIMARY KEY (id, version)
+);
+CREATE TABLE nbtools_requests (id text PRIMARY KEY, answer text NOT NULL, at bigint NOT NULL);
+CREATE INDEX nbtools_requests_at ON nbtools_requests (at);
+CREATE TABLE nbtools_calls (
+    seq bigint GENERATED ALWAYS AS IDENTITY, call_id text PRIMARY KEY, run_id text, tool text, record text NOT NULL
+);
+CREATE INDEX nbtools_calls_seq ON nbtools_calls (seq);
+"""
+_MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+SCHEMA_VERSION = len(_MIGRATIONS)
+
+
+def migrate(connection: Any, place: str) -> None:
+    """Apply the migrations that a database lacks, in one transaction and by one client at a time.
+
+    Raises
+    ------
+    MemoryUnavailable
+        The database has a newer schema.
+    """
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('nbtools schema', 0))")
+        cursor.execute("CREATE TABLE IF NOT EXISTS nbtools_schema (version integer NOT NULL)")
+        cursor.execute("SELECT coalesce(max(version), 0) FROM nbtools_schema")
+        (found,) = cursor.fetchone()
+        if found > SCHEMA_VERSION:
+            raise MemoryUnavailable(
+                f"The memory at {place} has the schema {found} of a newer nbtools; this one knows {SCHEMA_VERSION}.",
+                hint="update nbtools-kit",
+            )
+        for number in range(found + 1, SCHEMA_VERSION + 1):
+            cursor.execute(_MIGRATIONS[number - 1])
+            cursor.execute("INSERT INTO nbtools_schema VALUES (%s)", [number])

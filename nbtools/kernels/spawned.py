@@ -77,6 +77,7 @@ class SpawnedBackend:
 
     def __init__(self, folder: Folder | None = None) -> None:
         self._folder = folder
+        self._owns_folder = folder is None
         self._custody: Custody | None = None
         self._context: Any = None
         self._kernels: set[JupyterKernel] = set()
@@ -174,7 +175,7 @@ class SpawnedBackend:
         if self._context is not None:
             self._context.term()
             self._context = None
-        if self._folder is not None:
+        if self._folder is not None and self._owns_folder:
             self._folder.close()
             self._folder = None
 

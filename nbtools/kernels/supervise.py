@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+import contextvars
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, TypeVar
 
-__all__ = ["Ending", "supervise"]
+from nbtools import aio
 
+__all__ = ["Ending", "stoppable", "supervise", "take_in"]
+
+T = TypeVar("T")
 Ending = Literal["timeout", "stopped", "output_limit"]
 # After a kill the process is gone within milliseconds; a machine in heavy swap may take longer.
 _DEAD_S = 5.0
@@ -60,6 +64,36 @@ async def supervise(
     return ending
 
 
+async def stoppable(work: Coroutine[Any, Any, T]) -> T:
+    """Run on the nbtools loop, from whatever loop is running; a cancellation is passed on, and its result awaited.
+
+    `aio.here` does not do: a cancellation there gives up the result, which is what the code printed so far.
+    """
+    target, here = aio.loop(), asyncio.get_running_loop()
+    if here is target:
+        return await work
+    started: list[asyncio.Task[T]] = []
+    done = asyncio.Event()
+
+    def start() -> None:
+        task = target.create_task(work, context=context)
+        started.append(task)
+        task.add_done_callback(lambda _: here.call_soon_threadsafe(done.set))
+
+    def cancel() -> None:
+        started[0].cancel()
+
+    context = contextvars.copy_context()
+    target.call_soon_threadsafe(start)
+    while not done.is_set():
+        try:
+            await done.wait()
+        except asyncio.CancelledError:
+            take_in()
+            target.call_soon_threadsafe(cancel)
+    return started[0].result()
+
+
 async def _undisturbed(
     done: asyncio.Future[Any], seconds: float | None, runaway: asyncio.Event | None
 ) -> Ending | None:
@@ -71,7 +105,7 @@ async def _undisturbed(
     try:
         await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        _take_in()
+        take_in()
         return None if done.done() else "stopped"
     finally:
         if flag is not None:
@@ -86,7 +120,7 @@ async def _patiently(done: asyncio.Future[Any], seconds: float) -> bool:
     try:
         await asyncio.wait({done}, timeout=max(0.0, seconds))
     except asyncio.CancelledError:
-        _take_in()
+        take_in()
         return False
     return True
 
@@ -96,7 +130,7 @@ async def _quietly(step: Callable[[], Awaitable[None]]) -> None:
         await step()
 
 
-def _take_in() -> None:
+def take_in() -> None:
     """Mark the cancellation of the current task as dealt with."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():

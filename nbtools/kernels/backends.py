@@ -1,0 +1,121 @@
+"""Which backend runs which language, and what happens when the first choice cannot be had."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from nbtools.errors import ConfigMissing, KernelDied
+from nbtools.kernels.folder import Folder
+from nbtools.kernels.forked import ForkedBackend
+from nbtools.kernels.kernel import Backend, Kernel, Profile
+from nbtools.kernels.nursery import DEFAULT_PRELOADS
+from nbtools.kernels.spawned import SpawnedBackend
+
+__all__ = ["Backends", "Choice"]
+
+Choice = Literal["auto", "forked", "spawned", "gateway"]
+
+
+class Backends:
+    """The backends of one owner, each made at first use.
+
+    Parameters
+    ----------
+    choice
+        ``"auto"`` takes forked kernels where they can be had, else spawned ones.
+    folder
+        The owner's folder; `None` when nothing is to be opened.
+    preloads
+        What a zygote loads.
+    gateway_url, gateway_token
+        The Jupyter server for ``"gateway"``.
+    """
+
+    def __init__(
+        self,
+        choice: Choice,
+        *,
+        folder: Folder | None = None,
+        preloads: Sequence[str] = DEFAULT_PRELOADS,
+        gateway_url: str | None = None,
+        gateway_token: str | None = None,
+    ) -> None:
+        self._choice = choice
+        self._folder = folder
+        self._preloads = preloads
+        self._gateway = (gateway_url, gateway_token)
+        self._made: dict[str, Backend] = {}
+        self.reason: str | None = None
+
+    @property
+    def python(self) -> str:
+        """The name of the backend that runs Python."""
+        if self._choice != "auto":
+            return self._choice
+        if self.reason is not None:
+            return "spawned"
+        return "forked" if ForkedBackend.is_supported() else "spawned"
+
+    def is_stale(self) -> bool:
+        """Whether spares were made before packages changed."""
+        backend = self._made.get("forked")
+        return isinstance(backend, ForkedBackend) and backend.is_outdated()
+
+    async def open(self, profile: Profile) -> Kernel:
+        """Open a kernel for a profile, whatever backend it takes."""
+        name = self._name(profile.language)
+        try:
+            return await self._backend(name).open(profile)
+        except KernelDied as exc:
+            if self._choice != "auto" or name != "forked":
+                raise
+            backend = self._made["forked"]
+            if isinstance(backend, ForkedBackend) and backend.problem is None:
+                # The zygote was killed, or this one fork failed: it is started anew.
+                return await backend.open(profile)
+            self.reason = exc.message
+        return await self._backend("spawned").open(profile)
+
+    def _name(self, language: str) -> str:
+        if language == "python":
+            return self.python
+        if self._choice == "gateway":
+            return "gateway"
+        return "spawned" if language.startswith("kernel:") else "process"
+
+    def _backend(self, name: str) -> Backend:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Backend:
+        if name == "forked":
+            return ForkedBackend(self._preloads, self._folder)
+        if name == "spawned":
+            return SpawnedBackend(self._folder)
+        if name == "process":
+            made: Backend = importlib.import_module("nbtools.kernels.process").ProcessBackend()
+            return made
+        url, token = self._gateway
+        if not url:
+            raise ConfigMissing(
+                "Kernels on a gateway were asked for, and no gateway is set.",
+                hint="Set NBTOOLS_GATEWAY_URL, or pass gateway_url=….",
+                tried="opening a remote kernel",
+            )
+        remote: Backend = importlib.import_module("nbtools.kernels.gateway").GatewayBackend(url, token=token)
+        return remote
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the doctor shows."""
+        return {"backend": self.python, "reason": self.reason, "preloads": list(self._preloads)}
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for backend in self._made.values():
+            with contextlib.suppress(Exception):
+                await backend.close()
+        self._made.clear()

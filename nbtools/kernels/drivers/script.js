@@ -1,0 +1,85 @@
+// Run one Node.js script as `node script.js` would, with the process started ahead of time.
+//
+// One line of JSON arrives on descriptor 60: the file with the code, the working folder, global variables. What made
+// the script fail goes to descriptor 61 as JSON; standard output, error and the exit code are Node's own.
+"use strict";
+const fs = require("fs");
+const { createRequire } = require("module");
+const path = require("path");
+const { pathToFileURL } = require("url");
+const vm = require("vm");
+
+const REQUESTS = 60;
+const ANSWERS = 61;
+const NAME = "script.js";
+
+function readLine() {
+  const parts = [];
+  const buffer = Buffer.alloc(65536);
+  for (;;) {
+    const size = fs.readSync(REQUESTS, buffer, 0, buffer.length, null);
+    if (size === 0) process.exit(0);
+    parts.push(Buffer.from(buffer.subarray(0, size)));
+    if (buffer.subarray(0, size).includes(10)) return Buffer.concat(parts).toString("utf8");
+  }
+}
+
+function report(error) {
+  const isError = error !== null && typeof error === "object" && "message" in error;
+  const stack = isError ? String(error.stack) : "";
+  const place = stack.match(/script\.m?js:(\d+)/);
+  const facts = {
+    name: isError ? String(error.name) : "Uncaught",
+    value: isError ? String(error.message) : String(error),
+    traceback: stack,
+    line: place ? Number(place[1]) : null,
+  };
+  try {
+    fs.writeSync(ANSWERS, JSON.stringify({ error: facts }) + "\n");
+  } catch {
+    // The owner is gone; Node prints the error all the same.
+  }
+}
+
+// The file of a module has to lie where its relative imports are looked for.
+function importAsModule(code, folder) {
+  let file = path.join(folder, `.nbtools-${process.pid}-script.mjs`);
+  try {
+    fs.writeFileSync(file, code);
+  } catch {
+    file = path.join(path.dirname(request.file), "script.mjs");
+    fs.writeFileSync(file, code);
+  }
+  const remove = () => fs.rmSync(file, { force: true });
+  process.on("exit", remove);
+  return import(pathToFileURL(file).href).finally(remove);
+}
+
+const request = JSON.parse(readLine());
+fs.closeSync(REQUESTS);
+process.on("uncaughtExceptionMonitor", report);
+if (request.cwd) process.chdir(request.cwd);
+const folder = process.cwd();
+const main = path.join(folder, NAME);
+process.argv = [process.argv[0], main];
+globalThis.require = createRequire(main);
+globalThis.module = { exports: {}, filename: main, paths: [] };
+globalThis.exports = globalThis.module.exports;
+globalThis.__filename = main;
+globalThis.__dirname = folder;
+Object.assign(globalThis, request.variables);
+
+const code = fs.readFileSync(request.file, "utf8");
+let script = null;
+try {
+  const options = { filename: main };
+  if (vm.constants && vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER) {
+    options.importModuleDynamically = vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER;
+  }
+  script = new vm.Script(code, options);
+} catch (error) {
+  // Static imports and a top-level await are for modules only, so a script that has them is one.
+  if (!/\b(import|export|await)\b/.test(code)) throw error;
+}
+if (script) script.runInThisContext();
+else importAsModule(code, folder);

@@ -1,0 +1,171 @@
+"""Kernels held ready, so that a script need not wait for one.
+
+A spare is an open kernel that nobody has used: made ahead for a profile, warmed by one silent run, handed out once.
+The place it leaves is filled after the run that took it, which has the processor first. Spares exist for the profiles
+that were asked for last; a spare whose backend or environment has changed since is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nbtools.kernels.folder import Folder
+from nbtools.kernels.kernel import Kernel, Profile
+
+__all__ = ["Lease", "Pool"]
+
+_KEPT_PROFILES = 2
+_REFILL_DELAY_S = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lease:
+    """A kernel that is somebody's alone, and the folder made for it; `None` when it works in a folder that is given."""
+
+    kernel: Kernel
+    folder: Path | None
+    environment: int
+
+    async def close(self, *, keep_folder: bool = False) -> None:
+        """End the kernel and, unless something in it is wanted, remove its folder."""
+        await self.kernel.close()
+        if self.folder is not None and not keep_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Pool:
+    """The spares of one backend.
+
+    Parameters
+    ----------
+    open_kernel
+        Opens a kernel by profile: the backend's `open`, or what falls back to another backend.
+    folder
+        Where working folders are made.
+    spares
+        How many to hold ready per profile.
+    is_stale
+        Whether what the backend made so far should not be used any more.
+    """
+
+    def __init__(
+        self,
+        open_kernel: Callable[[Profile], Any],
+        folder: Folder,
+        *,
+        spares: int,
+        is_stale: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._open = open_kernel
+        self._folder = folder
+        self._spares = spares
+        self._is_stale = is_stale
+        self._ready: collections.OrderedDict[Profile, list[Lease]] = collections.OrderedDict()
+        self._filling: dict[Profile, int] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def take(self, profile: Profile) -> Lease:
+        """Return a kernel that nobody used: a spare, or one opened now."""
+        self._note(profile)
+        if self._is_stale():
+            await self.drain()
+            self._note(profile)
+        ready = self._ready[profile]
+        while ready:
+            lease = ready.pop()
+            if lease.kernel.alive and lease.environment == _environment():
+                return lease
+            self._spawn(lease.close())
+        return await self.open(profile)
+
+    async def open(self, profile: Profile) -> Lease:
+        """Open a kernel now."""
+        own = None
+        if profile.cwd is None:
+            own = self._folder.make(f"j{secrets.token_hex(6)}")
+            profile = dataclasses.replace(profile, cwd=own)
+        try:
+            return Lease(kernel=await self._open(profile), folder=own, environment=_environment())
+        except BaseException:
+            if own is not None:
+                shutil.rmtree(own, ignore_errors=True)
+            raise
+
+    def refill(self, profile: Profile) -> None:
+        """See to it that spares for the profile are there soon."""
+        if self._closed or profile not in self._ready:
+            return
+        missing = self._spares - len(self._ready[profile]) - self._filling.get(profile, 0)
+        for _ in range(missing):
+            self._filling[profile] = self._filling.get(profile, 0) + 1
+            self._spawn(self._fill(profile))
+
+    async def fill(self, profile: Profile) -> None:
+        """Make the spares for a profile now."""
+        self._note(profile)
+        while not self._closed and len(self._ready.get(profile, ())) < self._spares:
+            self._ready[profile].append(await self._prepared(profile))
+
+    async def _fill(self, profile: Profile) -> None:
+        # Whoever took the last spare is running now; the fork would take the processor away from it.
+        try:
+            await asyncio.sleep(_REFILL_DELAY_S)
+            lease = await self._prepared(profile)
+        except Exception:
+            return  # whoever needs a kernel next opens one and sees the reason
+        finally:
+            self._filling[profile] -= 1
+        if self._closed or profile not in self._ready:
+            await lease.close()
+        else:
+            self._ready[profile].append(lease)
+
+    async def _prepared(self, profile: Profile) -> Lease:
+        lease = await self.open(profile)
+        warm = getattr(lease.kernel, "warm", None)
+        if warm is not None:
+            await warm()
+        return lease
+
+    def _note(self, profile: Profile) -> None:
+        """Put the profile first among those that have spares; the one asked for longest ago loses its own."""
+        self._ready.setdefault(profile, [])
+        self._ready.move_to_end(profile)
+        while len(self._ready) > _KEPT_PROFILES:
+            _, old = self._ready.popitem(last=False)
+            for lease in old:
+                self._spawn(lease.close())
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """End all spares."""
+        leases = [lease for ready in self._ready.values() for lease in ready]
+        self._ready.clear()
+        await asyncio.gather(*(lease.close() for lease in leases))
+
+    async def close(self) -> None:
+        """End all spares, and those in the making."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        with contextlib.suppress(Exception):
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.drain()
+
+
+def _environment() -> int:
+    return hash(frozenset(os.environ.items()))

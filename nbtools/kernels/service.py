@@ -1,0 +1,417 @@
+"""The service: clean kernels by lease, named sessions, and nothing left behind.
+
+Nothing is started before the first use. All state lives on the nbtools loop; the blocking names are derived. A call
+that is cancelled, by Stop or by the caller's own cancellation, *returns* an execution that is ``"stopped"`` and holds
+the output so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from nbtools import aio, confine
+from nbtools.errors import KernelDied, LanguageUnavailable
+from nbtools.kernels import artifacts, request
+from nbtools.kernels.backends import Backends, Choice
+from nbtools.kernels.folder import Folder
+from nbtools.kernels.kernel import Cap, Execution, Level, OnOutput, Profile, World
+from nbtools.kernels.nursery import DEFAULT_PRELOADS
+from nbtools.kernels.pool import Lease, Pool
+from nbtools.kernels.sessions import Sessions
+from nbtools.kernels.supervise import stoppable, take_in
+from nbtools.paths import Roots
+
+__all__ = ["Kernels"]
+
+_ALIASES = {"python3": "python", "py": "python", "sh": "shell", "js": "javascript", "pwsh": "powershell"}
+_FOLDERS_KEPT = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Order:
+    """One run, checked."""
+
+    code: str
+    profile: Profile
+    world: World
+    timeout: float | None
+    grace: float
+    on_output: OnOutput | None
+    cap: Cap
+    notes: tuple[str, ...] = ()
+
+
+class Kernels:
+    """Managed kernels of one workbench.
+
+    Parameters
+    ----------
+    backend
+        ``"auto"``, ``"forked"``, ``"spawned"`` or ``"gateway"``.
+    home
+        Where the folders of kernels are made; `None` takes the system's folder for temporary files.
+    allowed_paths
+        Roots: working folders must lie below one, and strict kernels may read them. None given, none checked.
+    sandbox
+        The level where a call names none.
+    network
+        Whether strict kernels may open connections.
+    spares
+        Kernels held ready.
+    memory_bytes, processes, cpu_s, file_bytes
+        Limits for each kernel with all it starts; `None` sets none.
+    preloads
+        Modules that forked kernels have loaded.
+    idle
+        Seconds after which an unused session is ended; `None` never ends one.
+    cap
+        How much output a run may make.
+    gateway_url, gateway_token
+        The Jupyter server for remote kernels.
+    """
+
+    def __init__(
+        self,
+        backend: Choice = "auto",
+        *,
+        home: Path | None = None,
+        allowed_paths: Sequence[str | Path] = (),
+        sandbox: Level = "limits",
+        network: bool = False,
+        spares: int = 1,
+        memory_bytes: int | None = 4 << 30,
+        processes: int | None = 256,
+        cpu_s: int | None = None,
+        file_bytes: int | None = 16 << 30,
+        preloads: Sequence[str] = DEFAULT_PRELOADS,
+        idle: float | None = 3600.0,
+        cap: Cap | None = None,
+        gateway_url: str | None = None,
+        gateway_token: str | None = None,
+    ) -> None:
+        self._choice: Choice = backend
+        self._home = home
+        self._roots = Roots(allowed_paths) if allowed_paths else None
+        self._sandbox: Level = sandbox
+        self._spares = spares
+        self._preloads = tuple(preloads)
+        self._cap = cap or Cap()
+        self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
+        self._base = Profile(
+            network=network,
+            read_paths=self._roots.roots if self._roots else (),
+            memory_bytes=memory_bytes,
+            processes=processes,
+            cpu_s=cpu_s,
+            file_bytes=file_bytes,
+        )
+        self._folder: Folder | None = None
+        self._backends: Backends | None = None
+        self._pool: Pool | None = None
+        self._sessions = Sessions(self._ready_pool, self._dispose, idle)
+        self._kept: list[Path] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def arun(
+        self,
+        code: str,
+        *,
+        language: str = "python",
+        session: str | None = None,
+        timeout: float | None = 300.0,
+        grace: float = 2.0,
+        sandbox: Level | None = None,
+        cwd: str | Path | None = None,
+        variables: Mapping[str, Any] | None = None,
+        inputs_paths: Sequence[str | Path] = (),
+        write_paths: Sequence[str | Path] = (),
+        figure_path: str | Path | None = None,
+        on_output: OnOutput | None = None,
+        memory: Any = None,
+    ) -> Execution:
+        """Run code in a clean kernel, or in a session, and return what became of it.
+
+        Parameters
+        ----------
+        code
+            The script.
+        language
+            ``"python"``, ``"bash"``, ``"node"``, …, or ``"kernel:NAME"``.
+        session
+            Name of the session; `None` takes a clean kernel that is thrown away afterwards.
+        timeout, grace
+            Seconds until the code is interrupted (`None`: never), and from there until it is killed.
+        sandbox
+            The level of confinement; one that is named here and cannot be enforced is refused.
+        cwd
+            The working folder; `None` takes a new folder of the kernel's own. What the script writes there is listed
+            in `Execution.artifacts`, and kept until `close` when the folder is the kernel's own.
+        variables
+            Global names for the script; values are JSON.
+        inputs_paths, write_paths
+            What a strict kernel may read, and write, besides allowed roots and working folder.
+        figure_path
+            Where to save the open figure when the script did not write that file.
+        on_output
+            Called on the nbtools loop with each `Output` as it appears.
+        memory
+            What ``memory`` is in the script; `None` grants none.
+
+        Raises
+        ------
+        InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded
+            The request does not make sense, or is not allowed.
+        LanguageUnavailable
+            No interpreter for the language is installed.
+        SandboxUnavailable
+            The level asked for cannot be enforced on this host.
+        KernelDied
+            No kernel could be started.
+        """
+        level = request.checked_level(sandbox or self._sandbox)
+        folder = request.checked_folder(cwd, self._roots) if cwd is not None else None
+        world = World(
+            cwd=folder,
+            variables=request.checked_variables(variables or {}),
+            figure_path=None if figure_path is None else _absolute(figure_path),
+            memory=memory,
+        )
+        order = _Order(
+            code=request.checked_code(code),
+            profile=self._profile(language, level, folder, inputs_paths, write_paths),
+            world=world,
+            timeout=None if timeout is None else request.checked_seconds(timeout, "timeout"),
+            grace=request.checked_seconds(grace, "grace", may_be_zero=True),
+            on_output=on_output,
+            cap=self._cap,
+        )
+        name = None if session is None else request.checked_name(session)
+        return await stoppable(self._carry_out(order, name, explicit=sandbox is not None))
+
+    run = aio.blocking(arun)
+
+    def _profile(
+        self,
+        language: str,
+        level: Level,
+        folder: Path | None,
+        inputs_paths: Sequence[str | Path],
+        write_paths: Sequence[str | Path],
+    ) -> Profile:
+        """Return what kernel the run needs; all that does not bind a strict one is left out, so that spares fit."""
+        base = dataclasses.replace(self._base, language=_language(language), sandbox=level)
+        if level != "strict":
+            return dataclasses.replace(base, read_paths=(), network=True)
+        roots = (*base.read_paths, *((folder,) if folder else ()))
+        return dataclasses.replace(
+            base,
+            cwd=folder,
+            read_paths=(*base.read_paths, *request.outside(map(Path, inputs_paths), roots)),
+            write_paths=request.outside(map(Path, write_paths), (folder,) if folder else ()),
+        )
+
+    async def _carry_out(self, order: _Order, session: str | None, *, explicit: bool) -> Execution:
+        began = time.perf_counter()
+        try:
+            order = await self._settled(order, explicit=explicit)
+            if session is None:
+                return await self._lease(order)
+            return await self._in_session(order, session)
+        except asyncio.CancelledError:
+            # Stopped before the code had begun: there is nothing to interrupt and nothing to show.
+            take_in()
+            return Execution(
+                status="stopped",
+                language=order.profile.language,
+                session=session,
+                confinement=order.profile.sandbox,
+                duration_s=time.perf_counter() - began,
+            )
+
+    async def _settled(self, order: _Order, *, explicit: bool) -> _Order:
+        """Take the level that this host can enforce, or refuse."""
+        level = order.profile.sandbox
+        if level != "strict" or order.profile.language != "python":
+            return order
+        host = await aio.in_thread(confine.capabilities)
+        best = host.settle(level, explicit=explicit)
+        if best == level:
+            return order
+        note = f"sandbox={level!r} is not in force on this host: {'; '.join(host.missing)}"
+        return dataclasses.replace(
+            order, profile=dataclasses.replace(order.profile, sandbox=best), notes=(*order.notes, note)
+        )
+
+    async def _lease(self, order: _Order) -> Execution:
+        pool = self._ready_pool()
+        lease = await pool.take(order.profile)
+        kept = False
+        try:
+            execution = await self._run(lease, order)
+            kept = lease.folder is not None and any(lease.folder in path.parents for path in execution.artifacts)
+        finally:
+            self._dispose(lease, kept)
+            pool.refill(order.profile)
+        return execution
+
+    async def _run(self, lease: Lease, order: _Order) -> Execution:
+        folder = order.world.cwd or lease.folder
+        world = dataclasses.replace(order.world, cwd=folder)
+        begun = artifacts.moment()
+        execution = await lease.kernel.run(
+            order.code,
+            timeout=order.timeout,
+            grace=order.grace,
+            on_output=order.on_output,
+            cap=order.cap,
+            world=world,
+        )
+        found: tuple[Path, ...] = execution.artifacts
+        if folder is not None and not found:
+            found = await _written(folder, begun, is_own=folder == lease.folder)
+        figure = world.figure_path
+        if figure is not None and figure not in found and artifacts.is_written_since(figure, begun):
+            found = (*found, figure)
+        return dataclasses.replace(
+            execution,
+            artifacts=found,
+            language=order.profile.language,
+            notes=(*order.notes, *execution.notes),
+        )
+
+    def _dispose(self, lease: Lease, keep_folder: bool) -> None:
+        """End a lease beside the caller's way; its result is there already."""
+        if keep_folder and lease.folder is not None:
+            self._kept.append(lease.folder)
+            while len(self._kept) > _FOLDERS_KEPT:
+                shutil.rmtree(self._kept.pop(0), ignore_errors=True)
+        task = asyncio.ensure_future(lease.close(keep_folder=keep_folder))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _in_session(self, order: _Order, name: str) -> Execution:
+        session = self._sessions.obtain(name, order.profile)
+        async with session.lock:
+            notes = await self._sessions.revive(session)
+            assert session.lease is not None
+            session.begin(order.code)
+            execution = await self._run(session.lease, order)
+            session.end(execution)
+            if not session.is_alive:
+                why = "its kernel ended" if execution.status in ("ok", "error") else execution.status
+                self._sessions.lose(session, why)
+                notes = (*notes, f"session {name!r} lost its state ({why}); the next run starts it anew")
+        return dataclasses.replace(execution, session=name, notes=(*execution.notes, *notes))
+
+    async def astart(self, name: str, *, language: str = "python", sandbox: Level | None = None) -> dict[str, Any]:
+        """Start a session ahead of its first run; one that runs already is left as it is."""
+        name = request.checked_name(name)
+        level = request.checked_level(sandbox or self._sandbox)
+        return await aio.here(self._start(name, self._profile(language, level, None, (), ())))
+
+    async def _start(self, name: str, profile: Profile) -> dict[str, Any]:
+        session = self._sessions.obtain(name, profile)
+        async with session.lock:
+            await self._sessions.revive(session)
+        return session.to_dict()
+
+    async def astop(self, name: str) -> None:
+        """End a session; a run under way in it ends too."""
+        await aio.here(self._sessions.stop(name))
+
+    async def arestart(self, name: str) -> None:
+        """End a session's kernel and start a fresh one under the same name."""
+        await aio.here(self._sessions.restart(name))
+
+    async def ainterrupt(self, name: str) -> None:
+        """Interrupt what a session runs, as Ctrl-C does."""
+        await aio.here(self._sessions.interrupt(name))
+
+    async def avariables(self, name: str) -> Sequence[dict[str, Any]]:
+        """List what a session has defined: name, type, size, the start of its text."""
+        return await aio.here(self._sessions.variables(name))
+
+    start = aio.blocking(astart)
+    stop = aio.blocking(astop)
+    restart = aio.blocking(arestart)
+    interrupt = aio.blocking(ainterrupt)
+    variables = aio.blocking(avariables)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Return the sessions, each with state, process id, age, idle time, CPU, memory and last call."""
+        return self._sessions.shown()
+
+    def status(self) -> dict[str, Any]:
+        """Return which backend is in use and why, and how many sessions there are, for the doctor."""
+        backends = self._backends or Backends(self._choice, preloads=self._preloads)
+        return {**backends.to_dict(), "sandbox": self._sandbox, "sessions": len(self._sessions)}
+
+    def _ready_pool(self) -> Pool:
+        if self._pool is None:
+            self._folder = Folder(self._home)
+            self._backends = Backends(self._choice, folder=self._folder, preloads=self._preloads, **self._gateway)
+            self._pool = Pool(self._backends.open, self._folder, spares=self._spares, is_stale=self._backends.is_stale)
+        return self._pool
+
+    async def awarm(self, *, sandbox: Level | None = None) -> None:
+        """Make the spares now; a failure is left for the first run to report."""
+
+        async def warm() -> None:
+            profile = self._profile("python", request.checked_level(sandbox or self._sandbox), None, (), ())
+            with contextlib.suppress(KernelDied):
+                await self._ready_pool().fill(profile)
+
+        await aio.here(warm())
+
+    warm = aio.blocking(awarm)
+
+    async def aclose(self) -> None:
+        """End every kernel and remove every folder. Harmless when repeated; a later run starts anew."""
+        await aio.here(self._close())
+
+    close = aio.blocking(aclose)
+
+    async def _close(self) -> None:
+        pool, backends, folder = self._pool, self._backends, self._folder
+        self._pool = self._backends = self._folder = None
+        await self._sessions.close()
+        if pool is not None:
+            await pool.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        if backends is not None:
+            await backends.close()
+        self._kept.clear()
+        if folder is not None:
+            folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _language(name: str) -> str:
+    if not name.strip():
+        hint = "Use python, bash, node, powershell or kernel:NAME."
+        raise LanguageUnavailable(f"{name!r} is no language.", hint=hint, tried="choosing a language")
+    name = name.strip()
+    return name if name.startswith("kernel:") else _ALIASES.get(name.lower(), name.lower())
+
+
+def _absolute(path: str | Path) -> Path:
+    return Path(path).expanduser().absolute()
+
+
+async def _written(folder: Path, begun: int, *, is_own: bool) -> tuple[Path, ...]:
+    if is_own:
+        return artifacts.written_since(folder, begun)
+    # The folder of a project may be large.
+    return await aio.in_thread(artifacts.written_since, folder, begun)

@@ -1,0 +1,133 @@
+"""Tools for data in texts: JSON and YAML in, CSV out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nbtools.errors import InvalidArguments, LimitExceeded
+from nbtools.paths import Roots
+from nbtools.result import Output
+from nbtools.tool import Context, tool
+from nbtools.toolbox.parsing import from_json, from_yaml
+from nbtools.toolbox.writing import put_file
+
+__all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
+
+
+@tool(
+    title="Write a table as CSV",
+    destructive=True,
+    idempotent=True,
+    examples=(
+        {"data": [{"city": "Bern", "people": 134794}, {"city": "Chur", "people": 38293}], "path": "cities.csv"},
+        {"data": {"x": [1, 2], "y": [1.5, None]}, "path": "points.csv"},
+    ),
+)
+def dataframe_to_csv(data: list[dict[str, Any]] | dict[str, list[Any]], path: str, *, ctx: Context) -> Output:
+    """Write a table as a CSV file below the allowed folders, replacing the one that is there.
+
+    Columns are in order of first appearance. Missing values and null become empty fields, true and false True and
+    False, lists and objects JSON text; UTF-8, a comma between fields, a header line. Gives path and rows_written. At
+    most 16,000,000 bytes.
+
+    Parameters
+    ----------
+    data
+        Rows as a list of objects, or columns as an object of lists of one length.
+    path
+        File to write, relative to the working folder or absolute; missing folders are made.
+
+    Raises
+    ------
+    PathNotAllowed
+        The path leads outside the allowed folders, is a folder, or may not be written.
+    InvalidArguments
+        The columns are of different lengths, or there is no column.
+    LimitExceeded
+        The table is too large.
+    """
+    columns, count = _columns(data)
+    import pandas as pd
+
+    # Objects, not numbers: a column of whole numbers with a gap would be written as 1.0, 2.0 otherwise.
+    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
+    text = frame.to_csv(index=False, lineterminator="\n") if columns else ""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidArguments(f"{text[exc.start : exc.end]!r} is no character that UTF-8 can write.") from None
+    output = put_file(ctx.use(Roots), path, content, {"path": path, "rows_written": count})
+    return Output(data=output.data, text=f"{count:,} rows written to {path}", artifacts=output.artifacts)
+
+
+def _columns(data: list[dict[str, Any]] | dict[str, list[Any]]) -> tuple[dict[str, list[Any]], int]:
+    if isinstance(data, list):
+        names = list(dict.fromkeys(name for row in data for name in row))
+        if data and not names:
+            raise InvalidArguments("the rows have no columns.", hint="Give each row as an object of name to value.")
+        return {name: [_field(row.get(name)) for row in data] for name in names}, len(data)
+    lengths = {name: len(values) for name, values in data.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise InvalidArguments(f"the columns are of different lengths ({told[:500]}).")
+    return {name: [_field(value) for value in values] for name, values in data.items()}, max(
+        lengths.values(), default=0
+    )
+
+
+def _field(value: Any) -> Any:
+    if not isinstance(value, dict | list):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise LimitExceeded("a field is nested too deep to be written as JSON.") from None
+
+
+@tool(title="Parse JSON", read_only=True, idempotent=True, examples=({"json_string": '{"a": [1, 2.5, null]}'},))
+def json_parse(json_string: str) -> dict[str, Any]:
+    """Read a JSON text; gives parsed.
+
+    Strictly JSON: NaN, comments, single quotes and trailing commas are mistakes, told with line and column. At most
+    10,000,000 characters and 100 levels.
+
+    Parameters
+    ----------
+    json_string
+        The text to read.
+
+    Raises
+    ------
+    ParseError
+        It is not JSON; data has line and column.
+    LimitExceeded
+        It is too long, nested too deep, or has a number with too many digits.
+    """
+    return {"parsed": from_json(json_string)}
+
+
+@tool(title="Parse YAML", read_only=True, idempotent=True, examples=({"yaml_string": "name: tour\nsteps: [1, 2]\n"},))
+def yaml_parse(yaml_string: str) -> dict[str, Any]:
+    """Read a YAML text (version 1.1, one document) by the safe loader; gives parsed.
+
+    Dates become ISO text, binary values Base64, keys text, .inf and .nan the texts ".inf" and ".nan". Mistakes are
+    told with line and column. At most 1,000,000 characters, 100 levels and 200,000 values.
+
+    Parameters
+    ----------
+    yaml_string
+        The text to read.
+
+    Raises
+    ------
+    ParseError
+        It is not YAML, or has tags that would make objects; data has line and column.
+    LimitExceeded
+        It is too long, nested too deep, or its aliases stand for too much.
+    """
+    return {"parsed": from_yaml(yaml_string)}
+
+
+TOOLS = (dataframe_to_csv, json_parse, yaml_parse)
+"""The tools of this module."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["MARK", "children", "descendants", "footprint", "kernel_of", "marked"]
+__all__ = ["MARK", "children", "descendants", "footprint", "kernel_of", "marked", "proportional"]
 
 MARK = "NBTOOLS_KERNEL"
 """Variable in the environment of everything a kernel starts: the kernel's id."""
@@ -48,15 +48,21 @@ def descendants(roots: Iterable[int], *, most: int = 1 << 16) -> list[int]:
 
 
 def footprint(pids: Iterable[int]) -> int:
-    """Return the bytes of memory that the processes have for themselves or share among each other."""
-    total = 0
-    for pid in pids:
-        try:
-            lines = Path(f"{_PROC}/{pid}/status").read_bytes().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith((b"RssAnon:", b"RssShmem:")))
-    return total
+    """Return the bytes of memory that the processes occupy, pages they share with a parent counted in each: quick."""
+    return sum(_kilobytes(f"{_PROC}/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids) * 1024
+
+
+def proportional(pids: Iterable[int]) -> int:
+    """Return the bytes of memory that the processes occupy, each shared page divided among its owners: exact, slow."""
+    return sum(_kilobytes(f"{_PROC}/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids) * 1024
+
+
+def _kilobytes(path: str, fields: tuple[bytes, ...]) -> int:
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(fields))
 
 
 def kernel_of(pid: int) -> str | None:

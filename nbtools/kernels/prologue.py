@@ -49,4 +49,5 @@ def begin_code(world: World) -> str:
 
 def variables_code() -> str:
     """Return code that makes the kernel report its variables."""
-    return f"(__import__('sys').modules.get({_MODULE!r}) or __import__('sys').modules['nbtools.kernels.guest']).variables()"
+    modules = "__import__('sys').modules"
+    return f"({modules}.get({_MODULE!r}) or {modules}['nbtools.kernels.guest']).variables()"

@@ -94,7 +94,7 @@ def usage(pid: int) -> tuple[float, int]:
     import psutil
 
     pids = family.descendants([pid])
-    cpu, memory = 0.0, family.footprint(pids)
+    cpu, memory = 0.0, family.proportional(pids)
     for one in pids:
         try:
             process = psutil.Process(one)

@@ -268,7 +268,7 @@ class Warden:
         ward.known &= set(pids)
         if ward.processes and len(pids) > ward.processes:
             ward.ended_by = "process_limit"
-        elif ward.memory_bytes and family.footprint(pids) > ward.memory_bytes:
+        elif ward.memory_bytes and _is_beyond(ward.memory_bytes, pids):
             ward.ended_by = "memory_limit"
         if ward.ended_by:
             self._end(ward)
@@ -305,6 +305,11 @@ class Warden:
             time.sleep(0.002)
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(0)
+
+
+def _is_beyond(limit: int, pids: Sequence[int]) -> bool:
+    # Forks of a zygote share most of their pages, which the quick count takes for each one's own.
+    return family.footprint(pids) > limit and family.proportional(pids) > limit
 
 
 def prctl(option: int, value: int | bytes) -> None:

@@ -111,7 +111,7 @@ class Backends:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the doctor shows."""
-        return {"backend": self.python, "reason": self.reason, "preloads": list(self._preloads)}
+        return {"backend": self.python, "fallback": self.reason, "preloads": list(self._preloads)}
 
     async def close(self) -> None:
         """Close all of them."""

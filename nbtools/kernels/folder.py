@@ -29,13 +29,12 @@ class Folder:
 
     Parameters
     ----------
-    parent
-        Where to make it; `None` takes the system's folder for temporary files, unless its name is too long.
+    otherwise
+        Where to make it when the system has no folder for temporary files that can be written.
     """
 
-    def __init__(self, parent: Path | None = None) -> None:
-        place = parent or _short_place()
-        place.mkdir(parents=True, exist_ok=True)
+    def __init__(self, otherwise: Path | None = None) -> None:
+        place = _short_place(otherwise)
         sweep(place)
         self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
         self.path.mkdir(mode=0o700)
@@ -57,11 +56,16 @@ class Folder:
         self._lock = -1
 
 
-def _short_place() -> Path:
-    place = Path(tempfile.gettempdir()).resolve()
-    # What follows: our name, a kernel's id, a socket's name.
-    too_long = len(os.fsencode(place)) + 40 > _SOCKET_PATH_BYTES
-    return Path("/tmp") if too_long and os.name == "posix" else place  # noqa: S108 - folders in it are private
+def _short_place(otherwise: Path | None) -> Path:
+    candidates = [Path(tempfile.gettempdir()).resolve(), Path("/tmp")]  # noqa: S108 - folders in it are private
+    for place in candidates:
+        # What follows: our name, a kernel's id, a socket's name.
+        is_short = len(os.fsencode(place)) + 40 <= _SOCKET_PATH_BYTES
+        if is_short and os.access(place, os.W_OK | os.X_OK):
+            return place
+    place = otherwise or candidates[0]
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -56,7 +56,7 @@ class Kernels:
     backend
         ``"auto"``, ``"forked"``, ``"spawned"`` or ``"gateway"``.
     home
-        Where the folders of kernels are made; `None` takes the system's folder for temporary files.
+        Where the folders of kernels are made when the system has no folder for temporary files that can be written.
     allowed_paths
         Roots: working folders must lie below one, and strict kernels may read them. None given, none checked.
     sandbox
@@ -69,7 +69,7 @@ class Kernels:
         Limits for each kernel with all it starts; `None` sets none.
     preloads
         Modules that forked kernels have loaded.
-    idle
+    idle_s
         Seconds after which an unused session is ended; `None` never ends one.
     cap
         How much output a run may make.
@@ -91,7 +91,7 @@ class Kernels:
         cpu_s: int | None = None,
         file_bytes: int | None = 16 << 30,
         preloads: Sequence[str] = DEFAULT_PRELOADS,
-        idle: float | None = 3600.0,
+        idle_s: float | None = 3600.0,
         cap: Cap | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
@@ -115,7 +115,7 @@ class Kernels:
         self._folder: Folder | None = None
         self._backends: Backends | None = None
         self._pool: Pool | None = None
-        self._sessions = Sessions(self._ready_pool, self._dispose, idle)
+        self._sessions = Sessions(self._ready_pool, self._dispose, idle_s)
         self._kept: list[Path] = []
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -348,8 +348,8 @@ class Kernels:
         """Return the sessions, each with state, process id, age, idle time, CPU, memory and last call."""
         return self._sessions.shown()
 
-    def status(self) -> dict[str, Any]:
-        """Return which backend is in use and why, and how many sessions there are, for the doctor."""
+    def describe(self) -> dict[str, Any]:
+        """Return, for the doctor, which backend is in use, why no better one, and how many sessions there are."""
         backends = self._backends or Backends(self._choice, preloads=self._preloads)
         return {**backends.to_dict(), "sandbox": self._sandbox, "sessions": len(self._sessions)}
 

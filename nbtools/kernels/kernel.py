@@ -177,6 +177,9 @@ class Profile:
         The working folder. It is fixed for a strict kernel, because that is where it may write.
     read_paths, write_paths
         Folders or files that a strict kernel may read, and write, besides the system, Python and its working folder.
+    lasting
+        Whether it is to run more than one piece of code, for a session. Kernels of Python always can; a shell or
+        Node.js that need not last is one process per script, as on a command line.
     memory_bytes, processes, cpu_s, file_bytes
         Limits for the kernel and everything it starts; `None` sets none. They hold in ``limits`` and ``strict``.
     """
@@ -187,6 +190,7 @@ class Profile:
     cwd: Path | None = None
     read_paths: tuple[Path, ...] = ()
     write_paths: tuple[Path, ...] = ()
+    lasting: bool = False
     memory_bytes: int | None = None
     processes: int | None = None
     cpu_s: int | None = None

@@ -1,7 +1,7 @@
 // Run one Node.js script as `node script.js` would, with the process started ahead of time.
 //
-// One line of JSON arrives on descriptor 60: the file with the code, the working folder, global variables. What made
-// the script fail goes to descriptor 61 as JSON; standard output, error and the exit code are Node's own.
+// One line of JSON arrives on descriptor 60: the file with the code, and the file with its world (working folder, global
+// variables). What made the script fail goes to descriptor 61 as JSON; standard output, error and the exit code are Node's own.
 "use strict";
 const fs = require("fs");
 const { createRequire } = require("module");
@@ -26,7 +26,7 @@ function readLine() {
 
 function report(error) {
   const isError = error !== null && typeof error === "object" && "message" in error;
-  const stack = isError ? String(error.stack) : "";
+  const stack = isError ? ownPart(String(error.stack)) : "";
   const place = stack.match(/script\.m?js:(\d+)/);
   const facts = {
     name: isError ? String(error.name) : "Uncaught",
@@ -39,6 +39,13 @@ function report(error) {
   } catch {
     // The owner is gone; Node prints the error all the same.
   }
+}
+
+// The frames below the script are those of this file.
+function ownPart(stack) {
+  const lines = stack.split("\n");
+  const end = lines.findIndex((line) => line.includes("node:vm") || line.includes(__filename));
+  return (end < 0 ? lines : lines.slice(0, end)).join("\n");
 }
 
 // The file of a module has to lie where its relative imports are looked for.
@@ -56,9 +63,15 @@ function importAsModule(code, folder) {
 }
 
 const request = JSON.parse(readLine());
+const world = JSON.parse(fs.readFileSync(request.world, "utf8"));
 fs.closeSync(REQUESTS);
 process.on("uncaughtExceptionMonitor", report);
-if (request.cwd) process.chdir(request.cwd);
+// import() in a script uses what Node calls experimental; that is no news for whoever wrote the script.
+const { emitWarning } = process;
+process.emitWarning = (warning, ...rest) => {
+  if (!String(warning).includes("USE_MAIN_CONTEXT_DEFAULT_LOADER")) emitWarning.call(process, warning, ...rest);
+};
+if (world.cwd) process.chdir(world.cwd);
 const folder = process.cwd();
 const main = path.join(folder, NAME);
 process.argv = [process.argv[0], main];
@@ -67,7 +80,7 @@ globalThis.module = { exports: {}, filename: main, paths: [] };
 globalThis.exports = globalThis.module.exports;
 globalThis.__filename = main;
 globalThis.__dirname = folder;
-Object.assign(globalThis, request.variables);
+Object.assign(globalThis, world.variables);
 
 const code = fs.readFileSync(request.file, "utf8");
 let script = null;

@@ -120,8 +120,9 @@ function begin(request) {
   running = { error: null, interrupted: false };
   input.unref();
   try {
-    enter(request.cwd);
-    Object.assign(globalThis, request.variables);
+    const world = JSON.parse(fs.readFileSync(request.world, "utf8"));
+    enter(world.cwd);
+    Object.assign(globalThis, world.variables);
     evaluate(fs.readFileSync(request.file, "utf8"));
   } catch (error) {
     fail(error);
@@ -130,6 +131,7 @@ function begin(request) {
 
 process.on("uncaughtException", fail);
 process.on("SIGINT", interrupt);
+process.on("exit", () => (running = null));
 // Nothing is left to wait for but the next request.
 process.on("beforeExit", () => {
   if (running) {

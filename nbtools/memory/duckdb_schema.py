@@ -1,0 +1,159 @@
+"""The schema of a DuckDB memory file, its migrations, and how such a file is opened.
+
+Two versions stand in the file's ``meta`` table: that of the schema, and ``applied``, the sequence number up to which
+the journal is merged. A file with a newer schema is refused, never changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import MemoryUnavailable
+
+__all__ = ["SCHEMA_VERSION", "Damaged", "connect", "migrate"]
+
+SCHEMA_VERSION = 1
+
+# The newest row of every id ever written, deletions included (value is NULL): the version of a key counts on.
+# One text id is the key, because a composite one makes point reads five times slower at a million rows.
+_VERSION_1 = """
+CREATE TABLE items (
+    id VARCHAR PRIMARY KEY, agent_id VARCHAR NOT NULL, workflow_id VARCHAR, node_id VARCHAR, key VARCHAR NOT NULL,
+    op VARCHAR NOT NULL, value VARCHAR, tags VARCHAR[] NOT NULL,
+    created BIGINT NOT NULL, updated BIGINT NOT NULL, expires BIGINT, version BIGINT NOT NULL,
+    seq BIGINT NOT NULL, vector FLOAT[]
+);
+CREATE TABLE item_tags (id VARCHAR NOT NULL, tag VARCHAR NOT NULL);
+CREATE TABLE log (
+    seq BIGINT NOT NULL, request VARCHAR NOT NULL, place INTEGER NOT NULL, id VARCHAR NOT NULL, op VARCHAR NOT NULL,
+    value VARCHAR, tags VARCHAR[] NOT NULL, created BIGINT NOT NULL, updated BIGINT NOT NULL, expires BIGINT,
+    version BIGINT NOT NULL
+);
+CREATE TABLE calls (
+    call_id VARCHAR PRIMARY KEY, seq BIGINT NOT NULL, run_id VARCHAR, tool VARCHAR, record VARCHAR NOT NULL
+);
+CREATE VIEW memory AS
+    SELECT id, agent_id, workflow_id, node_id, key, value, tags, make_timestamp(created) AS created_at,
+           make_timestamp(updated) AS updated_at, make_timestamp(expires) AS expires_at, version
+    FROM items WHERE value IS NOT NULL;
+"""
+_MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    # No extension can be had offline, and each attempt to load one costs seconds.
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    # Older releases of DuckDB can read the file.
+    "storage_compatibility_version": "v1.5.0",
+    "threads": "2",
+    "memory_limit": "1GB",
+    # A checkpoint of a large write-ahead log takes long; small ones are not noticed.
+    "checkpoint_threshold": "8MB",
+}
+
+
+class Damaged(Exception):
+    """The file is ours and cannot be read; the text is DuckDB's."""
+
+
+def connect(path: Path | None) -> Any:
+    """Open a memory file, `None` for one in memory, and bring its schema up to date.
+
+    Raises
+    ------
+    MemoryUnavailable
+        Somebody else holds the file, it may not be written, is no memory file, or has a newer schema.
+    Damaged
+        It was a memory file once.
+    """
+    import duckdb
+
+    if path is not None and path.is_file() and path.stat().st_size == 0:
+        path.unlink()  # What a process leaves that is killed while it makes the file; DuckDB would refuse it.
+    try:
+        connection = duckdb.connect(":memory:" if path is None else str(path), config=_CONFIG)
+    except (duckdb.Error, RuntimeError, UnicodeError) as exc:
+        assert path is not None, "a database in memory opens"
+        raise _why_not(path, exc) from exc
+    try:
+        migrate(connection, path)
+    except MemoryUnavailable:
+        connection.close()
+        raise
+    except duckdb.Error as exc:
+        connection.close()
+        raise Damaged(str(exc)) from exc
+    return connection
+
+
+def migrate(connection: Any, path: Path | None, upto: int = SCHEMA_VERSION) -> None:
+    """Apply the migrations that a file lacks, each in its own transaction.
+
+    Raises
+    ------
+    MemoryUnavailable
+        The file has a newer schema, or tables that are not ours.
+    """
+    tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if tables and "nbtools_meta" not in tables:
+        raise MemoryUnavailable(
+            f"{path} is a DuckDB file with other tables ({', '.join(sorted(tables)[:5])}), not a memory.",
+            hint="choose another file for the memory",
+        )
+    if not tables:
+        _in_transaction(connection, functools.partial(_begin, connection))
+    (found,) = connection.execute("SELECT value FROM nbtools_meta WHERE name = 'schema'").fetchone()
+    if found > upto:
+        raise MemoryUnavailable(
+            f"{path} has the schema {found} of a newer nbtools; this one knows {upto}.", hint="update nbtools-kit"
+        )
+    for number in range(found + 1, upto + 1):
+        _in_transaction(connection, functools.partial(_step, connection, number))
+
+
+def _begin(connection: Any) -> None:
+    connection.execute("CREATE TABLE nbtools_meta (name VARCHAR PRIMARY KEY, value BIGINT NOT NULL)")
+    connection.execute("INSERT INTO nbtools_meta VALUES ('schema', 0), ('applied', 0)")
+
+
+def _step(connection: Any, number: int) -> None:
+    connection.execute(_MIGRATIONS[number - 1])
+    connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'schema'", [number])
+
+
+def _in_transaction(connection: Any, work: Callable[[], None]) -> None:
+    connection.begin()
+    try:
+        work()
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _why_not(path: Path, exc: Exception) -> Exception:
+    text = str(exc)
+    holder = re.search(r"Conflicting lock is held in (.+?)(?:\. See also|$)", text, re.DOTALL)
+    if holder or "Could not set lock" in text:
+        who = holder[1].strip() if holder else "another process"
+        return MemoryUnavailable(
+            f"{path} is held by {who}.",
+            hint="close it there: a memory file is opened by nbtools alone",
+            retryable=True,
+        )
+    if not path.exists():
+        return MemoryUnavailable(f"{path} cannot be made: {text}", hint="choose another file for the memory")
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        return MemoryUnavailable(f"{path} cannot be read: {error.strerror}.", hint="look at the file's permissions")
+    if "ermission denied" in text or "ead-only file system" in text:
+        return MemoryUnavailable(f"{path} cannot be written.", hint="look at the permissions of file and folder")
+    if head and head[8:12] != b"DUCK":
+        return Damaged(f"{path} is not a DuckDB file")
+    return Damaged(text)

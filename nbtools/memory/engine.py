@@ -1,0 +1,407 @@
+"""Engine: one memory file, served by one process. The keeper runs one, and so does whoever opens a file embedded.
+
+::
+
+    commit:  requests ─→ Stage decides rows ─→ Journal makes them durable ─→ overlay makes them visible
+    merge:   overlay ─→ DuckDB, a slice at a time, off the path of any request
+    read:    overlay, else cache, else DuckDB;  questions by tag, prefix or words: LiveIndex gives the ids
+
+The overlay holds the rows that DuckDB does not have yet, so every read sees every acknowledged write at once. Rows are
+visible only after they are durable. One thread commits at a time; any number read.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nbtools.errors import MemoryWriteFailed, NbtoolsError
+from nbtools.memory.cache import KnownIds, RowCache
+from nbtools.memory.decide import Done, Request, Stage
+from nbtools.memory.duckdb_tables import Tables
+from nbtools.memory.index import LiveIndex
+from nbtools.memory.journal import Entry, Journal
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import CallQuery, Query
+from nbtools.memory.rows import Clock, Row
+from nbtools.memory.search import cosine, fuse
+
+__all__ = ["Engine", "Outcome"]
+
+_SLICE = 500
+_CACHE_BYTES = 64 << 20
+_REMEMBERED = 20_000
+_REPEAT_WINDOW = 600 * 1_000_000
+_CALLS_KEPT = 100_000
+_NEAREST = 200
+
+Outcome = list[Done] | NbtoolsError
+
+
+class Engine:
+    """Commit, merge and read.
+
+    Parameters
+    ----------
+    tables
+        The open DuckDB file.
+    journal
+        Where rows become durable; `None` for a memory that does not outlive the process.
+    history
+        How many versions of a record are kept.
+    clock
+        `None` makes one that starts behind the newest row.
+    """
+
+    def __init__(
+        self, tables: Tables, journal: Journal | None, *, history: int = 100, clock: Clock | None = None
+    ) -> None:
+        self.tables = tables
+        self.journal = journal
+        self.history_kept = history
+        self.notices: list[str] = []
+        self._commit_lock = threading.Lock()
+        self._merge_lock = threading.Lock()
+        # Guards the hand-over between overlay, cache and DuckDB; held for moments only. Point reads do without it.
+        self._state = threading.Lock()
+        self._overlay: dict[str, Row] = {}
+        self._unmerged: deque[Entry] = deque()
+        self._unmerged_rows = 0
+        self._merges = 0
+        self._merged_since_trim = 0
+        self._requests: dict[str, None] = {}
+        self._cache = RowCache(_CACHE_BYTES)
+        self._seq = tables.applied()
+        self._has_forgotten = self._seq > 0
+        newest = max(tables.newest(), self._replay(journal))
+        self.clock = clock or Clock(newest)
+        ids = tables.all_ids()
+        self._known = KnownIds([*ids, *self._overlay], len(ids))
+        self._index = LiveIndex(self._scan)
+
+    # -- writing
+
+    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Decide requests in order, store them in one go, and return what became of each.
+
+        A refused request does not touch the others. When the disk refuses, none is stored and each that had something
+        to store gets `MemoryWriteFailed`.
+        """
+        with self._commit_lock:
+            stage = Stage(self, self._seq, self.clock.now)
+            outcomes: list[Outcome] = []
+            entries: list[Entry] = []
+            asked: dict[str, int] = {}
+            for place, request in enumerate(requests):
+                first = asked.setdefault(request.request_id, place)
+                if first < place:
+                    outcomes.append(outcomes[first])
+                    continue
+                stored = None if request.is_new else self._stored(request)
+                outcome, rows = (stored, ()) if stored is not None else self._decide(stage, request)
+                outcomes.append(outcome)
+                if rows:
+                    entries.append(Entry(request.request_id, rows))
+            failed = self._store(entries, stage.seq) if entries else None
+            # What was refused may have been refused because of what was not stored, so all fail together.
+            return outcomes if failed is None else [failed] * len(requests)
+
+    def sweep(self) -> int:
+        """Take away records that are due, a slice of them; return how many."""
+        with self._commit_lock:
+            now = self.clock.now()
+            with self._state:
+                due = [row.id for row in self._overlay.values() if row.value is not None and not row.is_live(now)]
+            stage = Stage(self, self._seq, self.clock.now)
+            rows = stage.expire([*due[:_SLICE], *self.tables.due(now, _SLICE)])
+            if rows and self._store([Entry("", rows)], stage.seq) is None:
+                return len(rows)
+            return 0
+
+    def merge(self) -> int:
+        """Move the oldest slice of the overlay to DuckDB; return how many rows are left."""
+        with self._merge_lock:
+            entries, size = [], 0
+            with self._state:
+                for entry in self._unmerged:
+                    entries.append(entry)
+                    size += len(entry.rows)
+                    if size >= _SLICE:
+                        break
+                self._merges += 1  # Odd from here on: what is read from DuckDB now may not be cached.
+            if entries:
+                self.tables.merge(entries, entries[-1].rows[-1][1].seq)
+            with self._state:
+                rows = [row for entry in entries for _, row in entry.rows]
+                self._hand_over([row for row in rows if self._overlay.get(row.id) is row])
+                for _ in entries:
+                    self._unmerged.popleft()
+                self._merges += 1
+                self._unmerged_rows -= size
+                self._merged_since_trim += size
+        self._index.flush()
+        return self._unmerged_rows
+
+    def trim(self) -> None:
+        """Forget versions, deletions and calls beyond what is kept, when enough has changed to make it worth it."""
+        if self._merged_since_trim >= 10_000:
+            self._merged_since_trim = 0
+            self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, _CALLS_KEPT)
+
+    def close(self) -> None:
+        """Merge what is left and close the file."""
+        while self.merge():
+            pass
+        with self._commit_lock:
+            self.tables.close()
+            if self.journal is not None:
+                self.journal.close()
+
+    @property
+    def unmerged(self) -> int:
+        """How many rows DuckDB does not have yet."""
+        return self._unmerged_rows
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number in use."""
+        return self._seq
+
+    # -- reading
+
+    def newest(self, record_id: str) -> Row | None:
+        """Return the newest row of an id, a deletion perhaps, or `None` if the id is new."""
+        row = self._overlay.get(record_id) or self._cache.get(record_id)
+        if row is not None or not self._known.may_have(record_id):
+            return row
+        return self._fetch([record_id]).get(record_id)
+
+    def live_ids(self, prefix: str) -> list[str]:
+        """Return ids of live records in the scopes that start so."""
+        return self._index.ids_below(prefix, self.clock.now())
+
+    def versions(self, scope: Scope, key: str) -> list[Row]:
+        """Return the kept versions of a key, oldest first."""
+        record_id = scope.record_id(key)
+        entries = self._pending()
+        known = {row.version: row for row in self.tables.history(scope, key)}
+        known |= {row.version: row for entry in entries for _, row in entry.rows if row.id == record_id}
+        return [known[version] for version in sorted(known)][-self.history_kept :]
+
+    def query(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
+        """Return the live rows that match, with scores in a search, and their number."""
+        if query.count:
+            return [], self._index.count(query, self.clock.now())
+        if query.text is not None or query.vector is not None:
+            return self._search(query)
+        if query.keys is not None:
+            assert query.scope is not None, "keys need a scope"
+            ids = [query.scope.record_id(key) for key in query.keys]
+            found = self._live_rows(ids)
+        elif query.limit is None:
+            found = self._consistent(query)
+        else:
+            found = self._live_rows(self._index.ids(query, self.clock.now()))
+        return [(row, None) for row in found], len(found)
+
+    def calls(self, query: CallQuery) -> list[str]:
+        """Return records of tool calls as JSON texts."""
+        pending = [row for entry in self._pending() for _, row in entry.rows if row.op == "call"]
+        found = dict(self.tables.calls(query))
+        for row in pending:
+            # A later record replaces the earlier one and takes a place at the end.
+            found.pop(row.key, None)
+            if row.value is not None and _fits(row.value, query):
+                found[row.key] = row.value
+        records = list(found.values())
+        return records if query.limit is None else records[-query.limit :] if query.limit else []
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card."""
+        return {
+            "backend": "duckdb",
+            "place": str(self.tables.path or ":memory:"),
+            "records": self._index.total(),
+            "vectors": True,
+            "notices": list(self.notices),
+            "unmerged": self._unmerged_rows,
+            "changes": self._seq,
+        }
+
+    # -- inside: writing
+
+    def _decide(self, stage: Stage, request: Request) -> tuple[Outcome, tuple[tuple[int, Row], ...]]:
+        try:
+            return stage.decide(request.changes)
+        except NbtoolsError as exc:
+            return exc, ()
+
+    def _store(self, entries: list[Entry], seq: int) -> NbtoolsError | None:
+        if self.journal is not None:
+            try:
+                self.journal.append(entries)
+            except OSError as exc:
+                return MemoryWriteFailed(
+                    f"The change was not stored: {exc.strerror or exc}.",
+                    hint="make room on the disk, then repeat it",
+                    retryable=True,
+                )
+        self._publish(entries, seq)
+        return None
+
+    def _publish(self, entries: Sequence[Entry], seq: int) -> None:
+        rows = [row for entry in entries for _, row in entry.rows]
+        with self._state:
+            for row in rows:
+                if row.op != "call":
+                    self._known.add(row.id)
+                    self._overlay[row.id] = row
+            self._unmerged.extend(entries)
+            self._unmerged_rows += len(rows)
+        self._seq = seq
+        for entry in entries:
+            self._requests[entry.request] = None
+        while len(self._requests) > _REMEMBERED:
+            self._has_forgotten = True
+            del self._requests[next(iter(self._requests))]
+        self._index.note(row for row in rows if row.op != "call")
+        if self._known.is_full:
+            ids = self.tables.all_ids()
+            self._known = KnownIds([*ids, *list(self._overlay)], 2 * len(ids))
+
+    def _stored(self, request: Request) -> list[Done] | None:
+        """Return what became of a request that was stored before, or `None` if it was not."""
+        if request.request_id not in self._requests and not self._has_forgotten:
+            return None
+        rows = [pair for entry in self._pending() if entry.request == request.request_id for pair in entry.rows]
+        if not rows:
+            rows = self._logged(request)
+        if not rows:
+            return None
+        done: list[Done] = []
+        for place, change in enumerate(request.changes):
+            mine = [row for where, row in rows if where == place]
+            if change.kind in ("delete", "clear"):
+                done.append(Done(None, len(mine)))
+            else:
+                done.append(Done(mine[0] if mine and change.kind != "call" else None, 1))
+        return done
+
+    def _logged(self, request: Request) -> list[tuple[int, Row]]:
+        rows: list[tuple[int, Row]] = []
+        for place, seq, _ in self.tables.stored(request.request_id):
+            change = request.changes[place]
+            row = self.tables.version_of(seq, change.scope or Scope(agent_id=""), change.key)
+            if row is not None:
+                rows.append((place, row))
+        return rows
+
+    def _replay(self, journal: Journal | None) -> int:
+        """Take over what the journal has and DuckDB has not; return the time of the newest row of it."""
+        newest = 0
+        for entry in journal.replay(self._seq) if journal is not None else ():
+            rows = [(place, row) for place, row in entry.rows if row.seq > self._seq]
+            missing = rows[0][1].seq - self._seq - 1
+            if missing:
+                self.notices.append(f"{missing} of the last changes could not be read from the journal.")
+            self._seq = rows[-1][1].seq
+            self._unmerged.append(Entry(entry.request, tuple(rows)))
+            self._unmerged_rows += len(rows)
+            self._requests[entry.request] = None
+            for _, row in rows:
+                newest = max(newest, row.updated)
+                if row.op != "call":
+                    self._overlay[row.id] = row
+        return newest
+
+    def _hand_over(self, rows: Sequence[Row]) -> None:
+        # Cached before they leave the overlay: a reader without the lock finds them in one of the two.
+        self._cache.put(rows)
+        for row in rows:
+            del self._overlay[row.id]
+
+    # -- inside: reading
+
+    def _pending(self) -> list[Entry]:
+        with self._state:
+            return list(self._unmerged)
+
+    def _scan(self) -> Iterator[list[Row]]:
+        # The overlay is copied first: what is merged meanwhile is then in DuckDB, and what comes meanwhile is noted.
+        with self._state:
+            overlay = list(self._overlay.values())
+        yield from self.tables.scan_live()
+        yield overlay
+
+    def _fetch(self, ids: Sequence[str]) -> dict[str, Row]:
+        """Read rows from DuckDB, and cache them unless something was merged meanwhile that makes them old."""
+        merges = self._merges
+        rows = {row.id: row for row in self.tables.fetch(ids)}
+        with self._state:
+            if merges == self._merges and not merges % 2:
+                self._cache.put(row for row in rows.values() if row.id not in self._overlay)
+        return rows
+
+    def _rows(self, ids: Sequence[str]) -> list[Row]:
+        """Return the newest rows of ids that were written once, in their order, deletions included."""
+        here = {i: row for i in ids if (row := self._overlay.get(i) or self._cache.get(i)) is not None}
+        missing = [i for i in ids if i not in here and self._known.may_have(i)]
+        if missing:
+            here |= self._fetch(missing)
+        return [here[i] for i in ids if i in here]
+
+    def _live_rows(self, ids: Sequence[str]) -> list[Row]:
+        now = self.clock.now()
+        return [row for row in self._rows(ids) if row.is_live(now)]
+
+    def _consistent(self, query: Query) -> list[Row]:
+        """Return all matching rows as of one moment: tried again if anything of it changed meanwhile."""
+        for _ in range(5):
+            rows = self._as_of(query)
+            if rows is not None:
+                return rows
+        with self._commit_lock:
+            rows = self._as_of(query)
+            assert rows is not None, "nothing changes while nobody commits"
+            return rows
+
+    def _as_of(self, query: Query) -> list[Row] | None:
+        seq, now = self._seq, self.clock.now()
+        ids = self._index.ids(query, now)
+        rows = self._rows(ids)
+        if len(rows) < len(ids) or any(row.seq > seq for row in rows):
+            return None
+        return [row for row in rows if row.is_live(now)]
+
+    def _search(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
+        ranked = self._index.search(query, self.clock.now()) if query.text is not None else []
+        if query.vector is not None:
+            ranked = fuse([record_id for record_id, _ in ranked], self._nearest(query, query.vector))
+        scores = dict(ranked if query.limit is None else ranked[: query.limit])
+        found: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
+        return found, len(found)
+
+    def _nearest(self, query: Query, vector: Sequence[float]) -> list[str]:
+        prefix = query.scope.prefix if query.scope is not None else ""
+        with self._state:
+            fresh = [row for row in self._overlay.values() if row.id.startswith(prefix)]
+        near = dict(self.tables.near(vector, prefix, [row.id for row in fresh], _NEAREST))
+        near |= {row.id: score for row in fresh if row.vector and (score := cosine(vector, row.vector)) > 0}
+        best = sorted(near, key=lambda record_id: -near[record_id])[:_NEAREST]
+        return [row.id for row in self._live_rows(best) if _matches(row, query)]
+
+
+def _matches(row: Row, query: Query) -> bool:
+    wanted, has = set(query.tags), set(row.tags)
+    return row.key.startswith(query.prefix) and (
+        not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
+    )
+
+
+def _fits(record: str, query: CallQuery) -> bool:
+    fields = json.loads(record)
+    wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
+    return all(value is None or fields.get(name) == value for name, value in wanted.items())

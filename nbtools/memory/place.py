@@ -1,0 +1,175 @@
+"""Place: what lies beside a memory file, and who may open it.
+
+Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
+
+    lock         the one process that has the file open holds a lock on it; who that is stands in it as JSON
+    socket       where a keeper listens, when the path is short enough for a socket; else it is in a temporary folder
+    log/         the journal
+    snapshot     the newest copy of the file
+    opened       there while the file is open: found on opening, it tells of a crash
+    keeper.log   what the keeper had to say
+
+The lock is the operating system's, so it goes when its holder dies. Between machines that share a disk without sharing
+locks, the holder renews the lock file's time every few seconds, and a newcomer from another machine waits for it to
+grow old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import MemoryUnavailable
+
+__all__ = ["HEARTBEAT", "Place"]
+
+HEARTBEAT = 5.0
+_SUN_PATH = 107
+
+
+class Place:
+    """The private folder of a memory file.
+
+    Parameters
+    ----------
+    path
+        The memory file, links resolved.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path.with_name(path.name + ".keeper")
+        self.lock = self.folder / "lock"
+        self.log = self.folder / "log"
+        self.snapshot = self.folder / "snapshot"
+        self.opened = self.folder / "opened"
+        self.messages = self.folder / "keeper.log"
+        self._fd = -1
+
+    def make(self) -> None:
+        """Make the folder, and the one that the file lies in.
+
+        Raises
+        ------
+        MemoryUnavailable
+            It cannot be made, or belongs to somebody else.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            found = self.folder.stat()
+            if found.st_uid != _user():
+                raise MemoryUnavailable(
+                    f"{self.folder} belongs to user {found.st_uid}, not to you ({_user()}).",
+                    hint="choose another file for your memory, or let its owner move it",
+                )
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                self.folder.chmod(0o700)
+        except OSError as exc:
+            if isinstance(exc, MemoryUnavailable):
+                raise
+            raise MemoryUnavailable(
+                f"The memory cannot be kept at {self.path}: {exc.strerror}.",
+                hint="set NBTOOLS_HOME or NBTOOLS_MEMORY_URL to a place that can be written",
+                tried="opening the memory",
+            ) from exc
+
+    def acquire(self, timeout: float) -> bool:
+        """Become the one that has the file open; return whether that worked within `timeout` seconds."""
+        import fcntl
+
+        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                is_free = False
+            else:
+                is_free = not self._is_held_elsewhere()
+            if is_free:
+                self._fd = fd
+                return True
+            if time.monotonic() >= end:
+                os.close(fd)
+                return False
+            time.sleep(0.01)
+
+    def announce(self, **facts: Any) -> None:
+        """Write who holds the file, for whoever comes; call it again with nothing to renew the time."""
+        if facts:
+            text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "user": _user(), **facts})
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text.encode(), 0)
+        else:
+            os.utime(self._fd)
+
+    def release(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+    def holder(self) -> dict[str, Any]:
+        """Return what the holder announced, or an empty dict."""
+        try:
+            facts = json.loads(self.lock.read_text())
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def held_by(self) -> str:
+        """Return who holds the file, in words."""
+        facts = self.holder()
+        if not facts:
+            return "another process"
+        what = "the keeper" if facts.get("address") else "a process"
+        where = "" if facts.get("host") == socket.gethostname() else f" on the machine {facts.get('host')}"
+        return f"{what} {facts.get('pid')} of user {facts.get('user')}{where}"
+
+    def is_elsewhere(self) -> bool:
+        """Tell whether another machine's process holds the file."""
+        facts = self.holder()
+        return bool(facts) and facts.get("host") != socket.gethostname()
+
+    def socket_path(self) -> Path:
+        """Return where the keeper listens: beside the file, or in a private temporary folder if that is too long."""
+        path = self.folder / "socket"
+        if len(os.fsencode(path)) <= _SUN_PATH:
+            return path
+        name = f"{zlib.crc32(os.fsencode(self.path)):08x}{zlib.adler32(os.fsencode(self.path)):08x}.sock"
+        for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - private below
+            if parent and len(os.fsencode(parent)) + len(name) + 24 <= _SUN_PATH:
+                return _private(Path(parent) / f"nbtools-{_user()}") / name
+        raise MemoryUnavailable("No folder for the keeper's socket has a path that is short enough.", hint="set TMPDIR")
+
+    def _is_held_elsewhere(self) -> bool:
+        # Asked after the lock was had: without shared locks the other machine's holder is known by its heart only.
+        if not self.is_elsewhere():
+            return False
+        with contextlib.suppress(OSError):
+            return abs(time.time() - self.lock.stat().st_mtime) < 4 * HEARTBEAT
+        return False
+
+
+def _private(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    # Anybody may make a folder of that name in a shared place: a link, or somebody else's, is not trusted.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != _user() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise MemoryUnavailable(f"{folder} is not a private folder of yours.", hint="remove it, or set TMPDIR")
+    return folder
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0

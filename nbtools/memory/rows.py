@@ -1,0 +1,133 @@
+"""Rows: a version of a record as the engine, its journal and the wire hold it.
+
+Times are whole microseconds since 1970, the value is JSON text. A row is immutable and shared freely between threads.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from nbtools.memory.records import ChangeKind, MemoryRecord, Scope
+
+__all__ = ["Clock", "Row", "moment", "row_from_list", "row_to_list", "row_to_record"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(NamedTuple):
+    """One version of one record, or the record of a tool call (`op` is ``call``)."""
+
+    seq: int
+    id: str
+    agent: str
+    workflow: str | None
+    node: str | None
+    key: str
+    op: str
+    value: str | None
+    tags: tuple[str, ...]
+    created: int
+    updated: int
+    expires: int | None
+    version: int
+    vector: tuple[float, ...] | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose record it is."""
+        return Scope(agent_id=self.agent, workflow_id=self.workflow, node_id=self.node)
+
+    def is_live(self, now: int) -> bool:
+        """Tell whether the record is there at that moment."""
+        return self.value is not None and (self.expires is None or self.expires > now)
+
+
+def row_to_list(row: Row) -> list[Any]:
+    """Return the row as a JSON array; its id is left out, because the other fields make it."""
+    fields: list[Any] = [row[0], *row[2:]]
+    return fields
+
+
+def row_from_list(fields: Sequence[Any]) -> Row:
+    """Build a row from what `row_to_list` returned."""
+    seq, agent, workflow, node, key, op, value, tags, created, updated, expires, version, vector = fields
+    record_id = key if op == "call" else Scope(agent_id=agent, workflow_id=workflow, node_id=node).record_id(key)
+    return Row(
+        seq,
+        record_id,
+        agent,
+        workflow,
+        node,
+        key,
+        op,
+        value,
+        tuple(tags),
+        created,
+        updated,
+        expires,
+        version,
+        tuple(vector) if vector else None,
+    )
+
+
+def row_to_record(row: Row, *, values: bool = True, score: float | None = None) -> MemoryRecord:
+    """Return the row as people see it."""
+    change: ChangeKind = row.op  # type: ignore[assignment]  # rows of records have these kinds alone
+    return MemoryRecord(
+        agent_id=row.agent,
+        workflow_id=row.workflow,
+        node_id=row.node,
+        key=row.key,
+        value=json.loads(row.value) if values and row.value is not None else None,
+        tags=row.tags,
+        created_at=moment(row.created),
+        updated_at=moment(row.updated),
+        expires_at=None if row.expires is None else moment(row.expires),
+        version=row.version,
+        change=change,
+        score=score,
+    )
+
+
+def moment(microseconds: int) -> datetime:
+    """Return the time of so many microseconds since 1970, exactly."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+class Clock:
+    """Microseconds since 1970 that never run backwards.
+
+    Time follows the system's clock forward, and goes on with the pace of the monotonic one while the system's clock is
+    behind: a record that was due stays gone, and one that lives for a minute lives for a minute.
+
+    Parameters
+    ----------
+    not_before
+        The newest time that was already given out, such as that of the newest row of a file.
+    """
+
+    def __init__(
+        self,
+        not_before: int = 0,
+        *,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._base = max(not_before, int(wall() * 1e6))
+        self._start = steady()
+
+    def now(self) -> int:
+        """Return the time."""
+        steady = self._steady()
+        mine = self._base + int((steady - self._start) * 1e6)
+        system = int(self._wall() * 1e6)
+        if system > mine:
+            self._base, self._start = system, steady
+            return system
+        return mine

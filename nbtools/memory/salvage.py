@@ -1,0 +1,147 @@
+"""Salvage: open a memory file, and if it is damaged, get back what its journal and its newest snapshot know.
+
+The journal keeps every change since the newest snapshot, so a damaged file loses nothing as long as one of the two
+holds. What is damaged is set aside under a name that tells when, never overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+from nbtools.errors import MemoryUnavailable
+from nbtools.memory.duckdb_schema import Damaged
+from nbtools.memory.duckdb_tables import Tables
+from nbtools.memory.engine import Engine
+from nbtools.memory.journal import Journal
+from nbtools.memory.place import Place
+from nbtools.memory.rows import Clock
+
+__all__ = ["close_engine", "open_engine", "take_snapshot"]
+
+# Files up to this size are read through on every start, larger ones after a crash only: 0.1 s at most.
+_ALWAYS_READ = 8 << 20
+_SNAPSHOT_AFTER = 16 << 20
+
+
+def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None) -> Engine:
+    """Open the file of a place whose lock is held.
+
+    Raises
+    ------
+    MemoryUnavailable
+        It cannot be opened, or is no memory file; nothing was changed.
+    """
+    journal = Journal(place.log)
+    notices: list[str] = []
+    try:
+        tables = _checked(place, journal)
+    except Damaged as exc:
+        if not journal.segments() and not place.snapshot.exists():
+            raise MemoryUnavailable(
+                f"{place.path} is not a memory file: {exc}.", hint="choose another file for the memory"
+            ) from None
+        tables = _recovered(place, journal, str(exc), notices)
+    engine = Engine(tables, journal, history=history, clock=clock)
+    engine.notices[:0] = notices
+    place.opened.touch(mode=0o600)
+    return engine
+
+
+def close_engine(engine: Engine, place: Place) -> None:
+    """Close the file in order, so that the next start need not look for damage."""
+    engine.close()
+    place.opened.unlink(missing_ok=True)
+
+
+def take_snapshot(engine: Engine, place: Place) -> bool:
+    """Copy the file when the journal has grown long, and shorten the journal; return whether it was done."""
+    journal = engine.journal
+    assert journal is not None, "what has a place has a journal"
+    if journal.size() < max(_SNAPSHOT_AFTER, place.path.stat().st_size // 2):
+        return False
+    draft = place.folder / "snapshot.draft"
+    _remove(draft)
+    applied = engine.tables.applied()
+    engine.tables.copy_to(draft)
+    _flush(draft)
+    draft.replace(place.snapshot)
+    _flush(place.folder)
+    journal.drop(applied)
+    return True
+
+
+def _checked(place: Place, journal: Journal) -> Tables:
+    tables = Tables(place.path)
+    try:
+        applied = tables.applied()
+        segments = journal.segments()
+        # DuckDB drops the end of a damaged write-ahead log without a word; then it is older than the journal's start.
+        if segments and int(segments[0].stem) > applied + 1:
+            raise Damaged(f"changes up to {int(segments[0].stem) - 1} were merged, and it knows only {applied}")
+        size = place.path.stat().st_size
+        if size <= _ALWAYS_READ or place.opened.exists():
+            tables.read_all()
+    except Damaged:
+        tables.close()
+        raise
+    return tables
+
+
+def _recovered(place: Place, journal: Journal, why: str, notices: list[str]) -> Tables:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = _aside(place.path, stamp)
+    _aside(_wal(place.path), stamp)
+    found = f"{place.path.name} was damaged ({why.rstrip('.')}) and set aside as {aside.name}."
+    tables = None
+    if place.snapshot.exists():
+        draft = place.folder / "recovered"
+        shutil.copyfile(place.snapshot, draft)
+        _flush(draft)
+        draft.replace(place.path)
+        try:
+            tables = _checked(place, journal)
+        except Damaged:
+            _aside(place.path, stamp + "-snapshot")
+            _aside(_wal(place.path), stamp + "-snapshot")
+    if tables is None:
+        tables = Tables(place.path)
+    segments = journal.segments()
+    missing = int(segments[0].stem) - 1 - tables.applied() if segments else 0
+    if missing > 0:
+        tables.set_applied(tables.applied() + missing)
+        notices.append(f"{found} {missing} older changes are lost; everything newer was recovered from the journal.")
+    else:
+        notices.append(f"{found} Everything was recovered from the newest snapshot and the journal.")
+    return tables
+
+
+def _aside(path: Path, stamp: str) -> Path:
+    target = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(target)
+    return target
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + ".wal")
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _wal(path).unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

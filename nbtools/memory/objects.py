@@ -168,7 +168,7 @@ class ObjectFileStore:
         except (errors.AlreadyExistsError, errors.PreconditionError):
             raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.") from None
         except FileNotFoundError as exc:
-            if "bucket" in str(exc).lower() or "NoSuchBucket" in str(exc):
+            if "NoSuchBucket" in str(exc) or "bucket does not exist" in str(exc).lower():
                 raise self._unavailable(doing, exc) from None
             raise
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as exc:

@@ -36,8 +36,8 @@ def checked(path: object) -> str:
         raise BadPath(path)
     if path != ROOT and not path.startswith(f"{ROOT}/"):
         raise BadPath(path)
-    parts = path.removeprefix(ROOT).strip("/").split("/") if path != ROOT else []
-    parts = [] if parts == [""] else parts
+    below = path[len(ROOT) + 1 :].rstrip("/")
+    parts = below.split("/") if below else []
     if any(part in {"", ".", ".."} or part != part.strip() for part in parts):
         raise BadPath(path)
     plain = "/".join([ROOT, *parts])

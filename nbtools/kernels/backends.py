@@ -97,7 +97,7 @@ class Backends:
         if name == "spawned":
             return SpawnedBackend(self._folder)
         if name == "process":
-            made: Backend = importlib.import_module("nbtools.kernels.process").ProcessBackend()
+            made: Backend = importlib.import_module("nbtools.kernels.process").ProcessBackend(self._folder)
             return made
         url, token = self._gateway
         if not url:

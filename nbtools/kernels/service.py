@@ -238,7 +238,7 @@ class Kernels:
     async def _settled(self, order: _Order, *, explicit: bool) -> _Order:
         """Take the level that this host can enforce, or refuse."""
         level = order.profile.sandbox
-        if level != "strict" or order.profile.language != "python":
+        if level != "strict":
             return order
         host = await aio.in_thread(confine.capabilities)
         best = host.settle(level, explicit=explicit)

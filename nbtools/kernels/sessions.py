@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,8 @@ class Sessions:
         InvalidArguments
             It speaks another language, or is confined in another way.
         """
+        if profile.language != "python" and not profile.language.startswith("kernel:"):
+            profile = dataclasses.replace(profile, lasting=True)
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = Session(name=name, language=profile.language, profile=profile)

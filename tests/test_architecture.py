@@ -99,11 +99,13 @@ BROUGHT_ALONG = {
     "tornado": "jupyter-client",
     "zmq": "jupyter-client",
     "matplotlib_inline": "ipython",
+    "annotated_types": "pydantic",
     "numpy": "pandas",
     "pygments": "ipython",
     "prompt_toolkit": "ipython",
     "dateutil": "pandas",
     "comm": "ipywidgets",
+    "urllib3": "requests",
 }
 # The one exception that is no error: it must pass every `except Exception`, as Ctrl-C does.
 OUTSIDE_THE_TREE = {"nbtools.aio.Interrupted"}

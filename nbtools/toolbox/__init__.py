@@ -1,1 +1,24 @@
-"""The tools we ship."""
+"""The tools we ship.
+
+`STANDARD` is a tuple of toolsets, each a tuple of functions; importing it loads none of the libraries that the tools
+stand on. What the tools may do (`Confinements`, `CommandPolicy`, `WebPolicy`) and the services that they reach by
+``ctx.use`` are handed down by the workbench.
+"""
+
+from __future__ import annotations
+
+from nbtools.toolbox import data, files, memory, memory_files, scripts, sql, text
+from nbtools.toolbox.policies import CommandPolicy, Confinements, WebPolicy
+
+__all__ = ["STANDARD", "CommandPolicy", "Confinements", "WebPolicy"]
+
+STANDARD = (
+    memory.TOOLS,
+    memory_files.TOOLS,
+    scripts.TOOLS,
+    sql.TOOLS,
+    files.TOOLS,
+    data.TOOLS,
+    text.TOOLS,
+)
+"""The toolsets of the shelf, in the order in which they are shown."""

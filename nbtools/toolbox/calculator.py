@@ -19,7 +19,7 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, ParseE
 
 __all__ = ["CONSTANTS", "FUNCTIONS", "evaluate"]
 
-Number = int | Fraction | float
+_Number = int | Fraction | float
 
 # Ten thousand bits are three thousand digits: more than anybody reads, and multiplied in microseconds.
 _MAX_BITS = 10_000
@@ -75,7 +75,7 @@ class _Evaluation:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def value(self, node: ast.expr, depth: int) -> Number:
+    def value(self, node: ast.expr, depth: int) -> _Number:
         if depth > _MAX_DEPTH:
             raise _too_deep()
         match node:
@@ -93,7 +93,7 @@ class _Evaluation:
                 return self._call(name, node, depth)
         raise self._strange(node)
 
-    def _binary(self, node: ast.BinOp, depth: int) -> Number:
+    def _binary(self, node: ast.BinOp, depth: int) -> _Number:
         # A sum of many terms leans to the left; walking down that side in a loop is not nesting.
         steps: list[ast.BinOp] = []
         left: ast.expr = node
@@ -108,7 +108,7 @@ class _Evaluation:
             value = _checked(found(value, self.value(step.right, depth + 1)))
         return value
 
-    def _literal(self, node: ast.Constant) -> Number:
+    def _literal(self, node: ast.Constant) -> _Number:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             raise self._strange(node)
         if isinstance(node.value, int):
@@ -119,12 +119,12 @@ class _Evaluation:
             raise _too_large()
         return _plain(_checked(Fraction(digits)))
 
-    def _constant(self, node: ast.Name) -> Number:
+    def _constant(self, node: ast.Name) -> _Number:
         if node.id in CONSTANTS:
             return CONSTANTS[node.id]
         raise self._unknown(node.id, node)
 
-    def _call(self, name: str, node: ast.Call, depth: int) -> Number:
+    def _call(self, name: str, node: ast.Call, depth: int) -> _Number:
         if name not in FUNCTIONS:
             raise self._unknown(name, node)
         if any(isinstance(argument, ast.Starred) for argument in node.args):
@@ -172,13 +172,13 @@ def _too_deep() -> LimitExceeded:
     return LimitExceeded(f"the expression is nested more than {_MAX_DEPTH} levels deep.", hint="Take it apart.")
 
 
-def _bits(value: Number) -> int:
+def _bits(value: _Number) -> int:
     if isinstance(value, float):
         return 64
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _checked(value: Any) -> Number:
+def _checked(value: Any) -> _Number:
     """Return a number that is real, finite and not too large."""
     if isinstance(value, complex):
         raise InvalidArguments("the expression has no real value: it is a root of a negative number.")
@@ -186,24 +186,24 @@ def _checked(value: Any) -> Number:
         raise _too_large()
     if _bits(value) > _MAX_BITS:
         raise _too_large()
-    number: Number = value
+    number: _Number = value
     return number
 
 
-def _plain(value: Number) -> Number:
+def _plain(value: _Number) -> _Number:
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
-def _settled(value: Number) -> int | float:
+def _settled(value: _Number) -> int | float:
     """Return a number that JSON can hold; a fraction becomes the nearest float."""
     value = _plain(value)
     return float(value) if isinstance(value, Fraction) else value
 
 
-def _exact(function: Callable[[Any, Any], Any]) -> Callable[[Number, Number], Number]:
+def _exact(function: Callable[[Any, Any], Any]) -> Callable[[_Number, _Number], _Number]:
     """Make an operator work on fractions wherever both sides are exact."""
 
-    def apply(left: Number, right: Number) -> Number:
+    def apply(left: _Number, right: _Number) -> _Number:
         if isinstance(left, float) or isinstance(right, float):
             return _checked(function(_float(left), _float(right)))
         return _plain(function(Fraction(left), Fraction(right)))
@@ -211,11 +211,11 @@ def _exact(function: Callable[[Any, Any], Any]) -> Callable[[Number, Number], Nu
     return apply
 
 
-def _float(value: Number) -> float:
+def _float(value: _Number) -> float:
     return float(value)
 
 
-def _power(left: Number, right: Number) -> Number:
+def _power(left: _Number, right: _Number) -> _Number:
     whole = _plain(right)
     if isinstance(left, float) or not isinstance(whole, int):
         if left == 0 and right < 0:
@@ -229,7 +229,7 @@ def _power(left: Number, right: Number) -> Number:
     return _plain(Fraction(left) ** whole)
 
 
-def _root(value: Number) -> Number:
+def _root(value: _Number) -> _Number:
     """Return the square root, exactly where it is rational."""
     if value < 0:
         raise InvalidArguments(f"sqrt of {_settled(value)} has no real value.")
@@ -241,7 +241,7 @@ def _root(value: Number) -> Number:
     return math.sqrt(value)
 
 
-def _logarithm(value: Number, base: Number = math.e) -> float:
+def _logarithm(value: _Number, base: _Number = math.e) -> float:
     if value <= 0 or base <= 0 or base == 1:
         raise InvalidArguments("a logarithm needs a positive number, and a positive base other than 1.")
     if base in _LOGARITHMS:
@@ -249,14 +249,14 @@ def _logarithm(value: Number, base: Number = math.e) -> float:
     return _log(value, math.log) / _log(base, math.log)
 
 
-def _log(value: Number, function: Callable[[float], float]) -> float:
+def _log(value: _Number, function: Callable[[float], float]) -> float:
     if isinstance(value, float):
         return function(value)
     # The functions of `math` take whole numbers of any size; a fraction is split, so that it cannot overflow.
     return function(value.numerator) - (function(value.denominator) if value.denominator != 1 else 0.0)
 
 
-def _whole(name: str, value: Number, most: int | None = None) -> int:
+def _whole(name: str, value: _Number, most: int | None = None) -> int:
     number = _plain(value)
     if isinstance(number, float) and number.is_integer():
         number = int(number)
@@ -268,7 +268,7 @@ def _whole(name: str, value: Number, most: int | None = None) -> int:
 
 
 def _of_whole(name: str, function: Callable[..., int], most: int | None = None) -> Callable[..., int]:
-    def apply(*values: Number) -> int:
+    def apply(*values: _Number) -> int:
         return function(*(_whole(name, value, most) for value in values))
 
     return apply
@@ -277,7 +277,7 @@ def _of_whole(name: str, function: Callable[..., int], most: int | None = None) 
 def _chosen(name: str, function: Callable[..., int]) -> Callable[..., int]:
     """Bound a function that counts selections by the size of its result."""
 
-    def apply(total: Number, *taken: Number) -> int:
+    def apply(total: _Number, *taken: _Number) -> int:
         n, k = _whole(name, total, 10**6), _whole(name, taken[0] if taken else total, 10**6)
         if 0 <= k <= n:
             size = math.lgamma(n + 1) - math.lgamma(n - k + 1) - (math.lgamma(k + 1) if name == "comb" else 0)
@@ -288,35 +288,35 @@ def _chosen(name: str, function: Callable[..., int]) -> Callable[..., int]:
     return apply
 
 
-def _rounded(value: Number, digits: Number = 0) -> Number:
+def _rounded(value: _Number, digits: _Number = 0) -> _Number:
     places = _whole("round", digits, 1_000)
     if isinstance(value, float):
         return round(value) if places == 0 else round(value, places)
     return _plain(round(Fraction(value), places)) if places else round(Fraction(value))
 
 
-def _mean(*values: Number) -> Number:
+def _mean(*values: _Number) -> _Number:
     return _divide(_total(*values), len(values))
 
 
-def _total(*values: Number) -> Number:
-    total: Number = 0
+def _total(*values: _Number) -> _Number:
+    total: _Number = 0
     for value in values:
         total = _add(total, value)
     return total
 
 
 def _float_function(function: Callable[..., float]) -> Callable[..., float]:
-    def apply(*values: Number) -> float:
+    def apply(*values: _Number) -> float:
         return function(*(_float(value) for value in values))
 
     return apply
 
 
-_LOGARITHMS: Mapping[Number, Callable[[float], float]] = {math.e: math.log, 2: math.log2, 10: math.log10}
+_LOGARITHMS: Mapping[_Number, Callable[[float], float]] = {math.e: math.log, 2: math.log2, 10: math.log10}
 _add = _exact(operator.add)
 _divide = _exact(operator.truediv)
-_OPERATORS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
+_OPERATORS: Mapping[type[ast.operator], Callable[[_Number, _Number], _Number]] = {
     ast.Add: _add,
     ast.Sub: _exact(operator.sub),
     ast.Mult: _exact(operator.mul),

@@ -1,0 +1,176 @@
+"""Running a script for a tool: confinement by caller, output as it appears, and statuses turned into errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import (
+    CallTimeout,
+    Cancelled,
+    ExecutionFailed,
+    KernelDied,
+    LimitExceeded,
+    NbtoolsError,
+)
+from nbtools.kernels.kernel import Execution
+from nbtools.kernels.kernel import Output as Piece
+from nbtools.result import Artifact
+from nbtools.tool import Context
+from nbtools.toolbox.policies import Confinements, Level
+
+__all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "run"]
+
+_SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
+_HINTS = {
+    "memory_limit": "Read less at once: fewer columns, chunks, or SQL over the file.",
+    "output_limit": "Print less: a summary, or the first rows.",
+    "process_limit": "Start fewer processes.",
+}
+
+
+class _LateMemory:
+    """The memory, opened when a script first uses it: most scripts never do."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        from nbtools.memory import AgentMemory
+
+        return getattr(self._ctx.use(AgentMemory), name)
+
+
+def is_confined(ctx: Context) -> bool:
+    """Tell whether what the caller runs is kept to its own folder: then user files are not its working folder."""
+    found = ctx.use(Confinements)
+    return (found.model if ctx.by_model else found.person) == "strict"
+
+
+async def _level(ctx: Context) -> Level | None:
+    policy = ctx.use(Confinements)
+    if not ctx.by_model:
+        return policy.person
+    if policy.model_required:
+        return policy.model
+    from nbtools import confine
+
+    # What is only a default is enforced as far as this host can, and the result says how far that was.
+    host = await in_thread(confine.capabilities)
+    return host.settle(policy.model, explicit=False)
+
+
+async def run(
+    ctx: Context,
+    code: str,
+    *,
+    language: str = "python",
+    session: str | None,
+    timeout: float,
+    variables: Mapping[str, Any],
+    inputs: Sequence[Path] = (),
+    writes: Sequence[Path] = (),
+    cwd: Path | None = None,
+    figure: Path | None = None,
+) -> Execution:
+    """Run code in a managed kernel, under the confinement that the caller is held to, and show its output live.
+
+    Parameters
+    ----------
+    inputs, writes
+        What a strictly confined script may read and write besides.
+    figure
+        Where the open figure is saved when the script did not write that file.
+    """
+    from nbtools.kernels import Kernels
+
+    def show(piece: Piece) -> None:
+        if piece.kind in _SHOWN:
+            ctx.emit(piece.kind, piece.text, piece.data)
+
+    return await ctx.use(Kernels).arun(
+        code,
+        language=language,
+        session=session,
+        timeout=timeout,
+        sandbox=await _level(ctx),
+        cwd=cwd,
+        variables=variables,
+        inputs_paths=inputs,
+        write_paths=writes,
+        figure_path=figure,
+        on_output=show,
+        memory=_LateMemory(ctx),
+    )
+
+
+def kept(execution: Execution) -> dict[str, Any]:
+    """Return what is worth keeping of a run, whether it succeeded or not."""
+    return {
+        "stdout": execution.stdout,
+        "stderr": execution.stderr,
+        "artifacts": [str(path) for path in execution.artifacts],
+        "duration": round(execution.duration_s, 6),
+        "confinement": execution.confinement,
+        **({"session": execution.session} if execution.session else {}),
+        **({"truncated": True} if execution.truncated else {}),
+        **({"notes": list(execution.notes)} if execution.notes else {}),
+    }
+
+
+def artifacts_of(execution: Execution) -> tuple[Artifact, ...]:
+    """Describe the files that a script wrote and that are still there."""
+    return tuple(Artifact.from_path(path) for path in execution.artifacts if path.is_file())
+
+
+def failure_of(execution: Execution, *, timeout: float, hint: str | None = None) -> NbtoolsError | None:
+    """Return the error that a status stands for, with the output so far as its data; `None` when all went well.
+
+    Parameters
+    ----------
+    hint
+        What to say when the script itself raised; `None` says nothing.
+    """
+    data: dict[str, Any] = {**kept(execution), "artifacts": artifacts_of(execution)}
+    status = execution.status
+    if status == "ok":
+        return None
+    if status == "error":
+        data |= _place(execution)
+        return ExecutionFailed(_story(execution), hint=hint, data=data)
+    if status == "timeout":
+        more = "Allow more with timeout (seconds), or do less at once."
+        return CallTimeout(f"timed out after {timeout:g} s", hint=more, data=data)
+    if status == "stopped":
+        return Cancelled("the script was stopped.", data=data)
+    if status == "died":
+        return _death(execution, data)
+    limit = status.removesuffix("_limit")
+    return LimitExceeded(f"the script reached its {limit} limit and was ended.", hint=_HINTS.get(status), data=data)
+
+
+def _story(execution: Execution) -> str:
+    """Return the script's own line and message."""
+    if execution.error is not None:
+        return str(execution.error)
+    last = execution.stderr.strip().splitlines()[-1:]
+    ended = f"the script ended with exit code {execution.exit_code}"
+    return f"{ended}: {last[0]}" if last else f"{ended}."
+
+
+def _place(execution: Execution) -> dict[str, Any]:
+    error = execution.error
+    if error is None:
+        return {"exit_code": execution.exit_code}
+    return {"error_name": error.name, "line": error.line, "traceback": error.traceback}
+
+
+def _death(execution: Execution, data: dict[str, Any]) -> KernelDied:
+    if execution.exit_code is not None:
+        message = f"the script ended its process, with exit code {execution.exit_code}."
+        return KernelDied(message, hint="Let the script run to its end.", data=data, retryable=False)
+    how = f"by {execution.signal}" if execution.signal else "for no known reason"
+    hint = "Something outside killed it (too little memory?), or a library crashed."
+    return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)

@@ -1,0 +1,202 @@
+"""Tools for the agent's memory: notes that outlive the kernel. The texts are part of the contract."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from annotated_types import Gt, Interval
+
+from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
+from nbtools.result import Output
+from nbtools.tool import Context, tool
+
+if TYPE_CHECKING:
+    from nbtools.memory import AgentMemory, MemoryRecord
+
+__all__ = ["TOOLS", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
+
+_ScopeName = Literal["agent", "workflow", "node"]
+_NEAREST_OF = 1_000
+
+
+def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
+    from nbtools.memory import AgentMemory
+
+    found = ctx.use(AgentMemory)
+    return found if scope is None else found.scoped(scope=scope)
+
+
+@tool(
+    title="Save a note",
+    idempotent=True,
+    examples=(
+        {"key": "goal", "value": "Find out why customers leave.", "tags": ["plan"]},
+        {"key": "seen", "value": {"rows": 344, "columns": ["species", "island"]}, "ttl": 86400},
+    ),
+)
+def memory_save(
+    key: str,
+    value: Any,
+    tags: tuple[str, ...] = (),
+    scope: _ScopeName | None = None,
+    ttl: Annotated[float, Gt(0)] | None = None,
+    *,
+    ctx: Context,
+) -> Output:
+    """Save a note in memory under a key, replacing the note that is there.
+
+    The note outlives the notebook; every earlier version is kept. A key has at most 1,024 bytes, a value 1 MiB as
+    JSON, and there are at most 64 tags.
+
+    Parameters
+    ----------
+    key
+        Name of the note.
+    value
+        Text, or any JSON value.
+    tags
+        Names to find it by; they replace the tags it has.
+    scope
+        Whose note it is: "agent" (shared by all workflows), "workflow" or "node"; null takes the caller's own.
+    ttl
+        Seconds until it vanishes; null keeps it.
+
+    Raises
+    ------
+    InvalidArguments, LimitExceeded
+        The key, value or tags may not be stored.
+    MemoryWriteFailed
+        The store cannot be written.
+    """
+    record = _memory(ctx, scope).write(key, value, tags=tags, ttl=ttl)
+    data = {"key": key, "version": record.version, "tags": list(record.tags)}
+    return Output(data=data, text=f"Memory item '{key}' saved successfully.")
+
+
+@tool(
+    title="Read notes",
+    read_only=True,
+    idempotent=True,
+    examples=({"key": "goal"}, {"tags": ["plan", "2026"], "match": "any"}),
+)
+def memory_retrieve(
+    key: str | None = None,
+    tags: tuple[str, ...] | None = None,
+    match: Literal["all", "any"] = "all",
+    scope: _ScopeName | None = None,
+    *,
+    ctx: Context,
+) -> Output:
+    """Read notes from memory by key, by tags, or by both; at least one is needed.
+
+    One match gives its value, several give a list of key, value and tags, sorted by key.
+
+    Parameters
+    ----------
+    key
+        Name of the note.
+    tags
+        Tags that the notes have.
+    match
+        Whether "all" of the tags are needed, or "any" of them is enough.
+    scope
+        Whose notes: "agent", "workflow" or "node"; null takes the caller's own.
+
+    Raises
+    ------
+    MemoryNotFound
+        No note matches.
+    InvalidArguments
+        Neither key nor tags were given.
+    """
+    if key is None and not tags:
+        raise InvalidArguments("neither key nor tags were given.", hint="Give a key, tags, or both.")
+    memory = _memory(ctx, scope)
+    found = _found(memory, key, tags or (), match)
+    if not found:
+        raise _missing(memory, key, tags)
+    if len(found) == 1:
+        value = found[0].value
+        return Output(data=value, text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    data = [{"key": r.key, "value": r.value, "tags": list(r.tags)} for r in found]
+    return Output(data=data, text=json.dumps(data, ensure_ascii=False))
+
+
+def _found(
+    memory: AgentMemory, key: str | None, tags: tuple[str, ...], match: Literal["all", "any"]
+) -> list[MemoryRecord]:
+    if key is None:
+        return memory.find(tags, match=match)
+    record = memory.record(key)
+    if record is None:
+        return []
+    fits = all if match == "all" else any
+    return [record] if not tags or fits(tag in record.tags for tag in tags) else []
+
+
+def _missing(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
+    if key is None:
+        known = nearest((tags or ("",))[0], memory.tags())
+        hint = f"Did you mean the tag {known!r}?" if known else "memory_search finds notes by words."
+        return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
+    close = nearest(key, [record.key for record in memory.list(limit=_NEAREST_OF) if record.key != key])
+    hint = f"Did you mean {close!r}?" if close else "memory_search finds notes by words."
+    return MemoryNotFound(f"there is no memory item '{key}'" + (" with these tags." if tags else "."), hint=hint)
+
+
+@tool(title="Delete a note", destructive=True, idempotent=True, examples=({"key": "goal"},))
+def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output:
+    """Delete a note from memory. Its history stays, so that it can be restored.
+
+    Parameters
+    ----------
+    key
+        Name of the note.
+    scope
+        Whose note: "agent", "workflow" or "node"; null takes the caller's own.
+
+    Raises
+    ------
+    MemoryNotFound
+        There is no such note.
+    """
+    memory = _memory(ctx, scope)
+    if not memory.delete(key):
+        raise _missing(memory, key)
+    return Output(data={"key": key, "deleted": True}, text=f"Memory item '{key}' deleted successfully.")
+
+
+@tool(title="Search notes", read_only=True, idempotent=True, examples=({"query": "why customers leave"},))
+def memory_search(
+    query: str,
+    tags: tuple[str, ...] | None = None,
+    limit: Annotated[int, Interval(ge=1, le=100)] = 10,
+    scope: _ScopeName | None = None,
+    *,
+    ctx: Context,
+) -> Output:
+    """Search the notes in memory by words, the best match first.
+
+    Gives a list of key, value, tags and score (higher is better; only the order means something). Words are looked
+    for in keys, tags and values.
+
+    Parameters
+    ----------
+    query
+        Words to look for.
+    tags
+        Tags that the notes must have, all of them.
+    limit
+        How many to return at most, 1 to 100.
+    scope
+        Whose notes: "agent", "workflow" or "node"; null takes the caller's own.
+    """
+    found = _memory(ctx, scope).search(query, limit=limit, tags=tags or ())
+    data = [{"key": r.key, "value": r.value, "tags": list(r.tags), "score": r.score} for r in found]
+    text = json.dumps(data, ensure_ascii=False) if data else f"No memory item fits {query!r}."
+    return Output(data=data, text=text)
+
+
+TOOLS = (memory_save, memory_retrieve, memory_delete, memory_search)
+"""The tools of this module."""

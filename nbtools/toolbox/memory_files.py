@@ -1,0 +1,80 @@
+"""The tool `memory`: Anthropic's memory-tool protocol, whose commands and texts models know by heart."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Len
+
+from nbtools.result import ToolResult
+from nbtools.tool import Context, tool
+
+__all__ = ["TOOLS", "memory"]
+
+_Command = Literal["view", "create", "str_replace", "insert", "delete", "rename", "update"]
+
+
+@tool(
+    title="Memory files",
+    examples=(
+        {"command": "create", "path": "/memories/global/plan.md", "file_text": "# Plan\n"},
+        {"command": "view", "path": "/memories"},
+        {"command": "str_replace", "path": "/memories/global/plan.md", "old_str": "Plan", "new_str": "The plan"},
+    ),
+)
+def memory(
+    command: _Command,
+    path: str | None = None,
+    view_range: Annotated[list[int], Len(2, 2)] | None = None,
+    file_text: str | None = None,
+    old_str: str | None = None,
+    new_str: str | None = None,
+    insert_line: Annotated[int, Ge(0)] | None = None,
+    insert_text: str | None = None,
+    old_path: str | None = None,
+    new_path: str | None = None,
+    content: str | None = None,
+    *,
+    ctx: Context,
+) -> ToolResult:
+    """Keep notes as files below /memories: view, create, str_replace, insert, delete, rename and update them.
+
+    Usual folders are /memories/global, /memories/users/{id} and /memories/sessions/{id}. A file holds at most 100 KiB,
+    and a view returns at most 16,000 characters.
+
+    Parameters
+    ----------
+    command
+        What to do: "view" (path, view_range), "create" (path, file_text), "str_replace" (path, old_str, new_str),
+        "insert" (path, insert_line, insert_text), "delete" (path), "rename" (old_path, new_path), or "update" (path,
+        file_text: replaces a file whole).
+    path
+        File or folder, /memories or below it.
+    view_range
+        First and last line to view, counted from 1; -1 as last is the end.
+    file_text
+        The whole text of a new file.
+    old_str
+        Text to replace; it must stand in the file exactly once.
+    new_str
+        What replaces it; null deletes it.
+    insert_line
+        Line after which to insert; 0 is the top.
+    insert_text
+        Text to insert.
+    old_path
+        File or folder to rename.
+    new_path
+        Its new path, which must be free.
+    content
+        The same as file_text, for update.
+    """
+    # Before anything else is a local name.
+    given = {name: value for name, value in locals().items() if name != "ctx" and value is not None}
+    from nbtools.memory import MemoryFiles
+
+    return ctx.use(MemoryFiles).call(given)
+
+
+TOOLS = (memory,)
+"""The tools of this module."""

@@ -1,0 +1,381 @@
+"""Tools that run scripts in managed kernels: a clean one for every call, or a session that keeps its state."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Gt, Le
+
+from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, PermissionDenied
+from nbtools.kernels.kernel import Execution
+from nbtools.paths import Roots
+from nbtools.result import Artifact, Output
+from nbtools.tool import Context, tool
+from nbtools.toolbox.execution import artifacts_of, failure_of, is_confined, kept, run
+
+__all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
+
+_Seconds = Annotated[float, Gt(0), Le(86_400)]
+
+_PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
+_PICTURE_BYTES = 64 * 2**20
+# Exceptions that speak of the file's content rather than of the script.
+_READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
+
+
+@tool(
+    title="Analyse a file by a script",
+    examples=(
+        {
+            "input_file_path": "penguins.csv",
+            "analysis_script": "import pandas as pd\nprint(len(pd.read_csv(input_file_path)))",
+        },
+    ),
+)
+async def data_analyze(
+    input_file_path: str,
+    analysis_script: str,
+    timeout: _Seconds = 300.0,
+    session: str | None = None,
+    *,
+    ctx: Context,
+) -> Output:
+    """Run a Python script over a data file in a clean kernel, and return what it prints.
+
+    The script finds the file's absolute path in input_file_path and the notes of this agent in memory; pandas, numpy,
+    matplotlib and duckdb load fast. The text is its standard output; data has stdout, stderr, artifacts (files that
+    it wrote in its working folder) and duration (seconds). A script that raises is an error with its own line and
+    message; what it printed before is kept.
+
+    Parameters
+    ----------
+    input_file_path
+        File to analyse, below the allowed folders, relative to the working folder or absolute.
+    analysis_script
+        Python code. Print what is wanted.
+    timeout
+        Seconds until the script is ended, at most 86,400.
+    session
+        Name of a session whose variables stay from call to call; null takes a clean kernel.
+
+    Raises
+    ------
+    FileMissing, PathNotAllowed
+        The file is not there, or not allowed.
+    ExecutionFailed
+        The script raised.
+    CallTimeout
+        It outlived its time.
+    """
+    file = _input(ctx.use(Roots), input_file_path)
+    execution = await run(
+        ctx,
+        analysis_script,
+        session=session,
+        timeout=timeout,
+        variables={"input_file_path": str(file)},
+        inputs=[file],
+        cwd=_folder(ctx),
+    )
+    _check(execution, timeout, file)
+    return Output(data=kept(execution), text=_said(execution), artifacts=artifacts_of(execution))
+
+
+@tool(
+    title="Draw a file by a script",
+    examples=(
+        {
+            "input_file_path": "penguins.csv",
+            "visualization_script": (
+                "import pandas as pd\npd.read_csv(input_file_path).plot.scatter('bill_length_mm', 'body_mass_g')"
+            ),
+            "output_image_path": "penguins.png",
+        },
+    ),
+)
+async def data_visualize(
+    input_file_path: str,
+    visualization_script: str,
+    output_image_path: str,
+    timeout: _Seconds = 300.0,
+    *,
+    ctx: Context,
+) -> Output:
+    """Draw a chart of a data file by a Python script in a clean kernel, and save it as a picture.
+
+    The script finds input_file_path and output_image_path. It may save the picture there itself, or only draw with
+    matplotlib: then the open figure is saved. A script that does neither is an error.
+
+    Parameters
+    ----------
+    input_file_path
+        File to draw, below the allowed folders, relative to the working folder or absolute.
+    visualization_script
+        Python code that draws.
+    output_image_path
+        Where the picture goes, below the allowed folders; it ends in .png, .svg, .pdf or .jpg. A picture that is
+        there is replaced.
+    timeout
+        Seconds until the script is ended, at most 86,400.
+
+    Raises
+    ------
+    FileMissing, PathNotAllowed
+        A path is not there, or not allowed.
+    ExecutionFailed
+        The script raised, or made no picture.
+    CallTimeout
+        It outlived its time.
+    """
+    roots = ctx.use(Roots)
+    file = _input(roots, input_file_path)
+    target = _picture(roots, output_image_path)
+    with _canvas(roots, target, staged=is_confined(ctx)) as drawn:
+        before = _state(drawn)
+        execution = await run(
+            ctx,
+            visualization_script,
+            session=None,
+            timeout=timeout,
+            variables={"input_file_path": str(file), "output_image_path": str(drawn)},
+            inputs=[file],
+            writes=[drawn.parent] if drawn != target else [],
+            cwd=_folder(ctx),
+            figure=drawn,
+        )
+        _check(execution, timeout, file)
+        if _state(drawn) in {None, before}:
+            raise _nothing_drawn(execution, output_image_path)
+        if drawn != target:
+            _deliver(roots, drawn, target)
+    data = {**kept(execution), "path": str(target)}
+    data["artifacts"] = sorted({str(target), *(p for p in data["artifacts"] if p != str(drawn))})
+    others = tuple(a for a in artifacts_of(execution) if a.path not in {str(target), str(drawn)})
+    text = f"Visualization saved to: {output_image_path}"
+    return Output(data=data, text=text, artifacts=(Artifact.from_path(target), *others))
+
+
+@tool(
+    title="Run code",
+    destructive=True,
+    open_world=True,
+    examples=({"code": "print(6 * 7)"}, {"code": "echo $((6 * 7))", "language": "bash", "timeout": 10}),
+)
+async def code_execute(
+    code: str,
+    language: str = "python",
+    timeout: _Seconds = 300.0,
+    working_dir: str | None = None,
+    session: str | None = None,
+    *,
+    ctx: Context,
+) -> Output:
+    """Run code in a managed kernel or shell, and tell how it went.
+
+    The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives
+    exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1, and
+    its traceback is in stderr; code that is ended from outside has 128 plus the signal's number, or 124 for the time.
+
+    Parameters
+    ----------
+    code
+        The program.
+    language
+        "python", "bash", "shell", "node", "powershell", or "kernel:NAME" for an installed Jupyter kernel.
+    timeout
+        Seconds until the code is ended, at most 86,400.
+    working_dir
+        Folder to run in, below the allowed ones; null takes the working folder, and for a model a folder of the
+        kernel's own.
+    session
+        Name of a session whose state stays from call to call; null takes a clean kernel.
+
+    Raises
+    ------
+    LanguageUnavailable
+        There is no interpreter for the language; the hint tells how to get it.
+    PathNotAllowed
+        working_dir is outside the allowed folders.
+    Cancelled
+        Somebody stopped it; the output so far is in data.
+    """
+    roots = ctx.use(Roots)
+    folder = _folder(ctx) if working_dir is None else roots.resolve(working_dir)
+    if folder is not None and not folder.is_dir():
+        raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
+    execution = await run(ctx, code, language=language, session=session, timeout=timeout, variables={}, cwd=folder)
+    if execution.status == "stopped":
+        raise Cancelled("the code was stopped.", data=_outcome(execution))
+    data = _outcome(execution)
+    return Output(data=data, text=_report(data), artifacts=artifacts_of(execution))
+
+
+def _outcome(execution: Execution) -> dict[str, Any]:
+    facts = kept(execution)
+    code = _exit_code(execution)
+    stderr = execution.stderr
+    if execution.error is not None:
+        stderr += execution.error.traceback or str(execution.error)
+    elif execution.status.endswith("_limit"):
+        stderr += f"ended: it reached its {execution.status.removesuffix('_limit')} limit\n"
+    return {
+        "exit_code": code,
+        "stdout": execution.stdout,
+        "stderr": stderr,
+        "duration_seconds": facts.pop("duration"),
+        "timed_out": execution.status == "timeout",
+        "language": execution.language,
+        "success": code == 0 and execution.status == "ok",
+        **{name: value for name, value in facts.items() if name not in {"stdout", "stderr"}},
+    }
+
+
+def _exit_code(execution: Execution) -> int:
+    if execution.status == "timeout":
+        return 124
+    if execution.exit_code is not None:
+        return execution.exit_code
+    if execution.signal is not None:
+        import signal
+
+        return 128 + int(getattr(signal, execution.signal, 0))
+    return 0 if execution.status == "ok" else 1
+
+
+def _report(data: dict[str, Any]) -> str:
+    """Return both streams, and how it ended when that was not well."""
+    parts = [str(data["stdout"]), str(data["stderr"])]
+    if data["timed_out"]:
+        parts.append(f"[timed out after {data['duration_seconds']:.3g} s]")
+    elif not data["success"]:
+        parts.append(f"[exit code {data['exit_code']}]")
+    text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
+    return text or "[no output, exit code 0]"
+
+
+def _folder(ctx: Context) -> Path | None:
+    """Return where a script runs: a person's in the working folder, a confined one in a folder of its own."""
+    return None if is_confined(ctx) else ctx.use(Roots).start()
+
+
+def _input(roots: Roots, path: str) -> Path:
+    """Return the resolved path of a data file that can be read.
+
+    Raises
+    ------
+    FileMissing, PathNotAllowed, InvalidArguments, PermissionDenied
+        It cannot.
+    """
+    real = roots.resolve(path)
+    if real.is_dir():
+        raise InvalidArguments(f"{path!r} is a folder, not a data file.", hint="file_list tells what is in it.")
+    if not os.access(real, os.R_OK):
+        raise PermissionDenied(f"{path!r} cannot be read: permission denied.", hint="Change its mode, or copy it.")
+    return real
+
+
+def _check(execution: Execution, timeout: float, file: Path) -> None:
+    """Raise the error that a run stands for, with a hint about the file where that explains it."""
+    hint = None
+    if execution.status == "error":
+        hint = _about(file, execution.error.name if execution.error else "")
+    error = failure_of(execution, timeout=timeout, hint=hint)
+    if error is not None:
+        raise error
+
+
+def _about(file: Path, error: str) -> str | None:
+    try:
+        with file.open("rb") as handle:
+            head = handle.read(1 << 16)
+    except OSError:
+        return None
+    if not head:
+        return f"{file.name} is empty (0 bytes)."
+    if error not in _READING:
+        return None
+    if b"\0" in head:
+        return f"{file.name} is binary, not text: read it by what fits its format."
+    try:
+        # The cut may fall inside a character, so the last few bytes prove nothing.
+        head[: max(1, len(head) - 4)].decode()
+    except UnicodeDecodeError as exc:
+        return f"{file.name} is not UTF-8 (byte {exc.start:,}): pass encoding='latin-1', or whatever it is."
+    return f"{file.name} is text, but not of the form that the script expects."
+
+
+def _said(execution: Execution) -> str:
+    """Return the standard output; a script that printed nothing may have shown a value instead, as a cell does."""
+    if execution.stdout:
+        return execution.stdout
+    shown = [
+        str(bundle["text/plain"])
+        for bundle in execution.displays
+        if "text/plain" in bundle and not any(kind.startswith("image/") for kind in bundle)
+    ]
+    return "".join(f"{text}\n" for text in shown)
+
+
+def _picture(roots: Roots, path: str) -> Path:
+    if Path(path).suffix.lower() not in _PICTURES:
+        raise InvalidArguments(
+            f"{path!r} does not end like a picture.", hint=f"End it in one of {', '.join(_PICTURES)}."
+        )
+    return roots.resolve(path, must_exist=False, for_writing=True)
+
+
+@contextlib.contextmanager
+def _canvas(roots: Roots, target: Path, *, staged: bool) -> Iterator[Path]:
+    """Give the path that the script draws to.
+
+    A confined script may not write among the user's files: it draws in a folder of its own, and the finished picture
+    is put in place afterwards.
+    """
+    if target.is_dir():
+        raise InvalidArguments(f"{str(target)!r} is a folder.", hint="Name a file in it.")
+    roots.folder(target.parent, make=True).close()
+    if not staged:
+        yield target
+        return
+    stage = Path(tempfile.mkdtemp(prefix="nbtools-picture-")).resolve()
+    try:
+        yield stage / target.name
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is written; `None` when there is nothing in it."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return (status.st_ino, status.st_ctime_ns, status.st_size) if status.st_size else None
+
+
+def _deliver(roots: Roots, drawn: Path, target: Path) -> None:
+    with os.fdopen(Roots([drawn.parent]).open_file(drawn), "rb") as picture:
+        content = picture.read(_PICTURE_BYTES + 1)
+    if len(content) > _PICTURE_BYTES:
+        raise ExecutionFailed(f"the picture has more than {_PICTURE_BYTES:,} bytes.", hint="Draw it smaller.")
+    roots.write_file(target, content)
+
+
+def _nothing_drawn(execution: Execution, path: str) -> ExecutionFailed:
+    elsewhere = [str(file) for file in execution.artifacts if file.suffix.lower() in _PICTURES]
+    if elsewhere:
+        message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
+    else:
+        message = f"the script made no picture: it left no open figure and wrote nothing to {path}."
+    hint = "Save with plt.savefig(output_image_path), or leave a matplotlib figure open."
+    return ExecutionFailed(message, hint=hint, data={**kept(execution), "artifacts": artifacts_of(execution)})
+
+
+TOOLS = (data_analyze, data_visualize, code_execute)
+"""The tools of this module."""

@@ -1,0 +1,386 @@
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nbtools import aio
+from nbtools.kernels import Kernels
+from nbtools.memory import AgentMemory, open_memory
+from nbtools.paths import Roots
+from nbtools.tool import ToolCall
+from nbtools.toolbox import Confinements
+from nbtools.toolbox.scripts import TOOLS
+
+CSV = "species,mass\nAdelie,3700\nGentoo,5000\nGentoo,5200\n"
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """One service for the module: what it keeps ready is shared, what it runs is clean each time."""
+    with Kernels(home=tmp_path_factory.mktemp("home"), spares=1, preloads=("pandas", "numpy", "matplotlib")) as made:
+        yield made
+
+
+@pytest.fixture
+def call(shelf, folder, kernels):
+    (folder / "data.csv").write_text(CSV)
+    made = shelf(*TOOLS, kernels=kernels, confinements=Confinements())
+    memory = open_memory(":memory:")
+    made.executor.door.services[AgentMemory] = lambda: memory
+    return made
+
+
+def analyze(call, script, **more):
+    return call("data_analyze", input_file_path="data.csv", analysis_script=script, **more)
+
+
+def draw(call, script, path="chart.png", **more):
+    return call(
+        "data_visualize",
+        input_file_path="data.csv",
+        visualization_script=script,
+        output_image_path=path,
+        **more,
+    )
+
+
+def test_a_script_sees_the_file_and_its_output_is_the_text(call, folder):
+    result = analyze(call, "import pandas as pd\nprint(len(pd.read_csv(input_file_path)))\nprint(input_file_path)")
+    assert result.ok, result
+    assert result.text == f"3\n{folder / 'data.csv'}\n"
+    assert result.data["stdout"] == result.text
+    assert (result.data["stderr"], result.data["artifacts"]) == ("", [])
+    assert result.data["duration"] > 0
+
+
+def test_every_call_gets_a_clean_kernel_and_a_session_keeps_its_state(call):
+    analyze(call, "left = 1").raise_for_error()
+    assert analyze(call, "left").error.code == "EXECUTION_FAILED"
+    analyze(call, "left = 41", session="s").raise_for_error()
+    assert analyze(call, "print(left + 1)", session="s").text == "42\n"
+
+
+def test_a_last_value_is_shown_as_in_a_cell_when_nothing_was_printed(call):
+    assert analyze(call, "6 * 7").text == "42\n"
+    assert analyze(call, "print('said')\n6 * 7").text == "said\n"
+    assert analyze(call, "x = 1").text == ""
+
+
+def test_an_exception_is_told_with_the_scripts_own_line(call):
+    result = analyze(call, "print('before')\nimport sys\nprint('err', file=sys.stderr)\n1/0")
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "line 4" in result.error.message
+    assert "ZeroDivisionError: division by zero" in result.error.message
+    assert (result.data["stdout"], result.data["stderr"], result.data["line"]) == ("before\n", "err\n", 4)
+    assert "ZeroDivisionError" in result.data["traceback"]
+
+
+def test_a_syntax_error_is_told_with_its_line(call):
+    result = analyze(call, "print(1)\ndef f(:\n  pass")
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "line 2" in result.error.message
+    assert "SyntaxError" in result.error.message
+
+
+def test_a_script_that_outlives_its_time_keeps_what_it_printed(call):
+    result = analyze(call, "print('so far', flush=True)\nwhile True: pass", timeout=1)
+    assert result.error.code == "TIMEOUT"
+    assert result.error.message == "timed out after 1 s"
+    assert result.data["stdout"] == "so far\n"
+
+
+def test_endings_of_all_kinds_are_told_apart(call):
+    assert analyze(call, "import sys; print('x'); sys.exit()").text == "x\n"
+    exited = analyze(call, "import sys; sys.exit('wrong input')")
+    assert (exited.error.code, "wrong input" in exited.error.message) == ("EXECUTION_FAILED", True)
+    died = analyze(call, "import os; os._exit(7)")
+    assert (died.error.code, "7" in died.error.message, died.error.retryable) == ("KERNEL_DIED", True, False)
+    killed = analyze(call, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert (killed.error.code, "SIGKILL" in killed.error.message) == ("KERNEL_DIED", True)
+    flood = analyze(call, "while True: print('x' * 10000)", timeout=60)
+    assert flood.error.code == "LIMIT_EXCEEDED"
+    assert flood.data["stdout"].startswith("xxx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"input_file_path": "gone.csv"}, "FILE_NOT_FOUND"),
+        ({"input_file_path": "../outside/secret.txt"}, "PATH_NOT_ALLOWED"),
+        ({"input_file_path": "."}, "INVALID_ARGUMENTS"),
+        ({"timeout": 0}, "INVALID_ARGUMENTS"),
+        ({"timeout": -1}, "INVALID_ARGUMENTS"),
+        ({"timeout": 100_000}, "INVALID_ARGUMENTS"),
+        ({"timeout": float("nan")}, "INVALID_ARGUMENTS"),
+        ({"timeout": float("inf")}, "INVALID_ARGUMENTS"),
+        ({"session": "no/name"}, "INVALID_ARGUMENTS"),
+        ({"analysis_script": "x\0y"}, "INVALID_ARGUMENTS"),
+    ],
+)
+def test_wrong_calls_are_refused_before_anything_runs(call, arguments, code):
+    given = {"input_file_path": "data.csv", "analysis_script": "print('ran')", **arguments}
+    assert call.code("data_analyze", **given) == code
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_says_so(call, folder):
+    (folder / "data.csv").chmod(0)
+    assert analyze(call, "1").error.code == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"name\nZ\xfcrich\n", "not UTF-8"),
+        (b"PK\x03\x04\0\0\xff\xfe" * 100, "is binary"),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_is_explained(call, folder, content, said):
+    (folder / "data.csv").write_bytes(content)
+    result = analyze(call, "import pandas as pd\npd.read_csv(input_file_path)")
+    assert result.error.code == "EXECUTION_FAILED"
+    assert said in result.error.hint
+
+
+def test_a_mistake_of_the_script_is_not_blamed_on_the_file(call):
+    assert analyze(call, "1/0").error.hint is None
+
+
+def test_files_written_in_the_working_folder_stay_there_and_are_reported(call, folder):
+    result = analyze(call, "open('out.txt', 'w').write('x')\nimport os\nprint(os.getcwd())")
+    assert result.text == f"{folder}\n"
+    assert [a.path for a in result.artifacts] == [str(folder / "out.txt")]
+    assert result.data["artifacts"] == [str(folder / "out.txt")]
+
+
+def test_the_working_folder_is_on_the_import_path(call, folder):
+    (folder / "mine.py").write_text("value = 42")
+    assert analyze(call, "import mine\nprint(mine.value)").text == "42\n"
+
+
+def test_output_is_shown_as_it_appears(call):
+    seen = []
+    script = "import time\nprint('one', flush=True)\ntime.sleep(0.3)\nprint('two')\n{'a': 1}"
+    result = analyze(
+        call, script, _on_output=lambda kind, text, data: seen.append((kind, text, data, time.monotonic()))
+    )
+    assert result.ok
+    printed = [(text, at) for kind, text, _, at in seen if kind == "stdout"]
+    assert "".join(text for text, _ in printed) == "one\ntwo\n"
+    assert printed[-1][1] - printed[0][1] > 0.2
+    assert any(kind == "display" and data for kind, _, data, _ in seen)
+
+
+def test_the_memory_is_there_for_the_script_and_opened_late(call):
+    opened = []
+    memory = open_memory(":memory:")
+    call.executor.door.services[AgentMemory] = lambda: opened.append(1) or memory
+    analyze(call, "print(1)").raise_for_error()
+    assert not opened
+    analyze(call, "memory.write('seen', {'rows': 3}, tags=['t'])").raise_for_error()
+    assert memory["seen"] == {"rows": 3}
+    assert analyze(call, "print(memory['seen']['rows'], 'nothing' in memory)").text == "3 False\n"
+
+
+def test_a_figure_is_saved_when_the_script_only_draws(call, folder):
+    result = draw(call, "import pandas as pd\npd.read_csv(input_file_path).mass.plot()")
+    assert result.text == "Visualization saved to: chart.png"
+    assert (folder / "chart.png").read_bytes().startswith(b"\x89PNG")
+    assert [(a.path, a.mime) for a in result.artifacts] == [(str(folder / "chart.png"), "image/png")]
+    assert result.data["path"] == str(folder / "chart.png")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("jpg", b"\xff\xd8")])
+def test_the_format_goes_by_the_suffix(call, folder, suffix, start):
+    draw(call, "import matplotlib.pyplot as plt\nplt.plot([1, 2])", path=f"new/chart.{suffix}").raise_for_error()
+    assert (folder / "new" / f"chart.{suffix}").read_bytes().startswith(start)
+
+
+def test_a_script_may_save_the_picture_itself(call, folder):
+    script = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig(output_image_path)\nplt.close('all')"
+    draw(call, script).raise_for_error()
+    draw(call, "open(output_image_path, 'wb').write(b'mine')").raise_for_error()
+    assert (folder / "chart.png").read_bytes() == b"mine"
+
+
+def test_no_picture_is_an_error_that_says_so_and_an_old_one_does_not_count(call, folder):
+    (folder / "chart.png").write_bytes(b"old")
+    result = draw(call, "print('nothing drawn')")
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "no picture" in result.error.message
+    assert result.data["stdout"] == "nothing drawn\n"
+    assert (folder / "chart.png").read_bytes() == b"old"
+
+
+def test_a_picture_written_elsewhere_is_named(call, folder):
+    result = draw(call, "open('other.png', 'wb').write(b'x')")
+    assert result.error.code == "EXECUTION_FAILED"
+    assert str(folder / "other.png") in result.error.message
+
+
+def test_a_drawing_script_that_fails_is_told_like_any_other(call):
+    result = draw(call, "import matplotlib.pyplot as plt\nplt.plot([1])\nraise ValueError('no')")
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "line 3" in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("chart.txt", "INVALID_ARGUMENTS"),
+        ("chart", "INVALID_ARGUMENTS"),
+        ("../outside/chart.png", "PATH_NOT_ALLOWED"),
+        ("/etc/chart.png", "PATH_NOT_ALLOWED"),
+    ],
+)
+def test_pictures_go_below_the_roots_and_look_like_pictures(call, path, code):
+    assert draw(call, "1", path=path).error.code == code
+
+
+def test_code_is_run_and_told_how_it_went(call):
+    result = call("code_execute", code="print(6 * 7)")
+    assert result.ok
+    facts = {name: result.data[name] for name in ("exit_code", "stdout", "stderr", "timed_out", "language", "success")}
+    assert facts == {
+        "exit_code": 0,
+        "stdout": "42\n",
+        "stderr": "",
+        "timed_out": False,
+        "language": "python",
+        "success": True,
+    }
+    assert result.data["duration_seconds"] > 0
+    assert result.text == "42"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "said"),
+    [
+        ("1/0", 1, "ZeroDivisionError"),
+        ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit()", 0, ""),
+        ("import os; os._exit(9)", 9, ""),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, ""),
+        ("def f(:", 1, "SyntaxError"),
+    ],
+)
+def test_code_that_goes_wrong_was_run_all_the_same(call, code, exit_code, said):
+    result = call("code_execute", code=code)
+    assert result.ok
+    assert (result.data["exit_code"], result.data["success"]) == (exit_code, exit_code == 0)
+    assert said in result.data["stderr"]
+    assert result.text
+
+
+def test_code_that_outlives_its_time_was_run_too(call):
+    result = call("code_execute", code="print('x', flush=True)\nwhile True: pass", timeout=1)
+    assert (result.ok, result.data["timed_out"], result.data["success"]) == (True, True, False)
+    assert result.data["exit_code"] == 124
+    assert result.data["stdout"] == "x\n"
+
+
+def test_shell_code_runs_where_it_is_told_to(call, folder):
+    (folder / "sub").mkdir()
+    result = call("code_execute", code="pwd; exit 3", language="bash", working_dir="sub", timeout=20)
+    assert (result.data["stdout"], result.data["exit_code"]) == (f"{folder / 'sub'}\n", 3)
+    assert call.code("code_execute", code="pwd", working_dir="../outside") == "PATH_NOT_ALLOWED"
+    assert call.code("code_execute", code="pwd", working_dir="data.csv") == "INVALID_ARGUMENTS"
+    assert call.code("code_execute", code="pwd", working_dir="gone") == "FILE_NOT_FOUND"
+
+
+def test_an_unknown_language_is_unavailable(call):
+    assert call.code("code_execute", code="x", language="klingon") == "LANGUAGE_UNAVAILABLE"
+
+
+def test_stop_ends_the_script_and_keeps_what_it_printed(call):
+    began, results = threading.Event(), []
+
+    def shown(kind, text, data):
+        began.set()
+
+    async def stopped():
+        asked = ToolCall(
+            tool="data_analyze",
+            arguments={
+                "input_file_path": "data.csv",
+                "analysis_script": "print('so far', flush=True)\nwhile True: pass",
+            },
+            on_output=shown,
+        )
+        task = asyncio.ensure_future(call.executor.acall(asked))
+        await aio.in_thread(began.wait, 30)
+        task.cancel()
+        results.append(await task)
+
+    aio.run(stopped(), timeout=60)
+    assert results[0].error.code == "CANCELLED"
+    assert results[0].data["stdout"] == "so far\n"
+
+
+def test_the_calls_own_timeout_keeps_the_output_too(call):
+    result = analyze(call, "print('so far', flush=True)\nimport time\ntime.sleep(60)", _timeout=2)
+    assert result.error.code == "TIMEOUT"
+    assert result.data["stdout"] == "so far\n"
+
+
+def test_a_model_is_confined_and_its_picture_is_put_in_place(call, folder):
+    """Its script cannot write among the user's files, so it draws elsewhere and the picture is moved."""
+    script = f"""
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+try:
+    open({str(folder / "evil.txt")!r}, "w")
+except OSError as exc:
+    print("refused")
+"""
+    result = draw(call, script, _caller="model")
+    assert result.ok, result
+    assert (folder / "chart.png").read_bytes().startswith(b"\x89PNG")
+    assert result.text == "Visualization saved to: chart.png"
+    if result.data["confinement"] == "strict":
+        assert result.data["stdout"] == "refused\n"
+        assert sorted(p.name for p in folder.iterdir()) == ["chart.png", "data.csv"]
+    assert call("code_execute", code="1", _caller="model").error.code == "APPROVAL_DENIED"
+
+
+def test_a_model_works_in_a_folder_of_its_own(call, folder):
+    result = analyze(call, "import os\nopen('made.txt', 'w').write('x')\nprint(os.getcwd())", _caller="model")
+    assert result.ok, result
+    assert Path(result.text.strip()) != folder
+    assert not (folder / "made.txt").exists()
+
+
+def test_a_required_confinement_that_cannot_be_had_is_refused(call, monkeypatch):
+    from nbtools import confine
+
+    if confine.capabilities().can("strict"):
+        call.provide(Confinements(model_required=True))
+        assert analyze(call, "print(1)", _caller="model").data["confinement"] == "strict"
+    else:
+        call.provide(Confinements(model_required=True))
+        assert analyze(call, "print(1)", _caller="model").error.code == "PERMISSION_DENIED"
+
+
+def test_many_scripts_at_once_do_not_wait_for_each_other(call):
+    async def together():
+        script = "import time\ntime.sleep(0.2)\nprint(input_file_path[-8:])"
+        arguments = {"input_file_path": "data.csv", "analysis_script": script}
+        calls = [ToolCall(tool="data_analyze", arguments=arguments) for _ in range(5)]
+        return await asyncio.gather(*(call.executor.acall(asked) for asked in calls))
+
+    results = aio.run(together(), timeout=60)
+    assert [result.text for result in results] == ["data.csv\n"] * 5
+
+
+def test_no_picture_folder_is_left_behind(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    draw(call, "1/0", _caller="model")
+    assert not list(tmp_path.glob("nbtools-picture-*"))
+    assert Roots([tmp_path]).allows(tmp_path)

@@ -232,8 +232,10 @@ class AskFunction:
         """Ask the function; anything but a clear yes is a no."""
         import inspect
 
-        answer: Any = self._function(request) if inspect.iscoroutinefunction(self._function) else None
-        answer = await answer if answer is not None else await in_thread(self._function, request)
+        is_async = inspect.iscoroutinefunction(self._function)
+        answer: Any = self._function(request) if is_async else await in_thread(self._function, request)
+        if inspect.isawaitable(answer):
+            answer = await answer
         if answer is True:
             return "once"
         return cast("Answer", answer) if answer in {"once", "tool", "content"} else "no"

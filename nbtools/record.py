@@ -9,21 +9,35 @@ from __future__ import annotations
 import atexit
 import collections
 import dataclasses
+import itertools
 import queue
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.result import ToolResult
-from nbtools.telemetry import is_secret_name, redact
+from nbtools.telemetry import MASK, redact
 from nbtools.tool import ToolCall
 
 __all__ = ["CallRecord", "CallRecorder"]
 
 _KEPT = 1_000
 _MAX_TEXT = 4_000
-_MASK = "***"
+# A variable with KEY in its name is a secret; an argument seldom is: `key` of a memory item, `sort_key`, `max_tokens`.
+_SECRET_WORDS = {
+    "apikey",
+    "authorization",
+    "cookie",
+    "credential",
+    "credentials",
+    "passwd",
+    "password",
+    "secret",
+    "token",
+}
+_SECRET_KEYS = {"access", "api", "auth", "private", "secret", "signing", "ssh"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +98,13 @@ class CallRecord:
         return {**dataclasses.asdict(self), "artifacts": [dict(a) for a in self.artifacts]}
 
 
+def _is_secret(name: str) -> bool:
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
+    lowered = [word.lower() for word in words]
+    keys = any(word == "key" and before in _SECRET_KEYS for before, word in itertools.pairwise(lowered))
+    return keys or not _SECRET_WORDS.isdisjoint(lowered)
+
+
 def _told(value: Any, depth: int = 0) -> Any:
     """Return a value as short JSON: texts cut, secret-looking names masked, anything else by its ``repr``."""
     if value is None or isinstance(value, bool | int | float):
@@ -91,7 +112,7 @@ def _told(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value):,} characters)"
     if isinstance(value, Mapping) and depth < 6:
-        return {str(k): _MASK if is_secret_name(str(k)) and v else _told(v, depth + 1) for k, v in value.items()}
+        return {str(k): MASK if _is_secret(str(k)) and v else _told(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set) and depth < 6:
         items = [_told(item, depth + 1) for item in list(value)[:100]]
         return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]

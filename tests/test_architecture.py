@@ -43,12 +43,14 @@ FLOORS = {
     "door": 1,
     "execute": 1,
     "langchain": 1,
+    "mcp_client": 2,
     "memory": 2,
     "kernels": 2,
     "sql": 2,
     "toolbox": 3,
     "workflow": 4,
     "agent": 4,
+    "health": 5,
     "workbench": 5,
     "jupyter": 6,
     "cli": 6,
@@ -94,6 +96,7 @@ HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "p
 # Core packages whose import name is not the name of the distribution, and what they bring along for certain.
 CORE_IMPORTS = {"beautifulsoup4": "bs4", "pyyaml": "yaml"}
 BROUGHT_ALONG = {
+    "annotated_types": "pydantic",
     "jupyter_core": "jupyter-client",
     "traitlets": "ipython",
     "tornado": "jupyter-client",
@@ -112,6 +115,14 @@ OUTSIDE_THE_TREE = {"nbtools.aio.Interrupted"}
 
 # Protocol to its shipped reference or fake, and the suite that all implementations pass.
 PROTOCOLS: dict[str, tuple[str, str]] = {
+    "nbtools.execute.Executor": ("nbtools.execute.LocalExecutor", "tests/conformance/test_executors.py"),
+    "nbtools.gate.Approver": ("nbtools.gate.Nobody", "tests/conformance/test_approvers.py"),
+    "nbtools.kernels.kernel.Backend": ("nbtools.kernels.spawned.SpawnedBackend", "tests/conformance/test_backends.py"),
+    "nbtools.kernels.kernel.Kernel": ("nbtools.kernels.spawned.SpawnedBackend", "tests/conformance/test_backends.py"),
+    "nbtools.memory.repository.Repository": (
+        "nbtools.memory.reference.InMemoryRepository",
+        "tests/conformance/test_repository.py",
+    ),
     "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),
 }
 

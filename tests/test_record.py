@@ -1,0 +1,100 @@
+"""The record of calls: short, without secrets, handed on by a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+
+from nbtools.record import CallRecord, CallRecorder
+from nbtools.result import ErrorInfo, ToolResult
+from nbtools.tool import ToolCall
+
+
+def record(call_id: str = "c", **arguments: Any) -> CallRecord:
+    call = ToolCall(tool="t", arguments=arguments, call_id=call_id, caller="magic")
+    return CallRecord.from_result(call, ToolResult(ok=True, tool="t", call_id=call_id), 1.0)
+
+
+def test_a_record_is_json_and_short() -> None:
+    made = record(text="x" * 10_000, many=list(range(1_000)), odd=object(), deep={"a": {"b": [1]}})
+    told = json.loads(json.dumps(made.to_dict()))["arguments"]
+    assert told["text"].endswith("… (10,000 characters)")
+    assert told["many"][-1] == "… 900 more"
+    assert told["odd"].startswith("<object")
+    assert told["deep"] == {"a": {"b": [1]}}
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "apiKey", "X-API-Key", "Authorization", "gateway_token", "X-Auth-Token", "dbPassword", "SECRET"]
+)
+def test_arguments_with_secret_names_are_masked(name: str) -> None:
+    assert record(headers={name: "abc"}).arguments == {"headers": {name: "***"}}
+    assert record(**{name: ""}).arguments == {name: ""}, "that nothing was given is no secret"
+
+
+@pytest.mark.parametrize("name", ["key", "keys", "max_tokens", "sort_key", "keyword", "keywords", "monkey"])
+def test_arguments_that_only_sound_secret_are_told(name: str) -> None:
+    assert record(**{name: "penguins/note"}).arguments == {name: "penguins/note"}
+
+
+def test_a_failure_is_told_by_code_and_message() -> None:
+    info = ErrorInfo(code="TIMEOUT", message="late")
+    call = ToolCall(tool="t", parent_id="p", run_id="r")
+    made = CallRecord.from_result(call, ToolResult(ok=False, tool="t", call_id=call.call_id, error=info), 1.0)
+    assert (made.ok, made.code, made.message, made.parent_id, made.run_id) == (False, "TIMEOUT", "late", "p", "r")
+
+
+def test_records_reach_the_sink_in_order_and_beside_the_caller() -> None:
+    seen: list[tuple[str, int]] = []
+    recorder = CallRecorder(lambda told: seen.append((told["call_id"], threading.get_ident())))
+    for number in range(50):
+        recorder.append(record(str(number)))
+    assert recorder.flush()
+    assert [call_id for call_id, _ in seen] == [str(number) for number in range(50)]
+    assert threading.get_ident() not in {thread for _, thread in seen}
+    recorder.close()
+
+
+def test_a_sink_that_fails_takes_nothing_away_and_is_remembered() -> None:
+    def broken(told: dict[str, Any]) -> None:
+        raise OSError("disk full")
+
+    recorder = CallRecorder(broken)
+    recorder.append(record())
+    assert recorder.flush()
+    assert isinstance(recorder.problem, OSError)
+    assert len(recorder.recent()) == 1
+    recorder.close()
+
+
+def test_without_a_sink_records_are_kept_in_memory_up_to_a_thousand() -> None:
+    recorder = CallRecorder()
+    for number in range(1_005):
+        recorder.append(record(str(number)))
+    assert [made.call_id for made in recorder.recent(2)] == ["1003", "1004"]
+    assert len(recorder.recent()) == 1_000
+    assert recorder.flush()
+
+
+def test_what_is_left_is_handed_on_when_the_process_ends() -> None:
+    code = """
+        import time
+        from nbtools.record import CallRecord, CallRecorder
+        from nbtools.result import ToolResult
+        from nbtools.tool import ToolCall
+        def slow(told):
+            time.sleep(0.05)
+            print(told["call_id"], flush=True)
+        recorder = CallRecorder(slow)
+        for number in range(5):
+            call = ToolCall(tool="t", call_id=str(number))
+            recorder.append(CallRecord.from_result(call, ToolResult(ok=True, tool="t", call_id=call.call_id), 1.0))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "1", "2", "3", "4"], done.stderr

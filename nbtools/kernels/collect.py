@@ -41,6 +41,7 @@ class Collector:
         self._by_display_id: dict[str, int] = {}
         self._text_bytes = 0
         self._display_bytes = 0
+        self._overflowed = False
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self.truncated = False
         self.error: ErrorDetail | None = None
@@ -51,7 +52,8 @@ class Collector:
     def runaway(self) -> bool:
         """Whether so much came beyond a cap that the run should be ended."""
         text, shown = self._text_bytes, self._display_bytes
-        return text > _RUNAWAY * self._cap.text_bytes or shown > _RUNAWAY * self._cap.display_bytes
+        beyond = text > _RUNAWAY * self._cap.text_bytes or shown > _RUNAWAY * self._cap.display_bytes
+        return self._overflowed or beyond
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
@@ -104,7 +106,7 @@ class Collector:
 
     def overflow(self) -> None:
         """Note that the kernel itself dropped so much that the run should be ended."""
-        self._text_bytes = (_RUNAWAY + 1) * self._cap.text_bytes
+        self._overflowed = True
         self.truncated = True
 
     def execution(self, status: Status, **facts: Any) -> Execution:

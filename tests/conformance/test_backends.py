@@ -1,0 +1,340 @@
+"""One suite for every way to have kernels: what a backend promises, whatever it is made of.
+
+A backend enters by a line in ``BACKENDS``: how to make it, and the dialect its code is written in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools import aio
+from nbtools.errors import LanguageUnavailable
+from nbtools.kernels import Backend, Cap, Execution, Kernel, Output, Profile, World
+from nbtools.kernels.forked import ForkedBackend
+from nbtools.kernels.spawned import SpawnedBackend
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """The same small programs in one language."""
+
+    language: str = "python"
+    hello: str = "print('hello')"
+    two_streams: str = "import sys\nprint('out')\nprint('err', file=sys.stderr)"
+    umlauts: str = "print('Grüße, 世界 🎈')"
+    fails: str = "print('before')\nx = 1\nraise ValueError('no good')"
+    loops: str = "print('begun', flush=True)\nwhile True:\n    pass"
+    deaf: str = (
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\n"
+        "while True:\n    try:\n        time.sleep(60)\n    except BaseException:\n        pass"
+    )
+    early_and_late: str = "import time\nprint('early', flush=True)\ntime.sleep(0.6)\nprint('late')"
+    floods: str = "while True:\n    print('x' * 10_000)"
+    prints_much: str = "print('y' * 3_000_000)"
+    exits: str = "import sys\nprint('bye')\nsys.exit(3)"
+    dies: str = "import os\nprint('last words', flush=True)\nimport time\ntime.sleep(0.3)\nos._exit(7)"
+    killed: str = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    writes: str = "open('made.txt', 'w').write('content')"
+    sets: str = "kept = 41"
+    gets: str = "print(kept + 1)"
+    variable: str = "print(given['text'], given['number'] + 1)"
+    reads_input: str = "print(input('name? '))"
+    child: str = (
+        "import subprocess, time\np = subprocess.Popen(['sleep', '600'])\nprint(p.pid, flush=True)\ntime.sleep(600)"
+    )
+    has_errors: bool = True
+    """Whether an exception is told with its name and line, or only by an exit code."""
+    lives_on: bool = True
+    """Whether the kernel survives an exit of the code, so that there is no exit code."""
+
+
+BACKENDS: dict[str, tuple[Callable[[], Backend], Dialect]] = {"spawned": (SpawnedBackend, Dialect())}
+SLOW = {"spawned"}
+if ForkedBackend.is_supported():
+    BACKENDS["forked"] = (lambda: ForkedBackend(preloads=("numpy",)), Dialect())
+
+
+def _parameters() -> list[Any]:
+    # An ordinary kernel takes a second to start: thirty of them belong to the slow part.
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(BACKENDS)]
+
+
+@pytest.fixture(scope="module", params=_parameters())
+def made(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Dialect]]:
+    make, dialect = BACKENDS[request.param]
+
+    async def construct() -> Backend:
+        return make()
+
+    backend = aio.run(construct())
+    yield backend, dialect
+    aio.run(backend.close())
+
+
+@pytest.fixture
+def kernel(made: tuple[Backend, Dialect], tmp_path: Path) -> Iterator[Kernel]:
+    backend, dialect = made
+    opened = aio.run(backend.open(Profile(language=dialect.language, cwd=tmp_path)))
+    yield opened
+    aio.run(opened.close())
+
+
+@pytest.fixture
+def code(made: tuple[Backend, Dialect]) -> Dialect:
+    return made[1]
+
+
+def run(kernel: Kernel, text: str, **options: Any) -> Execution:
+    options.setdefault("timeout", 30)
+    return aio.run(kernel.run(text, **options))
+
+
+def stop(kernel: Kernel, text: str, when: Callable[[str], bool], **options: Any) -> Execution:
+    """Run, and cancel as soon as the output so far fits."""
+
+    async def work() -> Execution:
+        seen: list[str] = []
+        said = asyncio.Event()
+
+        def look(output: Output) -> None:
+            seen.append(output.text)
+            if when("".join(seen)):
+                said.set()
+
+        task = asyncio.ensure_future(kernel.run(text, on_output=look, timeout=30, **options))
+        await asyncio.wait_for(said.wait(), 20)
+        task.cancel()
+        return await task
+
+    return aio.run(work())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def is_gone_soon(pid: int, seconds: float = 3.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_running(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_a_kernel_and_its_backend_keep_to_the_protocols(made: tuple[Backend, Dialect], kernel: Kernel) -> None:
+    assert isinstance(made[0], Backend)
+    assert isinstance(kernel, Kernel)
+    assert kernel.alive
+
+
+def test_standard_output_comes_back_with_status_ok(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.hello)
+    assert (done.status, done.stdout, done.stderr) == ("ok", "hello\n", "")
+    assert done.duration_s > 0
+
+
+def test_both_streams_are_kept_apart(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.two_streams)
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+
+
+def test_text_of_every_script_survives_the_way(kernel: Kernel, code: Dialect) -> None:
+    assert run(kernel, code.umlauts).stdout == "Grüße, 世界 🎈\n"
+
+
+def test_code_that_is_empty_does_nothing_well(kernel: Kernel) -> None:
+    done = run(kernel, "")
+    assert (done.status, done.stdout) == ("ok", "")
+
+
+def test_an_error_keeps_the_output_before_it(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.fails)
+    assert done.status == "error"
+    assert done.stdout == "before\n"
+    if code.has_errors:
+        assert done.error is not None
+        assert str(done.error) == "line 3: ValueError: no good"
+        assert "\x1b" not in done.error.traceback
+
+
+def test_output_streams_while_the_code_runs(kernel: Kernel, code: Dialect) -> None:
+    seen: list[tuple[float, str]] = []
+    began = time.perf_counter()
+    run(kernel, code.early_and_late, on_output=lambda output: seen.append((time.perf_counter() - began, output.text)))
+    assert "".join(text for _, text in seen) == "early\nlate\n"
+    assert seen[-1][0] - seen[0][0] > 0.3
+
+
+def test_output_is_handed_on_from_the_loop_thread(kernel: Kernel, code: Dialect) -> None:
+    threads: list[str] = []
+    run(kernel, code.hello, on_output=lambda _: threads.append(threading.current_thread().name))
+    assert set(threads) == {"nbtools-loop"}
+
+
+def test_a_failing_listener_does_not_end_the_script(kernel: Kernel, code: Dialect) -> None:
+    def broken(_: Output) -> None:
+        raise RuntimeError("the display is gone")
+
+    assert run(kernel, code.hello, on_output=broken).stdout == "hello\n"
+
+
+def test_a_timeout_interrupts_and_keeps_the_partial_output(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.loops, timeout=1.0)
+    assert (done.status, done.stdout, done.error) == ("timeout", "begun\n", None)
+    assert 1.0 <= done.duration_s < 10
+
+
+def test_code_that_ignores_the_interrupt_is_killed_after_the_grace(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.deaf, timeout=1.0, grace=0.4)
+    assert (done.status, done.stdout) == ("timeout", "deaf\n")
+    assert not kernel.alive
+
+
+def test_a_cancelled_run_returns_what_was_printed(kernel: Kernel, code: Dialect) -> None:
+    done = stop(kernel, code.loops, lambda text: "begun" in text)
+    assert (done.status, done.stdout) == ("stopped", "begun\n")
+
+
+def test_a_stop_takes_the_children_of_the_code_along(kernel: Kernel, code: Dialect) -> None:
+    done = stop(kernel, code.child, lambda text: "\n" in text, grace=0.5)
+    assert done.status == "stopped"
+    aio.run(kernel.close())
+    assert is_gone_soon(int(done.stdout.split()[0]))
+
+
+def test_the_end_of_the_process_is_told_with_its_code(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.dies)
+    assert done.stdout == "last words\n"
+    assert done.exit_code == 7
+    assert done.signal is None
+    if code.lives_on:
+        assert done.status == "died"
+        assert not kernel.alive
+
+
+def test_the_end_of_the_process_is_told_with_its_signal(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.killed)
+    assert done.status == "died"
+    assert done.signal == "SIGKILL"
+
+
+def test_the_codes_own_exit_tells_its_number(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.exits)
+    assert (done.status, done.stdout, done.exit_code) == ("error", "bye\n", 3)
+    assert done.stderr == ""
+
+
+def test_output_beyond_the_cap_is_cut_and_said_to_be(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.prints_much, cap=Cap(text_bytes=1_000_000))
+    assert done.status == "ok"
+    assert done.truncated
+    assert done.stdout == "y" * 1_000_000
+
+
+def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.floods, cap=Cap(text_bytes=1_000_000), timeout=60)
+    assert done.status == "output_limit"
+    assert done.truncated
+    assert len(done.stdout) == 1_000_000
+
+
+def test_the_working_folder_is_where_it_was_asked_to_be(kernel: Kernel, code: Dialect, tmp_path: Path) -> None:
+    assert run(kernel, code.writes, world=World(cwd=tmp_path)).status == "ok"
+    assert (tmp_path / "made.txt").read_text() == "content"
+
+
+def test_state_lasts_from_one_run_to_the_next(kernel: Kernel, code: Dialect) -> None:
+    run(kernel, code.sets)
+    assert run(kernel, code.gets).stdout == "42\n"
+
+
+def test_two_kernels_know_nothing_of_each_other(made: tuple[Backend, Dialect], kernel: Kernel, code: Dialect) -> None:
+    run(kernel, code.sets)
+    other = aio.run(made[0].open(Profile(language=code.language)))
+    try:
+        assert "42" not in run(other, code.gets).stdout
+    finally:
+        aio.run(other.close())
+
+
+def test_given_variables_are_there_before_the_code(kernel: Kernel, code: Dialect) -> None:
+    world = World(variables={"given": {"text": "tëxt", "number": 41}})
+    assert run(kernel, code.variable, world=world).stdout == "tëxt 42\n"
+
+
+def test_a_kernel_goes_on_after_an_interrupt_that_worked(kernel: Kernel, code: Dialect) -> None:
+    run(kernel, code.sets)
+    run(kernel, code.loops, timeout=0.5)
+    assert run(kernel, code.gets).stdout == "42\n"
+
+
+def test_interrupting_an_idle_kernel_does_no_harm(kernel: Kernel, code: Dialect) -> None:
+    run(kernel, code.sets)
+    aio.run(kernel.interrupt())
+    assert run(kernel, code.gets).stdout == "42\n"
+
+
+def test_code_that_wants_input_does_not_wait_for_ever(kernel: Kernel, code: Dialect) -> None:
+    done = run(kernel, code.reads_input, timeout=15)
+    assert done.status in ("ok", "error")
+
+
+def test_kill_ends_a_run_under_way(kernel: Kernel, code: Dialect) -> None:
+    async def work() -> Execution:
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(kernel.run(code.loops, timeout=30, on_output=lambda _: begun.set()))
+        await asyncio.wait_for(begun.wait(), 20)
+        await kernel.kill()
+        return await task
+
+    assert aio.run(work()).status == "died"
+    assert not kernel.alive
+
+
+def test_closing_twice_does_no_harm(kernel: Kernel) -> None:
+    aio.run(kernel.close())
+    aio.run(kernel.close())
+    assert not kernel.alive
+
+
+def test_a_closed_kernel_has_no_process(kernel: Kernel) -> None:
+    pid = kernel.pid
+    aio.run(kernel.close())
+    assert pid is None or is_gone_soon(pid)
+
+
+def test_an_unknown_language_is_refused_with_a_hint(made: tuple[Backend, Dialect]) -> None:
+    with pytest.raises(LanguageUnavailable):
+        aio.run(made[0].open(Profile(language="kernel:there-is-no-such-kernel")))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="environment of children is looked at through /proc")
+def test_secrets_of_the_owner_are_not_in_the_environment(
+    made: tuple[Backend, Dialect], code: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-very-secret-value")
+    opened = aio.run(made[0].open(Profile(language=code.language)))
+    try:
+        assert opened.pid is not None
+        environment = Path(f"/proc/{opened.pid}/environ").read_bytes()
+        assert b"very-secret" not in environment
+    finally:
+        aio.run(opened.close())

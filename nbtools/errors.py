@@ -16,6 +16,7 @@
     ├── MemoryNotFound        KeyError        model         MEMORY_NOT_FOUND
     ├── MemoryWriteFailed     OSError         world         MEMORY_WRITE_FAILED
     │   ├── MemoryUnavailable                 user          MEMORY_WRITE_FAILED
+    │   │   └── MemoryDamaged                 user          MEMORY_WRITE_FAILED
     │   └── VersionConflict                   model         MEMORY_WRITE_FAILED
     ├── SqlInvalid            ValueError      model         SQL_INVALID
     ├── SqlNotAllowed         PermissionError model         SQL_NOT_ALLOWED
@@ -61,6 +62,7 @@ __all__ = [
     "KernelDied",
     "LanguageUnavailable",
     "LimitExceeded",
+    "MemoryDamaged",
     "MemoryNotFound",
     "MemoryUnavailable",
     "MemoryWriteFailed",
@@ -286,6 +288,10 @@ class MemoryUnavailable(MemoryWriteFailed):
     """The memory store cannot be had: read-only, locked, damaged or out of reach."""
 
     who: ClassVar[Who] = "user"
+
+
+class MemoryDamaged(MemoryUnavailable):
+    """The file of the memory store cannot be read as what it was written."""
 
 
 class VersionConflict(MemoryWriteFailed):

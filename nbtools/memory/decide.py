@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from nbtools.errors import NbtoolsError
 from nbtools.memory.records import Scope
@@ -33,20 +33,22 @@ class Request(NamedTuple):
     is_new: bool = True
 
 
-class View(Protocol):
-    """What deciding needs to know of the store."""
+class View(NamedTuple):
+    """What deciding asks of the store.
 
-    def newest(self, record_id: str) -> Row | None:
-        """Return the newest row of an id, a deletion perhaps, or `None` if the id is new."""
-        ...
+    Attributes
+    ----------
+    newest
+        Returns the newest row of an id, a deletion perhaps, or `None` if the id is new.
+    live_ids
+        Returns the ids of the live records in the scopes that start so.
+    versions
+        Returns the kept versions of a key.
+    """
 
-    def live_ids(self, prefix: str) -> Iterable[str]:
-        """Return ids of live records in the scopes that start so."""
-        ...
-
-    def versions(self, scope: Scope, key: str) -> Sequence[Row]:
-        """Return the kept versions of a key."""
-        ...
+    newest: Callable[[str], Row | None]
+    live_ids: Callable[[str], Iterable[str]]
+    versions: Callable[[Scope, str], Sequence[Row]]
 
 
 class Stage:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import MemoryUnavailable
+from nbtools.errors import MemoryDamaged, MemoryUnavailable
 
-__all__ = ["SCHEMA_VERSION", "Damaged", "connect", "migrate"]
+__all__ = ["SCHEMA_VERSION", "connect", "migrate"]
 
 SCHEMA_VERSION = 1
 
@@ -56,10 +56,6 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-class Damaged(Exception):
-    """The file is ours and cannot be read; the text is DuckDB's."""
-
-
 def connect(path: Path | None) -> Any:
     """Open a memory file, `None` for one in memory, and bring its schema up to date.
 
@@ -67,7 +63,7 @@ def connect(path: Path | None) -> Any:
     ------
     MemoryUnavailable
         Somebody else holds the file, it may not be written, is no memory file, or has a newer schema.
-    Damaged
+    MemoryDamaged
         It was a memory file once.
     """
     import duckdb
@@ -86,7 +82,7 @@ def connect(path: Path | None) -> Any:
         raise
     except duckdb.Error as exc:
         connection.close()
-        raise Damaged(str(exc)) from exc
+        raise MemoryDamaged(str(exc)) from exc
     return connection
 
 
@@ -155,5 +151,5 @@ def _why_not(path: Path, exc: Exception) -> Exception:
     if "ermission denied" in text or "ead-only file system" in text:
         return MemoryUnavailable(f"{path} cannot be written.", hint="look at the permissions of file and folder")
     if head and head[8:12] != b"DUCK":
-        return Damaged(f"{path} is not a DuckDB file")
-    return Damaged(text)
+        return MemoryDamaged(f"{path} is not a DuckDB file")
+    return MemoryDamaged(text)

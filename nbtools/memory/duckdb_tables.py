@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nbtools.memory.duckdb_schema import Damaged, connect
+from nbtools.errors import MemoryDamaged
+from nbtools.memory.duckdb_schema import connect
 from nbtools.memory.journal import Entry
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
@@ -203,7 +204,7 @@ class Tables:
 
         Raises
         ------
-        Damaged
+        MemoryDamaged
             Some block does not have the checksum that was written with it.
         """
         import duckdb
@@ -212,7 +213,7 @@ class Tables:
             for table in ("items", "item_tags", "log", "calls", "nbtools_meta"):
                 self._all(f"SELECT bit_xor(hash({table})) FROM {table}", [])
         except (duckdb.Error, RuntimeError) as exc:
-            raise Damaged(str(exc)) from exc
+            raise MemoryDamaged(str(exc)) from exc
 
     def copy_to(self, target: Path) -> None:
         """Write a copy of the whole file, as of one moment."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from nbtools.errors import MemoryWriteFailed, NbtoolsError
 from nbtools.memory.cache import KnownIds, RowCache
-from nbtools.memory.decide import Done, Request, Stage
+from nbtools.memory.decide import Done, Request, Stage, View
 from nbtools.memory.duckdb_tables import Tables
 from nbtools.memory.index import LiveIndex
 from nbtools.memory.journal import Entry, Journal
@@ -63,6 +63,7 @@ class Engine:
         self.journal = journal
         self.history_kept = history
         self.notices: list[str] = []
+        self._view = View(self.newest, self.live_ids, self.versions)
         self._commit_lock = threading.Lock()
         self._merge_lock = threading.Lock()
         # Guards the hand-over between overlay, cache and DuckDB; held for moments only. Point reads do without it.
@@ -91,7 +92,7 @@ class Engine:
         to store gets `MemoryWriteFailed`.
         """
         with self._commit_lock:
-            stage = Stage(self, self._seq, self.clock.now)
+            stage = Stage(self._view, self._seq, self.clock.now)
             outcomes: list[Outcome] = []
             entries: list[Entry] = []
             asked: dict[str, int] = {}
@@ -115,7 +116,7 @@ class Engine:
             now = self.clock.now()
             with self._state:
                 due = [row.id for row in self._overlay.values() if row.value is not None and not row.is_live(now)]
-            stage = Stage(self, self._seq, self.clock.now)
+            stage = Stage(self._view, self._seq, self.clock.now)
             rows = stage.expire([*due[:_SLICE], *self.tables.due(now, _SLICE)])
             if rows and self._store([Entry("", rows)], stage.seq) is None:
                 return len(rows)
@@ -178,6 +179,20 @@ class Engine:
         if row is not None or not self._known.may_have(record_id):
             return row
         return self._fetch([record_id]).get(record_id)
+
+    def get(self, scope: Scope, keys: Sequence[str]) -> list[tuple[Row, float | None]] | None:
+        """Return the live rows of keys if all can be told without a look into the file, else `None`."""
+        now = self.clock.now()
+        found: list[tuple[Row, float | None]] = []
+        for key in keys:
+            record_id = scope.record_id(key)
+            row = self._overlay.get(record_id) or self._cache.get(record_id)
+            if row is None:
+                if self._known.may_have(record_id):
+                    return None
+            elif row.is_live(now):
+                found.append((row, None))
+        return found
 
     def live_ids(self, prefix: str) -> list[str]:
         """Return ids of live records in the scopes that start so."""

@@ -12,8 +12,7 @@ import shutil
 import time
 from pathlib import Path
 
-from nbtools.errors import MemoryUnavailable
-from nbtools.memory.duckdb_schema import Damaged
+from nbtools.errors import MemoryDamaged, MemoryUnavailable
 from nbtools.memory.duckdb_tables import Tables
 from nbtools.memory.engine import Engine
 from nbtools.memory.journal import Journal
@@ -39,12 +38,12 @@ def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None)
     notices: list[str] = []
     try:
         tables = _checked(place, journal)
-    except Damaged as exc:
+    except MemoryDamaged as exc:
         if not journal.segments() and not place.snapshot.exists():
             raise MemoryUnavailable(
-                f"{place.path} is not a memory file: {exc}.", hint="choose another file for the memory"
+                f"{place.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
             ) from None
-        tables = _recovered(place, journal, str(exc), notices)
+        tables = _recovered(place, journal, exc.message, notices)
     engine = Engine(tables, journal, history=history, clock=clock)
     engine.notices[:0] = notices
     place.opened.touch(mode=0o600)
@@ -81,11 +80,11 @@ def _checked(place: Place, journal: Journal) -> Tables:
         segments = journal.segments()
         # DuckDB drops the end of a damaged write-ahead log without a word; then it is older than the journal's start.
         if segments and int(segments[0].stem) > applied + 1:
-            raise Damaged(f"changes up to {int(segments[0].stem) - 1} were merged, and it knows only {applied}")
+            raise MemoryDamaged(f"changes up to {int(segments[0].stem) - 1} were merged, and it knows only {applied}")
         size = place.path.stat().st_size
         if size <= _ALWAYS_READ or place.opened.exists():
             tables.read_all()
-    except Damaged:
+    except MemoryDamaged:
         tables.close()
         raise
     return tables
@@ -104,7 +103,7 @@ def _recovered(place: Place, journal: Journal, why: str, notices: list[str]) -> 
         draft.replace(place.path)
         try:
             tables = _checked(place, journal)
-        except Damaged:
+        except MemoryDamaged:
             _aside(place.path, stamp + "-snapshot")
             _aside(_wal(place.path), stamp + "-snapshot")
     if tables is None:

@@ -29,10 +29,10 @@ from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, 
 from nbtools.memory.search import record_text
 from nbtools.memory.views import RecordItems, RecordValues
 
-__all__ = ["AgentMemory"]
+__all__ = ["AgentMemory", "Embed"]
 
 # Inside the class `list` is the method.
-Records: TypeAlias = builtins.list[MemoryRecord]
+_Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]
 
 _NO_LIMITS = Limits(key_bytes=1 << 20)
@@ -115,11 +115,11 @@ class AgentMemory(Mapping[str, Any]):
 
     def items(self) -> RecordItems:
         """Return a view of the pairs of key and value, fetched in one go."""
-        return RecordItems(self)
+        return RecordItems(self, self.list)
 
     def values(self) -> RecordValues:
         """Return a view of the values, fetched in one go."""
-        return RecordValues(self)
+        return RecordValues(self, self.list)
 
     def __setitem__(self, key: str, value: Any) -> NoReturn:
         raise TypeError(f"memory is written by name, not by [] =: use memory.write({key!r}, value)")
@@ -145,7 +145,7 @@ class AgentMemory(Mapping[str, Any]):
         records = self._query(keys=(check_key(key, self.limits),)).records
         return records[0] if records else None
 
-    def list(self, prefix: str = "", *, limit: int | None = None, after: str | None = None) -> Records:
+    def list(self, prefix: str = "", *, limit: int | None = None, after: str | None = None) -> _Records:
         """Return the records whose keys start with `prefix`, by key; `after` continues behind a key."""
         return [*self._query(prefix=prefix, limit=limit, after=after).records]
 
@@ -156,7 +156,7 @@ class AgentMemory(Mapping[str, Any]):
         match: Literal["all", "any"] = "all",
         prefix: str = "",
         limit: int | None = None,
-    ) -> Records:
+    ) -> _Records:
         """Return the records that have all, or any, of the tags, by key."""
         if match not in ("all", "any"):
             raise InvalidArguments(f"match is {match!r}.", hint="use 'all' or 'any'")
@@ -165,7 +165,7 @@ class AgentMemory(Mapping[str, Any]):
             return []
         return [*self._query(tags=wanted, match=match, prefix=prefix, limit=limit).records]
 
-    def search(self, query: str, *, limit: int = 10, tags: Iterable[str] = (), prefix: str = "") -> Records:
+    def search(self, query: str, *, limit: int = 10, tags: Iterable[str] = (), prefix: str = "") -> _Records:
         """Return the records that fit the words of `query` best, best first, with `score` set.
 
         Words are looked for in keys, tags, and the names and scalars of the values; ranking is BM25, fused with the
@@ -187,7 +187,7 @@ class AgentMemory(Mapping[str, Any]):
                 counts[tag] = counts.get(tag, 0) + 1
         return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
-    def history(self, key: str, *, limit: int | None = None) -> Records:
+    def history(self, key: str, *, limit: int | None = None) -> _Records:
         """Return the kept versions of a key, oldest first; deletions are versions too (see `MemoryRecord.change`)."""
         return self.repository.history(self.scope, check_key(key, self.limits), limit=limit)
 
@@ -324,13 +324,13 @@ class AgentMemory(Mapping[str, Any]):
         """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""
         from nbtools.memory.transfer import export_records
 
-        return export_records(self, path, all_scopes=all_scopes)
+        return export_records(self.repository, None if all_scopes else self.scope, path)
 
     def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
         """Write the records of such a file to this scope, or to the scopes they came from; return how many."""
         from nbtools.memory.transfer import import_records
 
-        return import_records(self, path, all_scopes=all_scopes)
+        return import_records(self.repository, None if all_scopes else self.scope, path, self.limits)
 
     def snapshot(self, what: Literal["memory", "calls"] = "memory") -> Any:
         """Return all records of the store, or all records of tool calls, at one moment, as a pandas DataFrame."""

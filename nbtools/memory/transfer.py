@@ -11,14 +11,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, ParseError
-from nbtools.memory.records import MemoryRecord, check_key, check_tags, encode_value, make_scope
-from nbtools.memory.repository import Change, Query
-
-if TYPE_CHECKING:
-    from nbtools.memory.store import AgentMemory
+from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
+from nbtools.memory.repository import Change, Query, Repository
 
 __all__ = ["export_records", "frame_of_calls", "frame_of_records", "import_records"]
 
@@ -51,11 +48,17 @@ _CALL_COLUMNS = (
 )
 
 
-def export_records(memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
-    """Write records to a ``.jsonl`` or ``.parquet`` file, whole or not at all; return how many."""
+def export_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str]) -> int:
+    """Write records to a ``.jsonl`` or ``.parquet`` file, whole or not at all; return how many.
+
+    Parameters
+    ----------
+    scope
+        Whose records; `None` for those of all scopes.
+    """
     target = Path(path).expanduser()
     kind = _kind(target)
-    records = memory.repository.query(Query(scope=None if all_scopes else memory.scope)).records
+    records = repository.query(Query(scope=scope)).records
     # Written beside the target and moved there: a full disk must not leave half an export under its name.
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -70,8 +73,8 @@ def export_records(memory: AgentMemory, path: str | os.PathLike[str], *, all_sco
     return len(records)
 
 
-def import_records(memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
-    """Write the records of such a file to the memory; return how many.
+def import_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str], limits: Limits) -> int:
+    """Write the records of such a file to a scope, to their own scopes when it is `None`; return how many.
 
     What has expired since is left out; what would expire keeps its moment. Records are checked like any other write.
 
@@ -89,15 +92,15 @@ def import_records(memory: AgentMemory, path: str | os.PathLike[str], *, all_sco
     rows = _read_jsonl(source) if kind == "jsonl" else _read_parquet(source)
     count, batch = 0, []
     for place, row in rows:
-        change = _change(memory, row, place, all_scopes=all_scopes)
+        change = _change(row, place, scope, limits)
         if change is not None:
             batch.append(change)
             count += 1
         if len(batch) >= _BATCH:
-            memory.repository.apply(batch)
+            repository.apply(batch)
             batch = []
     if batch:
-        memory.repository.apply(batch)
+        repository.apply(batch)
     return count
 
 
@@ -150,11 +153,10 @@ def _kind(path: Path) -> str:
     return kind
 
 
-def _change(memory: AgentMemory, row: Mapping[str, Any], place: str, *, all_scopes: bool) -> Change | None:
+def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Limits) -> Change | None:
     try:
         record = MemoryRecord.from_dict(row)
-        scope = memory.scope
-        if all_scopes:
+        if scope is None:
             level = "node" if record.node_id else "workflow" if record.workflow_id else "agent"
             scope = make_scope(record.agent_id, record.workflow_id, record.node_id, scope=level)
         ttl = None
@@ -165,9 +167,9 @@ def _change(memory: AgentMemory, row: Mapping[str, Any], place: str, *, all_scop
         return Change(
             kind="write",
             scope=scope,
-            key=check_key(record.key, memory.limits),
-            value=encode_value(record.value, memory.limits),
-            tags=check_tags(record.tags, memory.limits),
+            key=check_key(record.key, limits),
+            value=encode_value(record.value, limits),
+            tags=check_tags(record.tags, limits),
             ttl=ttl,
         )
     except (KeyError, TypeError, ValueError) as exc:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, ValuesView
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from typing import Any
 
-if TYPE_CHECKING:
-    from nbtools.memory.store import AgentMemory
+from nbtools.memory.records import MemoryRecord
 
 __all__ = ["RecordItems", "RecordValues"]
 
+_List = Callable[[], Sequence[MemoryRecord]]
+
 
 class RecordItems(ItemsView[str, Any]):
-    """The pairs of key and value."""
+    """The pairs of key and value of a mapping whose records are listed by a function."""
 
-    _mapping: AgentMemory
+    def __init__(self, mapping: Mapping[str, Any], records: _List) -> None:
+        super().__init__(mapping)
+        self._records = records
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return iter([(record.key, record.value) for record in self._mapping.list()])
+        return iter([(record.key, record.value) for record in self._records()])
 
 
 class RecordValues(ValuesView[Any]):
-    """The values, in the order of their keys."""
+    """The values of a mapping whose records are listed by a function, in the order of their keys."""
 
-    _mapping: AgentMemory
+    def __init__(self, mapping: Mapping[str, Any], records: _List) -> None:
+        super().__init__(mapping)
+        self._records = records
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([record.value for record in self._mapping.list()])
+        return iter([record.value for record in self._records()])
 
     def __contains__(self, value: object) -> bool:
         return any(item is value or item == value for item in self)

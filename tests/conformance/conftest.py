@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.memory import InMemoryRepository, Repository, open_repository
+from nbtools.memory.place import Place
 
 Opener = Callable[[Path], contextlib.AbstractContextManager[Repository]]
 OPENERS: dict[str, Opener] = {}
@@ -29,6 +33,28 @@ def reference(tmp_path: Path) -> Iterator[Repository]:
     yield InMemoryRepository(history=5)
 
 
+@opener
+def duckdb_in_memory(tmp_path: Path) -> Iterator[Repository]:
+    yield open_repository(":memory:", history=5)
+
+
+@opener
+def duckdb_embedded(tmp_path: Path) -> Iterator[Repository]:
+    yield open_repository(tmp_path / "m.duckdb", embedded=True, history=5)
+
+
+@opener
+def keeper(tmp_path: Path) -> Iterator[Repository]:
+    repository = open_repository(tmp_path / "m.duckdb", history=5, idle_exit=20.0)
+    yield repository
+    place = Place(tmp_path / "m.duckdb")
+    pid = place.holder().get("pid")
+    if pid:
+        os.kill(pid, signal.SIGTERM)
+        while place.holder():
+            time.sleep(0.005)
+
+
 @contextlib.contextmanager
 def postgresql(url: str) -> Iterator[Repository]:
     """Yield a repository in a database of its own."""
@@ -44,7 +70,12 @@ def postgresql(url: str) -> Iterator[Repository]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=[*sorted(OPENERS), "postgresql"])
+# Each test of the keeper starts a process of its own, which adds up.
+_SLOW = {"keeper"}
+PARAMS = [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in sorted([*OPENERS, "postgresql"])]
+
+
+@pytest.fixture(params=PARAMS)
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repository]:
     if request.param == "postgresql":
         made = postgresql(request.getfixturevalue("postgres_url"))

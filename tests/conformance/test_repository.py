@@ -1,4 +1,4 @@
-"""What every repository of memory does alike."""
+"""What every repository of memory does alike, InMemoryRepository being the plainest of them."""
 
 from __future__ import annotations
 

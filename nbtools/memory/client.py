@@ -1,0 +1,300 @@
+"""The client of the keeper: a repository in any process, over one socket per thread that is asking.
+
+Nothing is started before the first question. When a connection breaks, the same question with the same request id is
+sent again, to a keeper that is started anew if need be, until the time is over: what was applied before the break is
+not applied twice. A forked child drops what it inherited and connects by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import MemoryUnavailable
+from nbtools.memory.place import Place
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.wire import (
+    PROTOCOL,
+    applied_from_wire,
+    change_to_wire,
+    connect_to,
+    dumps,
+    error_from_wire,
+    frame,
+    query_to_wire,
+    receive,
+    record_from_wire,
+)
+
+__all__ = ["KeeperRepository"]
+
+_KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
+_KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON", "COVERAGE_", "COV_CORE_")
+
+
+class KeeperRepository:
+    """Records in a DuckDB file that a keeper shares between processes.
+
+    Parameters
+    ----------
+    path
+        The file, links resolved.
+    history, idle_exit
+        Given to the keeper if this client starts it: versions kept of a record, seconds until it leaves.
+    timeout
+        Seconds that one question may take, including a restart of the keeper.
+    tcp
+        Have a keeper that is started listen on a loopback port instead of a Unix socket.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        history: int = 100,
+        idle_exit: float = 60.0,
+        timeout: float = 30.0,
+        tcp: bool = False,
+        _protocol: int = PROTOCOL,
+    ) -> None:
+        self.path = path
+        self._options = {"history": history, "idle_exit": idle_exit, "timeout": timeout, "tcp": tcp}
+        self._timeout = timeout
+        self._protocol = _protocol
+        self._place = Place(path)
+        self._told: set[str] = set()
+        self._closed = False
+        self._begin()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the way to the file: another process has connections of its own."""
+        return (_rebuild, (self.path, self._options))
+
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+        """Apply a batch, once per request id."""
+        self._check_process()
+        message = {
+            "op": "apply",
+            "id": request_id or f"{self._name}-{next(self._numbers)}",
+            "new": request_id is None,
+            "changes": [change_to_wire(change) for change in changes],
+        }
+        return applied_from_wire(changes, self._ask(message)["done"])
+
+    def query(self, query: Query) -> Found:
+        """Return the live records that match."""
+        message = query_to_wire(query)
+        is_get = query.keys is not None and query.text is None and query.vector is None and not query.count
+        message["op"] = "get" if is_get else "query"
+        answer = self._ask(message)
+        records = tuple([record_from_wire(fields) for fields in answer["rows"]])
+        return Found(records=records, total=answer.get("total", len(records)))
+
+    def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
+        """Return the newest versions of a key, oldest of them first."""
+        parts = (scope.agent_id, scope.workflow_id, scope.node_id)
+        answer = self._ask({"op": "history", "scope": parts, "key": key, "limit": limit})
+        return [record_from_wire(fields) for fields in answer["rows"]]
+
+    def calls(self, query: CallQuery) -> list[dict[str, Any]]:
+        """Return records of tool calls."""
+        fields = {"limit": query.limit, "call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
+        calls: list[dict[str, Any]] = self._ask({"op": "calls", **fields})["calls"]
+        return calls
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card."""
+        info: dict[str, Any] = self._ask({"op": "info"})["info"]
+        return info
+
+    def close(self) -> None:
+        """Drop the connections; the keeper leaves by itself when nobody needs it."""
+        self._closed = True
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+
+    # -- asking
+
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._check_process()
+        if self._closed:
+            raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+        data = frame(dumps(message))
+        end = time.monotonic() + self._timeout
+        attempt = 0
+        while True:
+            connection = self._take(end)
+            try:
+                connection.settimeout(max(end - time.monotonic(), 0.05))
+                connection.sendall(data)
+                answer = receive(connection)
+            except (OSError, EOFError) as exc:
+                connection.close()
+                self._drop_idle()
+                attempt += 1
+                if time.monotonic() >= end:
+                    raise self._no_answer(exc) from exc
+                if message.get("new"):
+                    # It may have been applied before the break, and must not be applied again.
+                    message["new"] = False
+                    data = frame(dumps(message))
+                time.sleep(min(0.01 * attempt, 0.2))
+                continue
+            except BaseException:
+                # Interrupted: the answer would be taken for that of the next question.
+                connection.close()
+                raise
+            with self._lock:
+                self._idle.append(connection)
+            if "error" in answer:
+                raise error_from_wire(answer["error"])
+            return answer
+
+    def _no_answer(self, exc: Exception) -> MemoryUnavailable:
+        return MemoryUnavailable(
+            f"The keeper of {self.path} did not answer within {self._timeout:g} s ({str(exc) or type(exc).__name__}).",
+            hint=f"try again; {self._place.messages} may say more",
+            retryable=True,
+        )
+
+    def _take(self, end: float) -> Any:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        # One thread at a time: a second keeper would only find that the first one leads.
+        with self._starting:
+            return self._connect(end)
+
+    def _connect(self, end: float) -> Any:
+        started = False
+        while True:
+            address = self._place.holder().get("address")
+            connection = None
+            if address and not self._place.is_elsewhere():
+                with contextlib.suppress(OSError, EOFError, ValueError):
+                    connection = connect_to(address, timeout=max(end - time.monotonic(), 0.05))
+                    if self._is_greeted(connection, address):
+                        return connection
+            if connection is not None:
+                connection.close()
+            if time.monotonic() >= end:
+                raise self._no_answer(TimeoutError("no connection"))
+            if started:
+                time.sleep(0.01)
+            self._start(end)
+            started = True
+
+    def _is_greeted(self, connection: Any, address: dict[str, Any]) -> bool:
+        """Greet; return whether the keeper is one to talk to. An older one is asked to hand over."""
+        greeting = {"hello": self._protocol, "pid": os.getpid()}
+        if "token" in address:
+            greeting["token"] = address["token"]
+        connection.sendall(frame(dumps(greeting)))
+        answer = receive(connection)
+        if answer["hello"] > self._protocol:
+            connection.close()
+            raise MemoryUnavailable(
+                f"{self.path} is served by a newer nbtools ({answer.get('version')}, process {answer.get('pid')}).",
+                hint="restart this kernel with the nbtools that is installed now",
+            )
+        if answer["hello"] < self._protocol:
+            connection.sendall(frame(dumps({"op": "drain"})))
+            with contextlib.suppress(OSError, EOFError):
+                receive(connection)  # Nothing comes but the end, when everything is stored.
+            return False
+        for notice in answer.get("notices", ()):
+            if notice not in self._told:
+                self._told.add(notice)
+                warnings.warn(notice, UserWarning, stacklevel=8)
+        return True
+
+    def _start(self, end: float) -> None:
+        """Start a keeper and wait until it serves, or says why not, or that another one does."""
+        self._place.make()
+        options = self._options
+        command = [sys.executable, "-m", "nbtools.memory.keeper", str(self.path)]
+        command += ["--idle", str(options["idle_exit"]), "--history", str(options["history"])]
+        command += ["--wait", f"{max(end - time.monotonic() - 0.5, 0.1):.1f}", "--protocol", str(self._protocol)]
+        command += ["--tcp"] if options["tcp"] else []
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
+        ) as process:
+            assert process.stdout is not None
+            text = _read_line(process.stdout.fileno(), end)
+        try:
+            facts = json.loads(text)
+        except ValueError:
+            raise MemoryUnavailable(
+                f"The keeper of {self.path} could not be started.",
+                hint=f"try: {' '.join(command)} --foreground",
+                tried="opening the memory",
+            ) from None
+        if "error" in facts:
+            raise error_from_wire(facts["error"])
+
+    # -- this process's own
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._name = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+        self._idle: list[Any] = []
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            # Inherited over a fork: these sockets are the parent's, and the locks may be held by its threads.
+            for connection in self._idle:
+                connection.close()
+            self._begin()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            dropped, self._idle = self._idle, []
+        for connection in dropped:
+            connection.close()
+
+
+def _rebuild(path: Path, options: dict[str, Any]) -> KeeperRepository:
+    return KeeperRepository(path, **options)
+
+
+def _environment() -> dict[str, str]:
+    """Return what the keeper needs of the environment: it lives long, and keys are none of its business."""
+    kept = {n: v for n, v in os.environ.items() if n in _KEPT_VARIABLES or n.startswith(_KEPT_PREFIXES)}
+    source = str(Path(__file__).resolve().parents[2])
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH")]))
+    return kept | {"MALLOC_ARENA_MAX": "2"}
+
+
+def _read_line(fd: int, end: float) -> str:
+    data = b""
+    while not data.endswith(b"\n"):
+        ready, _, _ = select.select([fd], [], [], max(end - time.monotonic(), 0))
+        part = os.read(fd, 65536) if ready else b""
+        if not part:
+            break
+        data += part
+    return data.decode(errors="replace")

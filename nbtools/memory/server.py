@@ -1,0 +1,372 @@
+"""The keeper's inside: who waits for whom.
+
+::
+
+    main thread     accepts, reads frames, answers point reads at once     (never waits for a disk)
+    committer       takes all writes that are waiting, stores them in one group, answers them
+    readers (2)     searches, lists, histories: what can take milliseconds
+    housekeeper     merges, sweeps, trims, takes snapshots, shows that the keeper is alive
+
+An answer is sent by the thread that made it, without waiting: what a slow client does not take is kept for it, and the
+main thread sends it when there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import queue
+import selectors
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from nbtools.errors import NbtoolsError
+from nbtools.memory.decide import Request
+from nbtools.memory.engine import Engine
+from nbtools.memory.place import HEARTBEAT, Place
+from nbtools.memory.salvage import close_engine, take_snapshot
+from nbtools.memory.wire import (
+    call_query_from_wire,
+    change_from_wire,
+    done_to_wire,
+    dumps,
+    error_to_wire,
+    frame,
+    query_from_wire,
+    rows_to_frames,
+    scope_of,
+    take_frame,
+)
+
+__all__ = ["Server"]
+
+_GROUP = 256
+_MERGE_AT = 1_000
+_TOO_MANY = 50_000
+_CLEAN_EVERY = 30.0
+_READERS = 2
+# An open connection is cheap to make again: a keeper that nobody asked anything for so many idle times leaves anyway.
+_FORGOTTEN = 20
+
+
+class Server:
+    """Serve one engine to clients until nobody needs it.
+
+    Parameters
+    ----------
+    engine, place
+        The open file, and the folder beside it; both are closed at the end.
+    listener
+        A listening socket.
+    token
+        What a client must know, `None` where the operating system vouches for it.
+    idle_exit
+        Seconds without any client after which the server leaves.
+    greeting
+        What a client is told when it greets: protocol, version, pid.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        place: Place,
+        listener: socket.socket,
+        *,
+        token: str | None,
+        idle_exit: float,
+        greeting: dict[str, Any],
+    ) -> None:
+        self.engine = engine
+        self.place = place
+        self._listener = listener
+        self._token = token
+        self._idle_exit = idle_exit
+        self._greeting = greeting
+        self._selector = selectors.DefaultSelector()
+        self._clients: set[_Client] = set()
+        self._writes: queue.SimpleQueue[tuple[_Client, Request] | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[tuple[_Client, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._waker, self._waked = socket.socketpair()
+        self._last = time.monotonic()
+
+    def run(self) -> None:
+        """Serve, then finish what was begun, close the file and let go of it."""
+        # A waiting thread should get its turn after half a millisecond, not five.
+        sys.setswitchinterval(0.0005)
+        threads = [threading.Thread(target=self._commit_writes, name="committer")]
+        threads += [threading.Thread(target=self._answer_reads, name=f"reader-{n}") for n in range(_READERS)]
+        threads.append(threading.Thread(target=self._keep_house, name="housekeeper"))
+        for thread in threads:
+            thread.start()
+        try:
+            self._serve()
+        finally:
+            self._leaving.set()
+            self._listener.close()
+            self._writes.put(None)
+            for _ in range(_READERS):
+                self._reads.put(None)
+            for thread in threads:
+                thread.join()
+            for client in list(self._clients):
+                self._drop(client)
+            self._close_file()
+
+    def leave(self) -> None:
+        """Ask the server to finish; may be called from a signal handler or any thread."""
+        self._leaving.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the main thread look around."""
+        with contextlib.suppress(OSError):
+            self._waker.send(b".")
+
+    def _close_file(self) -> None:
+        try:
+            take_snapshot(self.engine, self.place)
+            close_engine(self.engine, self.place)
+        except Exception as exc:
+            # What is not merged is in the journal; the next keeper finds that this one did not finish, and looks.
+            self._complain(exc)
+
+    # -- the main thread
+
+    def _serve(self) -> None:
+        self._listener.setblocking(False)
+        self._waked.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._waked, selectors.EVENT_READ, self._look_around)
+        pause = min(1.0, self._idle_exit / 4)
+        while not self._leaving.is_set():
+            for key, events in self._selector.select(pause):
+                if isinstance(key.data, _Client):
+                    self._attend(key.data, events)
+                else:
+                    key.data()
+            self._leave_when_idle()
+
+    def _leave_when_idle(self) -> None:
+        silent = time.monotonic() - self._last
+        if silent > self._idle_exit * (_FORGOTTEN if self._clients else 1):
+            self._leaving.set()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            if not _is_mine(connection):
+                connection.close()
+                return
+            client = _Client(connection, self.wake)
+            self._clients.add(client)
+            self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _look_around(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waked.recv(4096)
+        for client in list(self._clients):
+            if client.is_behind:
+                self._selector.modify(client.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
+
+    def _attend(self, client: _Client, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE and client.catch_up():
+                self._selector.modify(client.connection, selectors.EVENT_READ, client)
+            if events & selectors.EVENT_READ:
+                for message in client.receive():
+                    self._last = time.monotonic()
+                    self._take(client, message)
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            # The client is gone, or does not speak this language; either way it is not answered any more.
+            self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        self._clients.discard(client)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(client.connection)
+        client.connection.close()
+        self._last = time.monotonic()
+
+    def _take(self, client: _Client, message: dict[str, Any]) -> None:
+        if not client.is_greeted:
+            self._greet(client, message)
+            return
+        op = message["op"]
+        if op == "get":
+            scope = scope_of(*message["scope"])
+            rows = self.engine.get(scope, message["keys"])
+            if rows is None:
+                self._reads.put((client, message))  # Not in memory: a reader asks DuckDB.
+            else:
+                client.send(rows_to_frames(rows, values=message.get("values", True)))
+        elif op == "apply":
+            changes = [change_from_wire(fields) for fields in message["changes"]]
+            self._writes.put((client, Request(message["id"], changes, message["new"])))
+        elif op == "drain":
+            self._leaving.set()
+        else:
+            self._reads.put((client, message))
+
+    def _greet(self, client: _Client, message: dict[str, Any]) -> None:
+        if self._token is not None and not hmac.compare_digest(self._token, str(message.get("token"))):
+            raise ValueError("a wrong token")
+        client.is_greeted = "hello" in message
+        client.send([frame(dumps(self._greeting | {"notices": self.engine.notices}))])
+
+    # -- the other threads
+
+    def _commit_writes(self) -> None:
+        while True:
+            first = self._writes.get()
+            if first is None:
+                return
+            group = [first]
+            with contextlib.suppress(queue.Empty):
+                while len(group) < _GROUP:
+                    following = self._writes.get_nowait()
+                    if following is None:
+                        self._writes.put(None)
+                        break
+                    group.append(following)
+            try:
+                outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
+            except Exception as exc:
+                self._complain(exc)
+                outcomes = [exc] * len(group)
+            for (client, request), outcome in zip(group, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    client.send([frame(dumps(error_to_wire(outcome)))])
+                else:
+                    client.send([done_to_wire(request.changes, outcome)])
+            while self.engine.unmerged > _TOO_MANY:
+                self.engine.merge()
+
+    def _answer_reads(self) -> None:
+        while (asked := self._reads.get()) is not None:
+            client, message = asked
+            try:
+                client.send(self._answer(message))
+            except NbtoolsError as exc:
+                client.send([frame(dumps(error_to_wire(exc)))])
+            except Exception as exc:
+                self._complain(exc)
+                client.send([frame(dumps(error_to_wire(exc)))])
+
+    def _answer(self, message: dict[str, Any]) -> Iterable[bytes]:
+        op = message["op"]
+        if op in ("query", "get"):
+            query = query_from_wire(message)
+            rows, total = self.engine.query(query)
+            return rows_to_frames(rows, values=query.values, total=total)
+        if op == "history":
+            versions = self.engine.versions(scope_of(*message["scope"]), message["key"])
+            limit = message.get("limit")
+            kept = versions if limit is None else versions[-limit:] if limit else []
+            return rows_to_frames([(row, None) for row in kept])
+        if op == "calls":
+            records = self.engine.calls(call_query_from_wire(message))
+            return [frame(f'{{"calls":[{",".join(records)}]}}')]
+        if op == "info":
+            facts = self.engine.info() | {"mode": "keeper", "pid": os.getpid(), "clients": len(self._clients)}
+            return [frame(dumps({"info": facts}))]
+        raise ValueError(f"there is no operation {op!r}")
+
+    def _keep_house(self) -> None:
+        cleaned = beaten = time.monotonic()
+        while not self._leaving.wait(0.1 if self.engine.unmerged else 1.0):
+            now = time.monotonic()
+            try:
+                # In small slices, and only when there is enough or nobody is asking.
+                if self.engine.unmerged >= _MERGE_AT or (self.engine.unmerged and now - self._last > 0.5):
+                    self.engine.merge()
+                if now - beaten > HEARTBEAT:
+                    beaten = now
+                    self.place.announce()
+                    take_snapshot(self.engine, self.place)
+                if now - cleaned > _CLEAN_EVERY:
+                    cleaned = now
+                    self.engine.sweep()
+                    self.engine.trim()
+            except Exception as exc:
+                self._complain(exc)
+
+    def _complain(self, exc: Exception) -> None:
+        """Write down what should not have happened; after damage, leave, so that the next keeper repairs it."""
+        traceback.print_exception(exc, file=sys.stderr)
+        sys.stderr.flush()
+        text = str(exc)
+        if "Corrupt" in text or "checksum" in text or "database has been invalidated" in text:
+            self.leave()
+
+
+class _Client:
+    """One connection: what has arrived of a message, and what could not be sent yet."""
+
+    def __init__(self, connection: socket.socket, wake: Callable[[], None]) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.is_greeted = False
+        self._wake = wake
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._lock = threading.Lock()
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._outbox)
+
+    def receive(self) -> list[dict[str, Any]]:
+        data = self.connection.recv(1 << 20)
+        if not data:
+            raise EOFError
+        self._inbox += data
+        messages = []
+        while (body := take_frame(self._inbox)) is not None:
+            message = json.loads(body)
+            if not isinstance(message, dict):
+                raise TypeError("no object")
+            messages.append(message)
+        return messages
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Send as much as there is room for and keep the rest; a client that is gone is not missed."""
+        with self._lock, contextlib.suppress(OSError):
+            for data in frames:
+                if self._outbox:
+                    self._outbox += data
+                    continue
+                try:
+                    sent = self.connection.send(data)
+                except BlockingIOError:
+                    sent = 0
+                if sent < len(data):
+                    self._outbox += data[sent:]
+        if self._outbox:
+            self._wake()
+
+    def catch_up(self) -> bool:
+        """Send what was kept; return whether that was all."""
+        with self._lock:
+            with contextlib.suppress(BlockingIOError):
+                sent = self.connection.send(self._outbox[: 1 << 20])
+                del self._outbox[:sent]
+            return not self._outbox
+
+
+def _is_mine(connection: socket.socket) -> bool:
+    """Tell whether the same user is on the other side; where the system cannot tell, a token must."""
+    if connection.family != getattr(socket, "AF_UNIX", None) or not hasattr(socket, "SO_PEERCRED"):
+        return True
+    size = struct.calcsize("3i")
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return bool(user == os.getuid())

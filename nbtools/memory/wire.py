@@ -1,0 +1,307 @@
+"""Wire: what the keeper and its clients say to each other.
+
+A message is four bytes of length, big-endian, and so many bytes of JSON; the highest bit of the length says that
+another frame of the same answer follows. A client greets, then asks one question at a time::
+
+    → {"hello": 1, "version": "0.1.0", "pid": 4711}              ← {"hello": 1, "version": …, "pid": …, "notices": […]}
+    → {"op": "get", "scope": ["a", null, null], "keys": ["k"]}   ← {"rows": [[…]]}
+    → {"op": "apply", "id": "5f1c…-7", "new": true, "changes": […]}   ← {"done": [[row, 1], …]}
+    ← {"error": {"class": "VersionConflict", "message": …}}
+
+Never pickle: what arrives can be wrong, but it can do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nbtools import errors
+from nbtools.errors import InternalError, NbtoolsError
+from nbtools.memory.decide import Done
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import Applied, CallQuery, Change, Query
+from nbtools.memory.rows import Row, moment
+
+__all__ = [
+    "MAX_FRAME",
+    "PROTOCOL",
+    "applied_from_wire",
+    "call_query_from_wire",
+    "change_from_wire",
+    "change_to_wire",
+    "connect_to",
+    "done_to_wire",
+    "dumps",
+    "error_from_wire",
+    "error_to_wire",
+    "frame",
+    "query_from_wire",
+    "query_to_wire",
+    "receive",
+    "record_from_wire",
+    "row_to_wire",
+    "rows_to_frames",
+    "scope_of",
+    "take_frame",
+]
+
+PROTOCOL = 1
+MAX_FRAME = 256 << 20
+_MORE = 1 << 31
+_HEAD = struct.Struct(">I")
+_ROWS_PER_FRAME = 500
+
+dumps = functools.partial(json.dumps, separators=(",", ":"))
+
+
+def frame(text: str, *, more: bool = False) -> bytes:
+    """Return the bytes of one frame."""
+    body = text.encode()
+    return _HEAD.pack(len(body) | (_MORE if more else 0)) + body
+
+
+def take_frame(inbox: bytearray) -> bytes | None:
+    """Take the first whole frame out of what has arrived, or return `None`.
+
+    Raises
+    ------
+    ValueError
+        It is longer than any frame may be: the other side does not speak this language.
+    """
+    if len(inbox) < 4:
+        return None
+    (size,) = _HEAD.unpack_from(inbox)
+    size &= ~_MORE
+    if size > MAX_FRAME:
+        raise ValueError(f"a frame of {size} bytes")
+    if len(inbox) < 4 + size:
+        return None
+    body = bytes(inbox[4 : 4 + size])
+    del inbox[: 4 + size]
+    return body
+
+
+def receive(connection: socket.socket) -> dict[str, Any]:
+    """Read one whole answer; lists of its frames are joined.
+
+    Raises
+    ------
+    EOFError
+        The other side is gone.
+    """
+    answer: dict[str, Any] | None = None
+    while True:
+        (size,) = _HEAD.unpack(_exactly(connection, 4))
+        part: dict[str, Any] = json.loads(_exactly(connection, size & ~_MORE))
+        if answer is None:
+            answer = part
+        else:
+            for name, items in part.items():
+                answer[name] += items
+        if not size & _MORE:
+            return answer
+
+
+def connect_to(address: Any, *, timeout: float) -> socket.socket:
+    """Return a connection to an address that a keeper announced.
+
+    Raises
+    ------
+    OSError
+        Nobody listens there.
+    """
+    if isinstance(address, dict) and "unix" in address:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        target: Any = address["unix"]
+    elif isinstance(address, dict) and "tcp" in address:
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        target = ("127.0.0.1", address["tcp"])
+    else:
+        raise ConnectionRefusedError("no keeper has announced itself")
+    try:
+        connection.settimeout(timeout)
+        connection.connect(target)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = connection.recv(size)
+    if len(data) == size:
+        return data
+    if not data and size:
+        raise EOFError("the keeper closed the connection")
+    whole = bytearray(data)
+    while len(whole) < size:
+        data = connection.recv(min(size - len(whole), 1 << 20))
+        if not data:
+            raise EOFError("the keeper closed the connection")
+        whole += data
+    return bytes(whole)
+
+
+# -- records
+
+
+@functools.lru_cache(maxsize=4096)
+def scope_of(agent: str, workflow: str | None, node: str | None) -> Scope:
+    """Return the scope of these parts; the same object again and again, with its prefix made once."""
+    return Scope(agent_id=agent, workflow_id=workflow, node_id=node)
+
+
+def row_to_wire(row: Row, *, values: bool = True, score: float | None = None) -> str:
+    """Return a row as a JSON array, its value pasted in as the JSON text that it is."""
+    head = dumps((row.agent, row.workflow, row.node, row.key))
+    tail = dumps((row.tags, row.created, row.updated, row.expires, row.version, row.op, score))
+    return f"{head[:-1]},{row.value if values and row.value is not None else 'null'},{tail[1:]}"
+
+
+def rows_to_frames(
+    rows: Sequence[tuple[Row, float | None]], *, values: bool = True, total: int | None = None
+) -> Iterator[bytes]:
+    """Yield the frames of an answer with rows; `total` stands in the first."""
+    start = 0
+    while True:
+        part = rows[start : start + _ROWS_PER_FRAME]
+        text = ",".join(row_to_wire(row, values=values, score=score) for row, score in part)
+        extra = f'"total":{total},' if start == 0 and total is not None else ""
+        start += _ROWS_PER_FRAME
+        more = start < len(rows)
+        yield frame(f'{{{extra}"rows":[{text}]}}', more=more)
+        if not more:
+            return
+
+
+def record_from_wire(fields: Sequence[Any]) -> MemoryRecord:
+    """Build a record from an array of `row_to_wire`."""
+    agent, workflow, node, key, value, tags, created, updated, expires, version, change, score = fields
+    return MemoryRecord(
+        agent_id=agent,
+        workflow_id=workflow,
+        node_id=node,
+        key=key,
+        value=value,
+        tags=tuple(tags),
+        created_at=moment(created),
+        updated_at=moment(updated),
+        expires_at=None if expires is None else moment(expires),
+        version=version,
+        change=change,
+        score=score,
+    )
+
+
+# -- changes and what became of them
+
+_PLAIN = {"value": None, "tags": None, "ttl": None, "if_version": None, "by": 1, "version": None, "vector": None}
+
+
+def change_to_wire(change: Change) -> dict[str, Any]:
+    """Return a change as a JSON object without the fields that say nothing."""
+    scope = change.scope
+    fields: dict[str, Any] = {"kind": change.kind, "key": change.key}
+    if scope is not None:
+        fields["scope"] = (scope.agent_id, scope.workflow_id, scope.node_id)
+    for name, plain in _PLAIN.items():
+        value = getattr(change, name)
+        if value != plain or type(value) is not type(plain):
+            fields[name] = value
+    if change.nodes:
+        fields["nodes"] = True
+    return fields
+
+
+def change_from_wire(fields: Mapping[str, Any]) -> Change:
+    """Build a change from what `change_to_wire` returned."""
+    known = dict(fields)
+    if "scope" in known:
+        known["scope"] = scope_of(*known["scope"])
+    for name in ("tags", "vector"):
+        if known.get(name) is not None:
+            known[name] = tuple(known[name])
+    return Change(**known)
+
+
+def done_to_wire(changes: Sequence[Change], done: Sequence[Done]) -> bytes:
+    """Return the frame of an applied batch; a value that was written is not sent back to its writer."""
+    parts = []
+    for change, (row, touched) in zip(changes, done, strict=True):
+        text = "null" if row is None else row_to_wire(row, values=change.kind != "write")
+        parts.append(f"[{text},{touched}]")
+    return frame(f'{{"done":[{",".join(parts)}]}}')
+
+
+def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[Applied]:
+    """Build what `Repository.apply` returns."""
+    applied = []
+    for change, (fields, touched) in zip(changes, done, strict=True):
+        record = None
+        if fields is not None:
+            if change.kind == "write":
+                fields[4] = json.loads(change.value or "null")
+            record = record_from_wire(fields)
+        applied.append(Applied(record=record, count=touched))
+    return applied
+
+
+# -- questions
+
+
+def query_to_wire(query: Query) -> dict[str, Any]:
+    """Return a query as a JSON object without the fields that say nothing."""
+    plain = Query()
+    fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(plain, name)}
+    if query.scope is not None:
+        fields["scope"] = (query.scope.agent_id, query.scope.workflow_id, query.scope.node_id)
+    return fields
+
+
+_QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "count")
+
+
+def query_from_wire(fields: Mapping[str, Any]) -> Query:
+    """Build a query from what `query_to_wire` returned."""
+    known = {name: fields[name] for name in _QUERY if name in fields}
+    for name in ("keys", "tags", "vector"):
+        if name in known:
+            known[name] = tuple(known[name])
+    if "scope" in fields:
+        known["scope"] = scope_of(*fields["scope"])
+    return Query(**known)
+
+
+def call_query_from_wire(fields: Mapping[str, Any]) -> CallQuery:
+    """Build a query for records of tool calls."""
+    return CallQuery(**{name: fields[name] for name in ("limit", "call_id", "run_id", "tool") if name in fields})
+
+
+# -- errors
+
+
+def error_to_wire(exc: Exception) -> dict[str, Any]:
+    """Return an error as a JSON object."""
+    if not isinstance(exc, NbtoolsError):
+        exc = InternalError(f"The keeper failed: {type(exc).__name__}: {exc}")
+    fields = {"class": type(exc).__name__, "message": exc.message, "hint": exc.hint, "tried": exc.tried}
+    return {"error": fields | {"data": exc.data, "retryable": exc.retryable}}
+
+
+def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
+    """Build the error again."""
+    found = getattr(errors, str(fields.get("class")), None)
+    kind = found if isinstance(found, type) and issubclass(found, NbtoolsError) else InternalError
+    return kind(
+        str(fields.get("message")),
+        hint=fields.get("hint"),
+        tried=fields.get("tried"),
+        data=fields.get("data"),
+        retryable=fields.get("retryable"),
+    )

@@ -101,10 +101,13 @@ class _Workers:
         try:
             self._idle.pop().put(work)
         except IndexError:
-            threading.Thread(target=self._serve, args=(work,), name="nbtools-work", daemon=True).start()
+            # By the inbox, not as an argument: a thread keeps its arguments for as long as it lives.
+            inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+            inbox.put(work)
+            threading.Thread(target=self._serve, args=(inbox,), name="nbtools-work", daemon=True).start()
 
-    def _serve(self, work: Callable[[], None]) -> None:
-        inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    def _serve(self, inbox: queue.SimpleQueue[Callable[[], None]]) -> None:
+        work = inbox.get()
         while True:
             work()
             del work  # or it would keep its arguments alive while the thread idles

@@ -24,8 +24,8 @@ from nbtools.kernels.kernel import World
 
 __all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find", "installed"]
 
-REQUESTS, ANSWERS = 60, 61
-"""Descriptors in the child; high, because scripts use low ones."""
+REQUESTS, ANSWERS = 8, 9
+"""Descriptors in the child; scripts use lower ones, and a plain shell knows no higher ones."""
 
 _DRIVERS = Path(__file__).with_name("drivers")
 # Characters in one argument or variable: the system takes 131,072 bytes.
@@ -112,6 +112,11 @@ class Interpreter:
     program: str
 
     @property
+    def forgets(self) -> bool:
+        """Whether an interrupt makes a session forget the question that `ask` put: plain shells drop their input."""
+        return self.family == "shell" and not self.is_bash
+
+    @property
     def is_bash(self) -> bool:
         """Whether it is bash, whatever it is called for."""
         return Path(self.program).name == "bash"
@@ -173,10 +178,16 @@ class Interpreter:
             return f"{begin}\n".encode()
         if not lasting:
             size = "short" if len(code) < _MAX_EXPORT else "long"
+            if any(len(_as_text(value)) >= _MAX_EXPORT for value in world.variables.values()):
+                size = "here"
             return f"{begin}\n{file}\n{size}\n".encode()
         # Redirected only for the script: its own input is empty, and it cannot forge an answer by accident.
         run = f". {shlex.quote(str(begin))} && . {shlex.quote(str(file))} </dev/null {ANSWERS}>&-"
-        return f"{run}\ncommand printf 'done %d\\n' \"$?\" >&{ANSWERS}\n".encode()
+        return f"{run}\n".encode() + self.ask(number)
+
+    def ask(self, number: int) -> bytes:
+        """Return what makes a shell session say that the script of that number has ended, and how."""
+        return f"command printf 'done %d {number}\\n' \"$?\" >&{ANSWERS}\n".encode()
 
 
 def _as_text(value: Any) -> str:

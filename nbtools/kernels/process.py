@@ -35,6 +35,7 @@ from nbtools.kernels.supervise import supervise
 __all__ = ["ProcessBackend", "ProcessKernel"]
 
 _START_S = 30.0
+_ASK_AGAIN_S = 0.1
 _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
 # A daemon that holds the pipes open keeps them readable; what the script itself wrote is there at its end.
@@ -333,6 +334,8 @@ class ProcessKernel:
     async def interrupt(self) -> None:
         """Interrupt the running code and all that it started in its group."""
         self.child.signal(signal.SIGINT)
+        if self._lasting and self._interpreter.forgets and self._run is not None:
+            asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._send, self._interpreter.ask(self._count))
 
     async def kill(self) -> None:
         """End the program and all it started."""
@@ -404,7 +407,7 @@ class ProcessKernel:
             # A script could write here too, and fool only itself: what makes no sense, or no end, is dropped.
             self._line = rest[-_CHUNK:]
             for line in lines:
-                with contextlib.suppress(ValueError, AttributeError):
+                with contextlib.suppress(ValueError, AttributeError, TypeError):
                     self._take(_parsed(line))
 
     def _take(self, answer: dict[str, Any]) -> None:
@@ -415,7 +418,7 @@ class ProcessKernel:
             return
         if isinstance(answer.get("error"), dict):
             run.error = answer["error"]
-        if answer.get("done") and self._lasting:
+        if answer.get("done") and self._lasting and answer.get("number", self._count) == self._count:
             run.answer = answer
             if not run.done.done():
                 run.done.set_result(None)
@@ -457,12 +460,12 @@ def _is_text(code: object) -> bool:
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    """Return an answer: JSON, or a shell's ``ready`` or ``done N``."""
+    """Return an answer: JSON, or a shell's ``ready`` or ``done CODE NUMBER``."""
     if line.startswith(b"{"):
         made: dict[str, Any] = json.loads(line)
         return made
-    word, _, number = line.partition(b" ")
-    return {word.decode("ascii"): True, "exit_code": int(number or b"0")}
+    word, *numbers = line.decode("ascii").split()
+    return {word: True, **dict(zip(("exit_code", "number"), map(int, numbers), strict=False))}
 
 
 def _status(how: Exit, ending: str | None, said: str) -> Status:

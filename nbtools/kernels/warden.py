@@ -42,6 +42,10 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
 _LAST_WORDS = 4_000
 _MAX_DESCRIPTOR = 1 << 16
+_MOST_AT_ONCE = 4096
+_ENDED_KEPT = 64
+_BURIED_AT_ONCE = 64
+_ABOVE_ALL = 200
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -74,6 +78,7 @@ class Warden:
         self.wards: dict[str, Ward] = {}
         self._by_pid: dict[int, str] = {}
         self._selector = selectors.DefaultSelector()
+        self._ended: collections.deque[int] = collections.deque(maxlen=_ENDED_KEPT)
         self._sweep_until = 0.0
         self._next_watch = 0.0
         self._parent = os.getppid()
@@ -209,9 +214,10 @@ class Warden:
 
     def _end(self, ward: Ward) -> None:
         """Kill a kernel and its family; what slips away meanwhile is caught by the sweep."""
-        family_now = family.descendants([ward.pid, *ward.known])
+        # The group first, in one call: a fork bomb must not get the time that looking for its members takes.
         end_group(ward.pid)
-        for pid in family_now:
+        self._ended.append(ward.pid)
+        for pid in family.descendants([ward.pid, *ward.known], most=_MOST_AT_ONCE):
             if pid not in self._by_pid:
                 end_group(pid)
         self._sweep_until = time.monotonic() + _SWEEPING_S
@@ -220,7 +226,7 @@ class Warden:
         # Another signal's wake-up may have emptied the pipe.
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake[0], 4096)
-        while True:
+        for _ in range(_BURIED_AT_ONCE):
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -230,9 +236,15 @@ class Warden:
             name = self._by_pid.pop(pid, None)
             if name is not None:
                 self._bury(self.wards.pop(name), os.waitstatus_to_exitcode(status))
+            for ward in self.wards.values():
+                # Its number may be another process' from now on.
+                ward.known.discard(pid)
+        # The dead of a fork bomb come without end: the watch must have its turn, then we go on here.
+        _quietly(os.write, self._wake[1], b"!")
 
     def _bury(self, ward: Ward, code: int) -> None:
         end_group(ward.pid)
+        self._ended.append(ward.pid)
         for pid in ward.known:
             end_group(pid)
         self._sweep_until = time.monotonic() + _SWEEPING_S
@@ -262,10 +274,8 @@ class Warden:
 
     def _watch(self, ward: Ward) -> None:
         """End a family that has grown too large: in memory, shared memory included, or in number."""
-        most = (ward.processes or 1 << 16) + 1
+        most = (ward.processes or _MOST_AT_ONCE) + 1
         pids = family.descendants([ward.pid, *ward.known], most=most)
-        ward.known |= set(pids) - {ward.pid}
-        ward.known &= set(pids)
         if ward.processes and len(pids) > ward.processes:
             ward.ended_by = "process_limit"
         elif ward.memory_bytes and _is_beyond(ward.memory_bytes, pids):
@@ -274,14 +284,20 @@ class Warden:
             self._end(ward)
 
     def _adopt(self) -> None:
-        """Note for each escaped process whose it is; nobody's are ended while a sweep is on."""
+        """Note for each orphan whose it is; those of the dead are ended."""
+        noted = set(self._by_pid).union(*(ward.known for ward in self.wards.values()))
         for pid in family.children(os.getpid()):
-            if pid in self._by_pid or any(pid in ward.known for ward in self.wards.values()):
+            if pid in noted:
                 continue
-            ward = self.wards.get(family.kernel_of(pid) or "")
+            session = _session_of(pid)
+            ward = self.wards.get(self._by_pid.get(session, ""))
+            if ward is None and session not in self._ended:
+                # It made a session of its own. Its environment is read last, because that waits for a lock which a
+                # process that forks all the time holds all the time.
+                ward = self.wards.get(family.kernel_of(pid) or "")
             if ward is not None:
                 ward.known.add(pid)
-            elif time.monotonic() < self._sweep_until:
+            elif session in self._ended or time.monotonic() < self._sweep_until:
                 end_group(pid)
 
     def _sweep(self) -> None:
@@ -318,6 +334,13 @@ def prctl(option: int, value: int | bytes) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
 def _quietly(step: Any, *args: Any) -> None:
     # A process that is gone is what was wanted.
     with contextlib.suppress(OSError):
@@ -342,14 +365,25 @@ def close_all_but(keep: set[int]) -> None:
 
 def prepare(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """In the child: folder, descriptors and confinement of a spawned program."""
-    for descriptor, target in zip(descriptors, message.get("targets", ()), strict=True):
-        if descriptor != target:
-            os.dup2(descriptor, target)
-        os.set_inheritable(target, True)
+    confinement = dict(message.get("confinement") or {})
+    held = [_out_of_the_way(descriptor) for descriptor in descriptors]
+    if confinement.get("handover") is not None:
+        confinement["handover"] = _out_of_the_way(confinement["handover"])
+    for descriptor, target in zip(held, message.get("targets", ()), strict=True):
+        os.dup2(descriptor, target)
     if message.get("cwd"):
         os.chdir(message["cwd"])
-    if message.get("confinement"):
-        confine.apply(confine.Confinement.from_dict(message["confinement"]))
+    if confinement:
+        confine.apply(confine.Confinement.from_dict(confinement))
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """Move a descriptor above all that a program is given, where it ends with the exec."""
+    import fcntl  # absent on Windows, which has no warden
+
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL)
+    os.close(descriptor)
+    return moved
 
 
 def execute(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 // Run one Node.js script as `node script.js` would, with the process started ahead of time.
 //
-// One line of JSON arrives on descriptor 60: the file with the code, and the file with its world (working folder, global
-// variables). What made the script fail goes to descriptor 61 as JSON; standard output, error and the exit code are Node's own.
+// One line of JSON arrives on descriptor 8: the file with the code, and the file with its world (working folder, global
+// variables). What made the script fail goes to descriptor 9 as JSON; standard output, error and the exit code are Node's own.
 "use strict";
 const fs = require("fs");
 const { createRequire } = require("module");
@@ -9,8 +9,8 @@ const path = require("path");
 const { pathToFileURL } = require("url");
 const vm = require("vm");
 
-const REQUESTS = 60;
-const ANSWERS = 61;
+const REQUESTS = 8;
+const ANSWERS = 9;
 const NAME = "script.js";
 
 function readLine() {

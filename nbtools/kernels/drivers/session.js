@@ -1,4 +1,4 @@
-// A Node.js session: each line of JSON on descriptor 60 is a script to run, each answer is a line on descriptor 61.
+// A Node.js session: each line of JSON on descriptor 8 is a script to run, each answer is a line on descriptor 9.
 //
 // Scripts are evaluated as the inspector's console does it: top-level await works, and const, let and class may be
 // declared again. A run is over when nothing is left to wait for, as at the end of a program. SIGINT ends a loop by an
@@ -11,10 +11,10 @@ const net = require("net");
 const path = require("path");
 const vm = require("vm");
 
-const ANSWERS = 61;
+const ANSWERS = 9;
 const console_ = new inspector.Session();
 console_.connect();
-const input = new net.Socket({ fd: 60, readable: true, writable: false });
+const input = new net.Socket({ fd: 8, readable: true, writable: false });
 const timers = new Set();
 let running = null;
 

@@ -1,0 +1,222 @@
+"""The arguments of a magic: argparse that raises instead of leaving, and offers the nearest name.
+
+Every magic has one `Parser`, or one with a parser for each subcommand. The same parser gives the usage that ``?`` and
+``--help`` print and what completion offers, so none of them is written twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
+from nbtools.jupyter.words import Word
+
+__all__ = ["Parser", "count", "json_value", "number", "seconds"]
+
+_HELP = ("-h", "--help")
+_EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("-o", "--out"), {"metavar": "NAME", "help": "bind the result to this variable; so does NAME << in front"}),
+    (("--traceback",), {"action": "store_true", "help": "show the whole traceback of an error"}),
+    (("-h", "--help"), {"action": "store_true", "help": "show this usage"}),
+)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Usage as wide as a notebook's cell, subcommands and their meaning on one line."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Count the indent of subcommands too, which argparse forgets."""
+        super().add_argument(action)
+        self._action_max_length = max(self._action_max_length, 14)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of one magic or subcommand.
+
+    Attributes
+    ----------
+    kinds
+        Name of an argument to what completion offers for it: ``"key"``, ``"tag"``, ``"file"``, ``"tool"``, ….
+    leaves
+        Parsers of the subcommands by name; empty when there are none.
+    default_leaf
+        The subcommand that is meant when none is named.
+    keeps_unknown
+        Whether unknown words are kept, in ``unknown`` of the result, rather than refused.
+    """
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog=prog, allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
+        self.color = False  # newer argparse colours help, which a notebook would show as escape codes
+        self.kinds: dict[str, str] = {}
+        self.leaves: dict[str, Parser] = {}
+        self.default_leaf: str | None = None
+        self.keeps_unknown = False
+        self._choice: Any = None
+
+    def take(self, *names: str, kind: str | None = None, **options: Any) -> None:
+        """Add an argument and say what completion offers for it."""
+        action = self.add_argument(*names, **options)
+        if kind is not None:
+            self.kinds[action.dest] = kind
+
+    def leaf(self, name: str, about: str, *, default: bool = False) -> Parser:
+        """Add a subcommand and return its parser; the default one is meant when none is named."""
+        if self._choice is None:
+            self._choice = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=type(self))
+        made: Parser = self._choice.add_parser(name, prog=f"{self.prog} {name}", help=about, description=about)
+        self.leaves[name] = made
+        if default:
+            self.default_leaf = name
+        return made
+
+    def finish(self) -> Parser:
+        """Add what every magic takes, to each subcommand too, and return the parser."""
+        for parser in self.leaves.values() or (self,):
+            group = parser.add_argument_group("everywhere")
+            for flags, options in _EVERYWHERE:
+                # A tool may have an argument of the same name: then the long form is the tool's.
+                free = [flag for flag in flags if not parser.knows(flag)]
+                if free:
+                    group.add_argument(*free, dest=flags[-1].lstrip("-"), **options)
+        return self
+
+    def knows(self, word: str) -> bool:
+        """Tell whether a word is one of the options, with or without ``=value``."""
+        return word.partition("=")[0] in self._option_string_actions
+
+    def values_of(self, word: str) -> int:
+        """Return how many words that follow an option belong to it."""
+        action = self._option_string_actions.get(word)
+        return 1 if action is not None and action.nargs != 0 else 0
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments that the words give.
+
+        Raises
+        ------
+        InvalidArguments
+            A subcommand, option or value is unknown or missing.
+        """
+        given = list(words)
+        bare = not given or (given[0].startswith("-") and given[0] not in self.leaves)
+        if bare and self.default_leaf is not None:
+            given.insert(0, self.default_leaf)
+        if self.leaves:
+            self._known_leaf(given)
+        found, unknown = self.parse_known_args(given)
+        target = self.leaves.get(given[0], self) if given else self
+        if unknown and self.keeps_unknown:
+            found.unknown = unknown
+        elif unknown:
+            target.refuse(unknown)
+        return found
+
+    def asks_help(self, words: Sequence[str]) -> Parser | None:
+        """Return the parser whose usage is asked for by ``-h`` or ``--help``, or `None`."""
+        asked = any(word in _HELP for word in words if not getattr(word, "quoted", False))
+        return (self.leaves.get(words[0], self) if asked else None) if words else None
+
+    def _known_leaf(self, given: list[str]) -> None:
+        if not given or given[0] in self.leaves or given[0] in _HELP:
+            return
+        close = nearest(given[0], self.leaves)
+        raise InvalidArguments(
+            f"there is no subcommand {given[0]!r}.",
+            hint=f"Did you mean {self.prog} {close}?" if close else f"There are {', '.join(self.leaves)}.",
+            tried=f"reading {self.prog}",
+        )
+
+    def option_names(self) -> list[str]:
+        """Return the long options."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
+
+    def action_after(self, words: Sequence[str]) -> argparse.Action | None:
+        """Return the argument that the next word would belong to, `None` when none is left."""
+        waiting: argparse.Action | None = None
+        positional = 0
+        for word in words:
+            option = self._option_string_actions.get(word) if word.startswith("-") else None
+            if option is not None or word.startswith("--"):
+                waiting = option if option is not None and option.nargs != 0 else None
+            elif waiting is None:
+                positional += 1
+            elif waiting.nargs in {None, "?"}:
+                waiting = None
+        places = self._get_positional_actions()
+        if waiting is not None or not places:
+            return waiting
+        last = places[min(positional, len(places) - 1)]
+        return last if positional < len(places) or last.nargs in {"+", "*"} else None
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Raise the error for words that fit nowhere, with the nearest option."""
+        first = next((word for word in unknown if word.startswith("-")), unknown[0])
+        close = nearest(first.partition("=")[0], self.option_names()) if first.startswith("-") else None
+        what = "option" if first.startswith("-") else "argument"
+        raise InvalidArguments(
+            f"{what} {first!r} is unknown here.",
+            hint=f"Did you mean {close}?" if close else f"{self.short_usage()}",
+            tried=f"reading {self.prog}",
+        )
+
+    def short_usage(self) -> str:
+        """Return the usage on one line."""
+        return " ".join(self.format_usage().split())
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse found; it would print and leave the interpreter."""
+        raise InvalidArguments(f"{message}.", hint=self.short_usage(), tried=f"reading {self.prog}")
+
+
+def _checked(parse: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
+    def check(text: str) -> Any:
+        try:
+            return parse(text)
+        except (ValueError, ConfigInvalid):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+
+    return check
+
+
+def _positive_seconds(text: str) -> float:
+    from nbtools.config import parse_seconds
+
+    found = parse_seconds(text)
+    if not 0 < found < math.inf:
+        raise ValueError(text)
+    return found
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError(text)
+    return int(text)
+
+
+seconds = _checked(_positive_seconds, "a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
+count = _checked(_count, "a whole number of 0 or more")
+number = _checked(float, "a number")
+
+
+def json_value(word: str) -> Any:
+    """Return the value that a word stands for: the object behind ``{name}``, JSON when it is JSON, else the text.
+
+    A word in quotes is text.
+    """
+    if isinstance(word, Word):
+        if word.value is not word and not isinstance(word.value, str):
+            return word.value
+        if word.quoted:
+            return str(word)
+    try:
+        return json.loads(word)
+    except ValueError:
+        return str(word)

@@ -1,0 +1,205 @@
+"""Completion inside our magics: subcommands, options, and what an argument may be.
+
+What can be offered is read off the same parsers that read the line. Nothing is started or imported to complete: keys
+are offered once the memory is open, sessions once kernels run, and a source that does not answer within its time is
+left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.query import complete_query
+from nbtools.jupyter.words import iter_words
+
+__all__ = ["complete"]
+
+_WAIT_S = 0.08
+_MOST = 200
+_LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
+_NOTHING: Mapping[str, Any] = {"completions": []}
+
+
+def complete(session: Any, taken: Mapping[tuple[str, str], Any], context: Any) -> Mapping[str, Any]:
+    """Return what IPython's completer wants from a matcher.
+
+    Parameters
+    ----------
+    session
+        The session of the magics.
+    taken
+        Our magics by kind and name.
+    context
+        IPython's `CompletionContext`.
+    """
+    place = _place(taken, context)
+    if place is None:
+        return _NOTHING
+    stub, is_cell, line = place
+    if line is None:  # in the body of a cell magic
+        if stub.entry.name != "sql":
+            return _NOTHING
+        body = _body(context)
+        return _answer(*complete_query(session, body, context.full_text.partition("\n")[2]))
+    parser = session.parser(stub.entry, stub.__name__, cell=is_cell)
+    if stub.entry.name == "sql":
+        start = session.magic(stub.entry).free_from(session, parser, line)
+        if start < len(line) and line[start:] != _fragment(line):
+            return _answer(*complete_query(session, line[start:], context.line_with_cursor))
+    return _answer(_fragment(line), _offered(session, stub, parser, line))
+
+
+def _place(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
+    """Return our magic at the cursor, whether it is over a cell, and its line so far, `None` in the body."""
+    before = context.text_until_cursor
+    first = context.full_text.split("\n", 1)[0].lstrip()
+    if first.startswith("%%"):
+        name, _, _ = first[2:].partition(" ")
+        stub = taken.get(("cell", name.strip()))
+        if stub is None:
+            return None
+        if context.cursor_line > 0:
+            return stub, True, None
+        head, gap, line = before.lstrip().partition(" ")
+        return (stub, True, line) if gap and head == f"%%{stub.__name__}" else None
+    _, mark, rest = before.partition("%")
+    name, gap, line = rest.partition(" ")
+    stub = taken.get(("line", name)) if mark and gap else None
+    return (stub, False, line) if stub is not None else None
+
+
+def _body(context: Any) -> str:
+    lines = context.full_text.split("\n")[1 : context.cursor_line + 1]
+    lines[-1] = lines[-1][: context.cursor_position]
+    return "\n".join(lines)
+
+
+def _fragment(line: str) -> str:
+    """Return the word that is being written."""
+    return "" if not line or line[-1].isspace() else line.rsplit(maxsplit=1)[-1]
+
+
+def _answer(fragment: str, offered: Iterable[str]) -> Mapping[str, Any]:
+    from IPython.core.completer import SimpleCompletion
+
+    kept = [text for text in dict.fromkeys(offered) if text.casefold().startswith(fragment.casefold())][:_MOST]
+    completions = [SimpleCompletion(text=text, type="magic") for text in kept]
+    # Python names make no sense in these lines; files are offered by us where they do.
+    return {"completions": completions, "matched_fragment": fragment, "suppress": bool(kept), "ordered": True}
+
+
+def _offered(session: Any, stub: Any, parser: Parser, line: str) -> Iterable[str]:
+    fragment = _fragment(line)
+    words = _words(line[: len(line) - len(fragment)])
+    if parser.leaves:
+        if not words:
+            return [*parser.leaves, *_options(parser)] if not fragment.startswith("-") else _options(parser)
+        parser = parser.leaves.get(words[0], parser)
+        words = words[1:]
+    refine = session.magic(stub.entry).refine
+    if refine is not None and words and not words[0].startswith("-"):
+        parser = refine(session, parser.prog, words, True).finish()
+    if fragment.startswith("-"):
+        return _options(parser)
+    action = parser.action_after(words)
+    return [] if action is None else _Source(session=session, fragment=fragment).of(parser, action)
+
+
+def _words(line: str) -> list[Any]:
+    try:
+        return list(iter_words(line))
+    except ValueError:  # an open quote
+        return []
+
+
+def _options(parser: Parser) -> list[str]:
+    return sorted(parser.option_names())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Source:
+    """Where completions of an argument come from."""
+
+    session: Any
+    fragment: str
+
+    def of(self, parser: Parser, action: argparse.Action) -> list[str]:
+        """Return what the argument may be."""
+        if action.choices:
+            return [str(choice) for choice in action.choices]
+        kind = parser.kinds.get(action.dest)
+        source: Callable[[], Iterable[str]] | None = getattr(self, f"_{kind}", None) if kind else None
+        return list(_within(source)) if source is not None else []
+
+    def _key(self) -> Iterable[str]:
+        memory = self.session.opened("memory")
+        if memory is None:
+            return []
+        return [_quoted(record.key) for record in memory.list(self.fragment, limit=_MOST)]
+
+    def _tag(self) -> Iterable[str]:
+        memory = self.session.opened("memory")
+        return [] if memory is None else [_quoted(tag) for tag in memory.tags()]
+
+    def _session(self) -> Iterable[str]:
+        kernels = self.session.opened("kernels")
+        return [] if kernels is None else [kernel["name"] for kernel in kernels.list()]
+
+    def _tool(self) -> Iterable[str]:
+        names: list[str] = self.session.tool_names()
+        return names
+
+    def _connection(self) -> Iterable[str]:
+        return sorted(self.session.workbench.config.connections)
+
+    def _setting(self) -> Iterable[str]:
+        return [row["setting"] for row in self.session.workbench.config.rows()]
+
+    def _language(self) -> Iterable[str]:
+        return _LANGUAGES
+
+    def _table(self) -> Iterable[str]:
+        from nbtools.jupyter.tables import frames_in
+
+        return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
+
+    def _file(self) -> Iterable[str]:
+        return files(self.fragment)
+
+
+def files(fragment: str) -> list[str]:
+    """Return the files and folders that a beginning may become, hidden ones only when asked for."""
+    head, slash, tail = fragment.rpartition("/")
+    folder = Path(head + slash).expanduser() if head + slash else Path()
+    try:
+        found = sorted(folder.iterdir(), key=lambda path: path.name)[:2_000]
+    except OSError:
+        return []
+    shown = [path for path in found if tail.startswith(".") or not path.name.startswith(".")]
+    return [_quoted(f"{head}{slash}{path.name}") + ("/" if path.is_dir() else "") for path in shown]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if any(sign.isspace() for sign in text) else text
+
+
+def _within(source: Callable[[], Iterable[str]]) -> list[str]:
+    """Return what a source says within its time; nothing when it is slower or fails."""
+    kept: list[str] = []
+
+    def ask() -> None:
+        try:
+            kept.extend(source())
+        except Exception:
+            return  # an editor must never show an error for a completion
+
+    thread = threading.Thread(target=ask, name="nbtools-completion", daemon=True)
+    thread.start()
+    thread.join(_WAIT_S)
+    return list(kept)

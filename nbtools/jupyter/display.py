@@ -1,0 +1,251 @@
+"""What people see: tables, cards and records, each in HTML for notebooks and in plain text for everything else.
+
+HTML carries its few styles on the elements and takes colours from JupyterLab's variables, so it follows light and dark
+themes. Where a front end drops styles, as for untrusted notebooks, plain tables are left. Nothing is loaded from
+anywhere, and everything that came from outside is escaped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, overload
+
+__all__ = ["Block", "Card", "Listing", "Records", "Table", "brief", "moment", "size"]
+
+_MUTED = "color:var(--jp-ui-font-color2,#777)"
+_LINE = "border-top:1px solid var(--jp-border-color2,#ddd)"
+_CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
+_LONGEST = 80
+
+
+def brief(value: Any, longest: int = _LONGEST) -> str:
+    """Return a value on one line, cut where it is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+
+
+def moment(when: datetime | float | None) -> str:
+    """Return a moment in local time to the second; an empty text for `None`."""
+    if when is None:
+        return ""
+    if not isinstance(when, datetime):
+        when = datetime.fromtimestamp(when, UTC)
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(number: float | None) -> str:
+    """Return a size in bytes as people read it."""
+    if number is None:
+        return ""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(number) < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Block:
+    """Something to show: `to_text` and `to_html` are its two forms."""
+
+    def to_text(self) -> str:
+        """Return the plain form."""
+        raise NotImplementedError
+
+    def to_html(self) -> str:
+        """Return the HTML form."""
+        raise NotImplementedError
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the plain form at an IPython prompt."""
+        printer.text(self.to_text())
+
+    def _repr_html_(self) -> str:
+        """Render for a notebook."""
+        return self.to_html()
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Table(Block):
+    """Rows of text under column names.
+
+    Attributes
+    ----------
+    columns, rows
+        Names, and a sequence of as many values for each row.
+    title, footer
+        Lines above and below; empty for none.
+    empty
+        What is said when there are no rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    title: str = ""
+    footer: str = ""
+    empty: str = "nothing here"
+
+    def to_text(self) -> str:
+        """Return columns aligned by spaces; the widest one gives way to the width of the terminal."""
+        cells = [[brief(value) for value in row] for row in (self.columns, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        spare = shutil.get_terminal_size((120, 24)).columns - 2 * (len(widths) - 1)
+        while sum(widths) > spare and max(widths) > 12:
+            widths[widths.index(max(widths))] -= 1
+        lines = [[brief(text, w).ljust(w) for text, w in zip(row, widths, strict=True)] for row in cells]
+        body = ["  ".join(line).rstrip() for line in lines] if self.rows else [self.empty]
+        return "\n".join(line for line in (self.title, *body, self.footer) if line)
+
+    def to_html(self) -> str:
+        """Return a plain table; a cell that is a `Block` or a tuple of chips is rendered as such."""
+        head = f"<div><b>{html.escape(self.title)}</b></div>" if self.title else ""
+        foot = f"<div style='{_MUTED};font-size:85%'>{html.escape(self.footer)}</div>" if self.footer else ""
+        if not self.rows:
+            return f"<div>{head}<i>{html.escape(self.empty)}</i>{foot}</div>"
+        names = "".join(f"<th style='{_CELL}'>{html.escape(name)}</th>" for name in self.columns)
+        rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
+        return f"<div>{head}<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{foot}</div>"
+
+
+def _cell(value: Any) -> str:
+    whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    short = brief(value, 200)
+    hover = f" title='{html.escape(whole[:2_000])}'" if short != whole and len(whole) > 200 else ""
+    return f"<td style='{_CELL}'{hover}>{html.escape(short)}</td>"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Card(Block):
+    """A title and facts under it.
+
+    Attributes
+    ----------
+    title
+        The heading.
+    facts
+        Label to value.
+    about
+        A text between them; empty for none.
+    parts
+        More blocks below.
+    """
+
+    title: str
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    about: str = ""
+    parts: tuple[Block, ...] = ()
+
+    def to_text(self) -> str:
+        """Return the title, the text and the facts, labels aligned."""
+        width = max(map(len, self.facts), default=0)
+        facts = [f"  {label.ljust(width)}  {_fact(value)}" for label, value in self.facts.items()]
+        return "\n".join(part for part in (self.title, self.about, *facts, *(p.to_text() for p in self.parts)) if part)
+
+    def to_html(self) -> str:
+        """Return a card with the facts as a two-column table."""
+        about = f"<div style='white-space:pre-wrap'>{html.escape(self.about)}</div>" if self.about else ""
+        facts = "".join(
+            f"<tr><th style='{_CELL};font-weight:normal;{_MUTED}'>{html.escape(label)}</th>"
+            f"<td style='{_CELL}'>{html.escape(_fact(value))}</td></tr>"
+            for label, value in self.facts.items()
+        )
+        table = f"<table><tbody>{facts}</tbody></table>" if facts else ""
+        parts = "".join(part.to_html() for part in self.parts)
+        return f"<div style='{_LINE};padding:6px 0'><b>{html.escape(self.title)}</b>{about}{table}{parts}</div>"
+
+
+def _fact(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Listing(Block):
+    """A text whose spaces and lines matter."""
+
+    text: str
+
+    def to_text(self) -> str:
+        """Return the text."""
+        return self.text
+
+    def to_html(self) -> str:
+        """Return the text in a fixed font."""
+        return f"<pre style='margin:0'>{html.escape(self.text)}</pre>"
+
+
+class Records(Sequence[Any]):
+    """Records as a sequence that shows itself as a table.
+
+    Parameters
+    ----------
+    items
+        The records.
+    table
+        Makes the table of a number of them.
+    shown
+        How many the table shows at the most.
+    """
+
+    def __init__(self, items: Iterable[Any], table: Callable[[Sequence[Any]], Table], *, shown: int = 50) -> None:
+        self._items = tuple(items)
+        self._table = table
+        self._shown = shown
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        found = self._items[index]
+        return Records(found, self._table, shown=self._shown) if isinstance(index, slice) else found
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(self._items)
+
+    def to_list(self) -> list[Any]:
+        """Copy to a list of dicts, or of the records themselves where they are no classes."""
+        return [item.to_dict() if hasattr(item, "to_dict") else item for item in self._items]
+
+    def to_pandas(self) -> Any:
+        """Copy to a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_list())
+
+    def as_table(self) -> Table:
+        """Return what is shown: the first records, and how many there are."""
+        made = self._table(self._items[: self._shown])
+        more = len(self) - self._shown
+        return made if more <= 0 else dataclasses.replace(made, footer=f"{made.footer} · {more:,} more".strip(" ·"))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the plain form at an IPython prompt."""
+        printer.text(self.as_table().to_text())
+
+    def _repr_html_(self) -> str:
+        """Render for a notebook."""
+        return self.as_table().to_html()
+
+    def __repr__(self) -> str:
+        return f"Records({len(self)} items)"

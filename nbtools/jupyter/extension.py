@@ -1,0 +1,182 @@
+"""Loading and unloading: what the extension puts into a shell, and how all of it is taken back.
+
+Loading registers small stand-ins by name and imports nothing of what they stand for; the first use of a magic, a
+completion inside one, or its help does. What was there before is never replaced: a short name that somebody has stays
+theirs, matchers and transforms are appended.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nbtools.jupyter.catalogue import CATALOGUE, Entry
+from nbtools.jupyter.options import NBTools
+
+if TYPE_CHECKING:
+    from nbtools.jupyter.session import Session
+
+__all__ = ["Extension"]
+
+_MATCHER = "nbtools.magics"
+
+
+class _Stub:
+    # Stands in the table of magics. Its help is made when somebody reads it, so there is no docstring here.
+    _ipython_magic_no_var_expand = True  # {name} is filled by us, and never inside SQL
+
+    def __init__(self, extension: Extension, entry: Entry, name: str) -> None:
+        self._extension = extension
+        self.entry = entry
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, line: str, cell: str | None = None) -> Any:
+        return self._extension.session.run(self.entry, self.__name__, line, cell)
+
+    def getdoc(self) -> str:
+        """Return the usage; IPython's help asks for it."""
+        return self._extension.session.usage(self.entry, self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<magic {self.__name__} of nbtools>"
+
+
+# A property named __doc__ on the class is what `stub.__doc__` reads.
+_Stub.__doc__ = property(_Stub.getdoc)  # type: ignore[assignment]  # text for readers of instances, made late
+
+
+class Extension:
+    """The extension in one shell.
+
+    Parameters
+    ----------
+    shell
+        The IPython shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.options = NBTools(parent=shell)
+        self.taken: dict[tuple[str, str], Any] = {}
+        self._transform = _transform_for(self)
+        self._matcher = _matcher_for(self)
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """What the magics run in; made at the first use of one."""
+        from nbtools.jupyter.session import Session
+
+        return Session(self.shell, self.options, short_names=self.short_names)
+
+    @classmethod
+    def of(cls, shell: Any) -> Extension | None:
+        """Return the extension that a shell has, or `None`."""
+        found: Extension | None = shell.meta.get("nbtools")
+        return found
+
+    def load(self) -> None:
+        """Put everything into the shell."""
+        rival = _rival()
+        if rival:
+            print(_RIVAL.format(rival=rival), file=sys.stderr)  # noqa: T201 - it must be read, and loading goes on
+        for entry in CATALOGUE:
+            self._register(entry)
+        self.shell.input_transformers_cleanup.append(self._transform)
+        self.shell.configurables.append(self.options)
+        if getattr(self.shell, "Completer", None) is not None:
+            self.shell.Completer.custom_matchers.append(self._matcher)
+        self.shell.meta["nbtools"] = self
+
+    def _register(self, entry: Entry) -> None:
+        manager = self.shell.magics_manager
+        for name in entry.names:
+            held = any(name in manager.magics[kind] for kind in entry.kinds) or name in manager.lazy_magics
+            if held and name != entry.always:
+                continue
+            stub = _Stub(self, entry, name)
+            for kind in entry.kinds:
+                manager.magics[kind][name] = self.taken[kind, name] = stub
+
+    def short_names(self) -> dict[str, str]:
+        """Return each magic's name that works here: the short one where it was free, else the other."""
+        magics = self.shell.magics_manager.magics
+        return {
+            entry.name: entry.name if _is_ours(magics[entry.kinds[0]].get(entry.name)) else entry.always
+            for entry in CATALOGUE
+        }
+
+    def unload(self) -> None:
+        """Take everything back and end what runs."""
+        magics = self.shell.magics_manager.magics
+        for (kind, name), stub in self.taken.items():
+            if magics[kind].get(name) is stub:  # somebody may have taken the name since
+                del magics[kind][name]
+        self.taken.clear()
+        completer = getattr(self.shell, "Completer", None)
+        _drop(self.shell.input_transformers_cleanup, self._transform)
+        _drop(self.shell.configurables, self.options)
+        _drop(completer.custom_matchers if completer is not None else [], self._matcher)
+        self.shell.meta.pop("nbtools", None)
+        if "nbtools.workbench" in sys.modules:
+            from nbtools.workbench import close_shared
+
+            close_shared()
+
+
+def _is_ours(magic: Any) -> bool:
+    return isinstance(magic, _Stub)
+
+
+def _drop(items: list[Any], item: Any) -> None:
+    items[:] = [other for other in items if other is not item]
+
+
+def _transform_for(extension: Extension) -> Callable[[list[str]], list[str]]:
+    """Return the input transform; it reads the cell only when something in it could concern us."""
+
+    def transform(lines: list[str]) -> list[str]:
+        if not any("%" in line and ("<<" in line or "?" in line) for line in lines):
+            return lines
+        rewriting = importlib.import_module("nbtools.jupyter.rewriting")
+        rewritten: list[str] = rewriting.rewrite(lines, {name for _, name in extension.taken})
+        return rewritten
+
+    return transform
+
+
+def _matcher_for(extension: Extension) -> Callable[[Any], Any]:
+    """Return the matcher for IPython's completer; inside other people's lines it says nothing, at once."""
+
+    def matcher(context: Any) -> Any:
+        first = context.full_text.lstrip().startswith("%%")
+        if not first and "%" not in context.text_until_cursor:
+            return {"completions": []}
+        completion = importlib.import_module("nbtools.jupyter.completion")
+        return completion.complete(extension.session, extension.taken, context)
+
+    matcher.matcher_api_version = 2  # type: ignore[attr-defined]  # IPython reads it off the function
+    matcher.matcher_identifier = _MATCHER  # type: ignore[attr-defined]  # same
+    return matcher
+
+
+_RIVAL = """\
+nbtools: another project's package called 'nbtools' ({rival}) is installed beside nbtools-kit.
+Both own the folder 'nbtools', so either may break the other.
+→ pip uninstall nbtools && pip install --force-reinstall nbtools-kit"""
+
+
+def _rival() -> str | None:
+    """Return the other project's version when it is installed here; reading metadata would cost more than loading."""
+    for place in sys.path:
+        try:
+            names = os.listdir(place or ".")  # noqa: PTH208 - names alone, and three times as fast
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("nbtools-") and name.endswith((".dist-info", ".egg-info")):
+                return name.removeprefix("nbtools-").rpartition(".")[0]
+    return None

@@ -1,0 +1,43 @@
+"""The DataFrame that a query answers with: a plain one that shows, below the rows, where they came from."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any, Self
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from nbtools.sql import QueryResult
+
+__all__ = ["QueryFrame"]
+
+_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%"
+
+
+class QueryFrame(pd.DataFrame):
+    """A DataFrame with a footer; whatever is made from it is a plain DataFrame.
+
+    ``attrs`` has ``footer`` and ``truncated``.
+    """
+
+    @classmethod
+    def from_result(cls, result: QueryResult) -> Self:
+        """Build from a query's result."""
+        made = cls(result.to_pandas())
+        made.attrs.update(footer=result.footer(), truncated=result.truncated)
+        return made
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str | None:
+        """Render the rows and the footer."""
+        rows: str | None = super()._repr_html_()
+        foot = html.escape(str(self.attrs.get("footer", "")))
+        return rows if rows is None else f"{rows}<div style='{_STYLE}'>{foot}</div>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the rows and the footer at an IPython prompt."""
+        printer.text(f"{self}\n{self.attrs.get('footer', '')}".rstrip())

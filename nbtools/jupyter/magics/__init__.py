@@ -1,0 +1,1 @@
+"""One module a magic, each with its ``MAGIC``: parse, call, display."""

@@ -1,0 +1,70 @@
+"""``%nbtools``: what is here, how it does, and the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nbtools.errors import ConfigInvalid, nearest
+from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.display import Card, Table
+from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.status import doctor_table, status_card
+
+__all__ = ["MAGIC"]
+
+
+def _usage(prog: str, cell: bool) -> Parser:
+    parser = Parser(prog, description="What nbtools is, has and does here.")
+    parser.leaf("status", "version, memory, kernels, tools, SQL, and which magic is called what", default=True)
+    parser.leaf("doctor", "check every part and say how to mend what does not work")
+    config = parser.leaf("config", "the settings and where each came from")
+    config.take("setting", nargs="?", metavar="SETTING", kind="setting")
+    parser.leaf("version", "the version of nbtools")
+    return parser
+
+
+def _run(request: Request) -> Any:
+    return _COMMANDS[request.args.command](request)
+
+
+def _status(request: Request) -> Card:
+    session = request.session
+    return status_card(session.workbench.status(), session.short_names())
+
+
+def _doctor(request: Request) -> Any:
+    return doctor_table(request.session.workbench.doctor())
+
+
+def _config(request: Request) -> Table:
+    rows = request.session.workbench.config.rows()
+    wanted = request.args.setting
+    if wanted is not None:
+        known = [row["setting"] for row in rows]
+        if wanted not in known:
+            close = nearest(wanted, known)
+            hint = f"Did you mean {close!r}?" if close else f"Settings are {', '.join(known)}."
+            raise ConfigInvalid(f"there is no setting {wanted!r}.", hint=hint, tried="reading the settings")
+        rows = [row for row in rows if row["setting"] == wanted]
+    columns = ("setting", "value", "source", "meaning")
+    return Table(
+        columns=columns,
+        rows=tuple(tuple(row[name] for name in columns) for row in rows),
+        title="settings",
+        footer="NBTOOLS_* variables and nbtools.toml change them; %config NBTools has the options of the magics",
+    )
+
+
+def _version(request: Request) -> str:
+    version: str = request.session.workbench.status()["version"]
+    return version
+
+
+_COMMANDS: dict[str, Callable[[Request], Any]] = {
+    "status": _status,
+    "doctor": _doctor,
+    "config": _config,
+    "version": _version,
+}
+MAGIC = Magic(usage=_usage, run=_run)

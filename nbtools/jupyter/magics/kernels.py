@@ -1,0 +1,153 @@
+"""``%kernels``: the managed kernels that keep their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nbtools.jupyter.arguments import Parser, seconds
+from nbtools.jupyter.display import Records, Table, size
+from nbtools.jupyter.magic import READS, Magic, Request
+from nbtools.jupyter.magics.code import run_code
+from nbtools.jupyter.magics.scripts import time_of
+from nbtools.jupyter.words import iter_words
+from nbtools.tool import Effects
+
+__all__ = ["MAGIC"]
+
+_ENDS = Effects(destructive=True, idempotent=True)
+
+
+def _usage(prog: str, cell: bool) -> Parser:
+    parser = Parser(prog, description="Managed kernels: state, age, CPU, memory. A name that is new starts one.")
+    parser.leaf("list", "every session", default=True)
+    start = parser.leaf("start", "start a session ahead of its first use")
+    start.take("name", metavar="NAME")
+    start.take("--language", default="python", metavar="LANGUAGE", kind="language")
+    for name, about in (
+        ("stop", "end it and forget its state"),
+        ("restart", "end it and start it anew"),
+        ("interrupt", "stop what it runs, keep its state"),
+        ("variables", "what it has defined"),
+    ):
+        parser.leaf(name, about).take("name", metavar="NAME", kind="session")
+    execute = parser.leaf("exec", "run the rest of the line in a session")
+    execute.take("name", metavar="NAME", kind="session")
+    execute.take("--timeout", type=seconds, metavar="TIME")
+    execute.epilog = "the code follows, unquoted: exec NAME x = 6 * 7; print(x)"
+    return parser
+
+
+def _free_from(session: Any, parser: Parser, line: str) -> int:
+    """Return where the code after ``exec NAME`` begins."""
+    words = list(_plain_words(line, 6))
+    if not words or words[0] != "exec":
+        return len(line)
+    wanted = 2
+    while len(words) > wanted and words[wanted].startswith("-"):
+        wanted += 2 if words[wanted] in {"--timeout", "-o", "--out"} else 1
+    return words[wanted].start if len(words) > wanted else len(line)
+
+
+def _plain_words(line: str, most: int) -> Any:
+    for number, word in enumerate(iter_words(line)):
+        if number >= most:
+            return
+        yield word
+        if number == 0 and word != "exec":
+            return
+
+
+def _run(request: Request) -> Any:
+    return _COMMANDS[request.args.command](request)
+
+
+def _list(request: Request) -> Records:
+    found = _read(request, "kernels_list", request.session.workbench.kernels.list)
+    return Records(found, _table, shown=request.session.options.max_rows)
+
+
+def _table(kernels: Sequence[dict[str, Any]]) -> Table:
+    columns = ("name", "language", "state", "pid", "age", "idle", "CPU", "memory", "last call")
+    rows = tuple(
+        (
+            k["name"],
+            k.get("language"),
+            k.get("state"),
+            k.get("pid") or "",
+            _span(k.get("age_s")),
+            _span(k.get("idle_s")),
+            _span(k.get("cpu_s")),
+            size(k.get("memory_bytes")),
+            k.get("last_call") or "",
+        )
+        for k in kernels
+    )
+    empty = "no sessions; a script that names none gets a clean kernel"
+    return Table(columns=columns, rows=rows, title="managed kernels", empty=empty)
+
+
+def _span(seconds_: float | None) -> str:
+    if seconds_ is None:
+        return ""
+    return f"{seconds_:.1f} s" if seconds_ < 100 else f"{seconds_ / 60:.0f} min"
+
+
+def _start(request: Request) -> Any:
+    name, language, kernels = request.args.name, request.args.language, request.session.workbench.kernels
+    return _change(request, "kernels_start", lambda: kernels.start(name, language=language), f"Session '{name}' runs.")
+
+
+def _stop(request: Request) -> Any:
+    name, kernels = request.args.name, request.session.workbench.kernels
+    return _change(request, "kernels_stop", lambda: kernels.stop(name), f"Session '{name}' ended.", _ENDS)
+
+
+def _restart(request: Request) -> Any:
+    name, kernels = request.args.name, request.session.workbench.kernels
+    return _change(request, "kernels_restart", lambda: kernels.restart(name), f"Session '{name}' runs anew.", _ENDS)
+
+
+def _interrupt(request: Request) -> Any:
+    name, kernels = request.args.name, request.session.workbench.kernels
+    return _change(request, "kernels_interrupt", lambda: kernels.interrupt(name), f"Session '{name}' was interrupted.")
+
+
+def _variables(request: Request) -> Records:
+    name, kernels = request.args.name, request.session.workbench.kernels
+    found = _read(request, "kernels_variables", lambda: kernels.variables(name), session=name)
+    return Records(found, lambda rows: _variable_table(rows, name), shown=request.session.options.max_rows)
+
+
+def _variable_table(rows: Sequence[dict[str, Any]], name: str) -> Table:
+    columns = tuple(rows[0]) if rows else ("name",)
+    shown = tuple(tuple(row.get(column, "") for column in columns) for row in rows)
+    return Table(columns=columns, rows=shown, title=f"variables of {name}", empty="nothing is defined")
+
+
+def _execute(request: Request) -> Any:
+    name = request.args.name
+    running = {kernel["name"]: kernel.get("language") for kernel in request.session.workbench.kernels.list()}
+    return run_code(request, request.text, running.get(name), name, time_of(request))
+
+
+def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
+    return request.session.perform(request, name, work, arguments=arguments, effects=READS)[0]
+
+
+def _change(request: Request, name: str, work: Callable[[], Any], said: str, effects: Effects | None = None) -> Any:
+    told = {"name": request.args.name}
+    made = effects or Effects()
+    return request.session.perform(request, name, work, arguments=told, effects=made, said=lambda _: said)[1]
+
+
+_COMMANDS: dict[str, Callable[[Request], Any]] = {
+    "list": _list,
+    "start": _start,
+    "stop": _stop,
+    "restart": _restart,
+    "interrupt": _interrupt,
+    "variables": _variables,
+    "exec": _execute,
+}
+MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)

@@ -1,0 +1,254 @@
+"""``%memory`` and ``%%memory``: notes that outlive the kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nbtools.errors import InvalidArguments, MemoryNotFound
+from nbtools.jupyter.arguments import Parser, count, json_value, seconds
+from nbtools.jupyter.display import Card, Records, Table, moment
+from nbtools.jupyter.magic import READS, Magic, Request
+from nbtools.tool import Effects
+
+__all__ = ["MAGIC"]
+
+_WRITES = Effects(idempotent=True)
+_DELETES = Effects(destructive=True, idempotent=True)
+
+
+def _usage(prog: str, cell: bool) -> Parser:
+    if cell:
+        parser = Parser(prog, description="Save the text of the cell as a memory item.")
+        parser.take("key", metavar="KEY", kind="key")
+        parser.take("--json", action="store_true", help="the text is JSON, keep its value")
+        return _with_tags(parser)
+    parser = Parser(prog, description="Notes that outlive the kernel and that every notebook of yours shares.")
+    save = _with_tags(parser.leaf("save", "save a value: JSON, or text"))
+    save.take("key", metavar="KEY", kind="key")
+    save.take("value", metavar="VALUE", nargs="+", type=_as_given, help="JSON, text, or {name} for a variable's value")
+    parser.leaf("get", "the value of a key").take("key", metavar="KEY", kind="key")
+    listing = parser.leaf("list", "the items whose keys start with PREFIX", default=True)
+    listing.take("prefix", metavar="PREFIX", nargs="?", default="", kind="key")
+    finding = parser.leaf("find", "the items that have all, or any, of the tags")
+    finding.take("--tags", nargs="+", required=True, metavar="TAG", kind="tag")
+    finding.take("--match", choices=("all", "any"), default="all")
+    search = parser.leaf("search", "the items that fit the words best")
+    search.take("words", metavar="WORDS", nargs="+")
+    search.take("--tags", nargs="+", default=(), metavar="TAG", kind="tag")
+    search.take("--limit", type=count, default=10, metavar="N")
+    parser.leaf("history", "the versions of a key").take("key", metavar="KEY", kind="key")
+    restore = parser.leaf("restore", "give a key one of its versions again")
+    restore.take("key", metavar="KEY", kind="key")
+    restore.take("version", metavar="VERSION", type=count)
+    parser.leaf("delete", "remove a key; its history stays").take("key", metavar="KEY", kind="key")
+    for name, about in (("export", "write all items to a .jsonl or .parquet file"), ("import", "read such a file")):
+        moved = parser.leaf(name, about)
+        moved.take("file", metavar="FILE", kind="file")
+        moved.take("--all", action="store_true", help="the items of every scope, not of this one alone")
+    scope = parser.leaf("scope", "show whose memory this is, or change it for this notebook")
+    scope.take("level", nargs="?", choices=("agent", "workflow", "node"), metavar="agent|workflow|node")
+    scope.take("ids", nargs="*", metavar="ID", help="workflow id, and node id for a node")
+    return parser
+
+
+def _with_tags(parser: Parser) -> Parser:
+    parser.take("--tags", nargs="*", metavar="TAG", help="names to find it by; kept when not given", kind="tag")
+    parser.take("--ttl", type=seconds, metavar="TIME", help="until it vanishes: 90s, 2h, 7d")
+    return parser
+
+
+def _as_given(word: str) -> str:
+    return word
+
+
+def _run(request: Request) -> Any:
+    if request.cell is not None:
+        return _save(request, request.args.key, _cell_value(request))
+    return _COMMANDS[request.args.command](request)
+
+
+def _cell_value(request: Request) -> Any:
+    text = (request.cell or "").removesuffix("\n")
+    if not request.args.json:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        raise InvalidArguments(f"the cell is not JSON: {exc}.", hint="Leave --json away to save the text.") from None
+
+
+def _save(request: Request, key: str, value: Any) -> Any:
+    args, memory = request.args, request.session.memory
+    _, result = request.session.perform(
+        request,
+        "memory_save",
+        lambda: memory.write(key, value, tags=args.tags, ttl=args.ttl),
+        arguments={"key": key, "value": value, "tags": args.tags, "ttl": args.ttl},
+        effects=_WRITES,
+        said=lambda record: f"Memory item '{record.key}' saved successfully.",
+    )
+    return result
+
+
+def _save_line(request: Request) -> Any:
+    words: Sequence[str] = request.args.value
+    return _save(request, request.args.key, json_value(words[0]) if len(words) == 1 else _text(words))
+
+
+def _text(words: Sequence[str]) -> str:
+    """Return several words as one text; a lone JSON value among them stays text too."""
+    return " ".join(str(word) for word in words)
+
+
+def _get(request: Request) -> Any:
+    key, memory = request.args.key, request.session.memory
+    return _read(request, "memory_retrieve", lambda: memory[key], key=key)
+
+
+def _list(request: Request) -> Any:
+    prefix, memory = request.args.prefix, request.session.memory
+    found = _read(request, "memory_list", lambda: memory.list(prefix), prefix=prefix)
+    return _records(request, found, f"memory of {memory.scope.prefix}*")
+
+
+def _find(request: Request) -> Any:
+    args, memory = request.args, request.session.memory
+    found = _read(request, "memory_retrieve", lambda: memory.find(args.tags, match=args.match), tags=args.tags)
+    return _records(request, found, f"tagged {' '.join(args.tags)}")
+
+
+def _search(request: Request) -> Any:
+    args, memory = request.args, request.session.memory
+    words = _text(args.words)
+    found = _read(request, "memory_search", lambda: memory.search(words, limit=args.limit, tags=args.tags), query=words)
+    return _records(request, found, f"best for {words!r}")
+
+
+def _history(request: Request) -> Any:
+    key, memory = request.args.key, request.session.memory
+    found = _read(request, "memory_history", lambda: memory.history(key), key=key)
+    if not found:
+        raise MemoryNotFound(f"There is no history of {key!r}.", hint=f"See {_prog(request)} list.")
+    return _records(request, found, f"versions of {key}", _version_table)
+
+
+def _restore(request: Request) -> Any:
+    key, version, memory = request.args.key, request.args.version, request.session.memory
+    return _change(
+        request,
+        "memory_restore",
+        lambda: memory.restore(key, version),
+        said=lambda record: f"Memory item '{key}' restored from version {version}; it is version {record.version} now.",
+        key=key,
+        version=version,
+    )
+
+
+def _delete(request: Request) -> Any:
+    key, memory = request.args.key, request.session.memory
+
+    def work() -> str:
+        if not memory.delete(key):
+            _ = memory[key]  # raises, with the nearest key
+        return str(key)
+
+    said = f"Memory item '{key}' deleted successfully."
+    return _change(request, "memory_delete", work, effects=_DELETES, said=lambda _: said, key=key)
+
+
+def _export(request: Request) -> Any:
+    args, memory = request.args, request.session.memory
+    return _change(
+        request,
+        "memory_export",
+        lambda: memory.export_to(args.file, all_scopes=args.all),
+        said=lambda number: f"{number:,} memory items written to {args.file}.",
+        file=args.file,
+    )
+
+
+def _import(request: Request) -> Any:
+    args, memory = request.args, request.session.memory
+    return _change(
+        request,
+        "memory_import",
+        lambda: memory.import_from(args.file, all_scopes=args.all),
+        said=lambda number: f"{number:,} memory items read from {args.file}.",
+        file=args.file,
+    )
+
+
+def _scope(request: Request) -> Any:
+    level, ids = request.args.level, request.args.ids
+    if level is not None:
+        wanted = {"agent": (), "workflow": ("workflow_id",), "node": ("workflow_id", "node_id")}[level]
+        if len(ids) != len(wanted):
+            shown = {"agent": "no id", "workflow": "WORKFLOW", "node": "WORKFLOW NODE"}[level]
+            hint = f"{_prog(request)} scope --help"
+            raise InvalidArguments(f"scope {level} takes {shown}, found {len(ids)} ids.", hint=hint)
+        request.session.choose_scope(**({"scope": level, **dict(zip(wanted, ids, strict=True))} if ids else {}))
+    scope = request.session.memory.scope
+    facts = {"level": scope.name, "agent": scope.agent_id, "workflow": scope.workflow_id, "node": scope.node_id}
+    return Card(title="memory scope", facts={name: value for name, value in facts.items() if value is not None})
+
+
+def _prog(request: Request) -> str:
+    name: str = request.session.short_names()["memory"]
+    return f"%{name}"
+
+
+def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
+    return request.session.perform(request, name, work, arguments=arguments, effects=READS)[0]
+
+
+def _change(
+    request: Request,
+    name: str,
+    work: Callable[[], Any],
+    *,
+    said: Callable[[Any], str],
+    effects: Effects = _WRITES,
+    **arguments: Any,
+) -> Any:
+    return request.session.perform(request, name, work, arguments=arguments, effects=effects, said=said)[1]
+
+
+def _records(request: Request, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None) -> Records:
+    make = table or _record_table
+    shown = request.session.options.max_rows
+    count = f"{len(found):,} {'item' if len(found) == 1 else 'items'}"
+    return Records(found, lambda some: make(some, title, count), shown=shown)
+
+
+def _record_table(records: Sequence[Any], title: str, footer: str) -> Table:
+    scored = any(record.score is not None for record in records)
+    columns = ("key", "value", "tags", "version", "updated", "expires", *(("score",) if scored else ()))
+    rows: list[tuple[Any, ...]] = []
+    for record in records:
+        when = (moment(record.updated_at), moment(record.expires_at))
+        score = (f"{record.score or 0:.2f}",) if scored else ()
+        rows.append((record.key, record.value, " ".join(record.tags), record.version, *when, *score))
+    return Table(columns=columns, rows=tuple(rows), title=title, footer=footer, empty="no items")
+
+
+def _version_table(records: Sequence[Any], title: str, footer: str) -> Table:
+    rows = tuple((r.version, r.change, r.value, " ".join(r.tags), moment(r.updated_at)) for r in records)
+    return Table(columns=("version", "change", "value", "tags", "when"), rows=rows, title=title, footer=footer)
+
+
+_COMMANDS: dict[str, Callable[[Request], Any]] = {
+    "save": _save_line,
+    "get": _get,
+    "list": _list,
+    "find": _find,
+    "search": _search,
+    "history": _history,
+    "restore": _restore,
+    "delete": _delete,
+    "export": _export,
+    "import": _import,
+    "scope": _scope,
+}
+MAGIC = Magic(usage=_usage, run=_run)

@@ -1,0 +1,41 @@
+"""What the magics that run a cell as a script share: their options, and how they call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.jupyter.arguments import Parser, seconds
+from nbtools.jupyter.magic import Request
+from nbtools.jupyter.shown import pictures
+
+__all__ = ["checked_script", "script_parser", "show_pictures", "time_of"]
+
+
+def script_parser(prog: str, about: str) -> Parser:
+    """Return a parser with the options of every script."""
+    parser = Parser(prog, description=about)
+    parser.take("--session", metavar="NAME", help="a kernel that keeps its state; else a clean one", kind="session")
+    parser.take("--timeout", type=seconds, metavar="TIME", help="30, 90s, 5min; the setting otherwise")
+    return parser
+
+
+def time_of(request: Request) -> float | None:
+    """Return the seconds the script may take: the option given here, else that of ``%config NBTools``."""
+    asked: float | None = request.args.timeout or request.session.options.timeout
+    return asked
+
+
+def show_pictures(request: Request, result: Any) -> None:
+    """Show the pictures among the files of a result as real pictures, unless the cell is muted."""
+    if not request.muted:
+        for bundle in pictures(result.artifacts):
+            request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
+
+
+def checked_script(request: Request) -> str:
+    """Return the script in the cell."""
+    script = request.cell or ""
+    if not script.strip():
+        raise InvalidArguments("the cell holds no script.", hint="Write the script below the first line.")
+    return script

@@ -1,0 +1,93 @@
+"""``%tools``: the shelf, one tool in full, and the history of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nbtools.jupyter.arguments import Parser, count
+from nbtools.jupyter.display import Card, Records, Table, brief, moment
+from nbtools.jupyter.magic import Magic, Request
+from nbtools.tool import Tool
+
+__all__ = ["MAGIC"]
+
+
+def _usage(prog: str, cell: bool) -> Parser:
+    parser = Parser(prog, description="The tools that are here, what each does to the world, and what was called.")
+    parser.take("name", nargs="?", metavar="NAME", help="a tool to show in full", kind="tool")
+    parser.take("--history", action="store_true", help="the recorded calls, newest first; those of NAME when given")
+    parser.take("-n", type=count, default=20, metavar="N", help="how many calls (20)")
+    return parser
+
+
+def _run(request: Request) -> Any:
+    name = request.args.name
+    if request.args.history:
+        return _history(request, name)
+    tools = request.session.workbench.executor.tools()
+    return Records(tools.values(), _shelf_table) if name is None else _tool_card(tools[name])
+
+
+def _shelf_table(tools: Sequence[Tool]) -> Table:
+    rows = tuple((t.name, _effects(t), brief(t.description.split("\n")[0], 100), t.signature_line) for t in tools)
+    columns = ("tool", "effects", "what it does", "call")
+    return Table(columns=columns, rows=rows, title="tools", footer=f"{len(rows)} tools")
+
+
+def _effects(tool: Tool) -> str:
+    return ", ".join(name.replace("_", " ") for name in tool.effects.names()) or "changes something"
+
+
+def _tool_card(tool: Tool) -> Card:
+    required = tool.schema.get("required", ())
+    rows = tuple(
+        (name, _type(prop), "required" if name in required else brief(prop.get("default")), prop.get("description", ""))
+        for name, prop in tool.schema["properties"].items()
+    )
+    facts: dict[str, Any] = {"effects": _effects(tool), "call": tool.signature_line}
+    if tool.examples:
+        facts["example"] = brief(dict(tool.examples[0]), 200)
+    arguments = Table(columns=("argument", "type", "default", "meaning"), rows=rows, empty="it takes no arguments")
+    return Card(title=tool.name, about=tool.description, facts=facts, parts=(arguments,))
+
+
+def _type(prop: Any) -> str:
+    """Return a property's type in a word or a few."""
+    if "enum" in prop:
+        return " | ".join(map(str, prop["enum"]))
+    if "anyOf" in prop:
+        return " | ".join(_type(option) for option in prop["anyOf"])
+    if "$ref" in prop:
+        return str(prop["$ref"]).rpartition("/")[2]
+    found = prop.get("type", "any")
+    if found == "array":
+        return f"list of {_type(prop.get('items', {}))}"
+    return " | ".join(found) if isinstance(found, list) else str(found)
+
+
+def _history(request: Request, name: str | None) -> Records:
+    calls = request.session.workbench.call_records(1_000 if name else request.args.n)
+    newest = sorted(calls, key=lambda call: -float(call.get("started_at") or 0))
+    chosen = [call for call in newest if name is None or call.get("tool") == name]
+    return Records(chosen[: request.args.n], _history_table, shown=request.args.n)
+
+
+def _history_table(calls: Sequence[dict[str, Any]]) -> Table:
+    columns = ("when", "tool", "by", "outcome", "took", "arguments", "call id")
+    rows = tuple(
+        (
+            moment(c.get("started_at")),
+            f"↳ {c.get('tool')}" if c.get("parent_id") else c.get("tool"),
+            c.get("caller"),
+            "ok" if c.get("ok") else f"{c.get('code')}: {brief(c.get('message') or '', 60)}",
+            f"{float(c.get('duration_s') or 0) * 1000:,.0f} ms",
+            c.get("arguments"),
+            c.get("call_id"),
+        )
+        for c in calls
+    )
+    return Table(columns=columns, rows=rows, title="calls", footer=f"{len(rows)} calls", empty="nothing was called yet")
+
+
+MAGIC = Magic(usage=_usage, run=_run)

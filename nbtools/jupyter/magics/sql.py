@@ -1,0 +1,134 @@
+"""``%nbsql`` and ``%%nbsql``: read-only SQL over the notebook's frames, files and databases."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.jupyter.arguments import Parser, count, json_value
+from nbtools.jupyter.display import Listing
+from nbtools.jupyter.magic import READS, Magic, Request
+from nbtools.jupyter.words import iter_words
+
+__all__ = ["MAGIC"]
+
+
+def _usage(prog: str, cell: bool) -> Parser:
+    about = "Ask by SQL, read-only: FROM a DataFrame of the notebook, 'a file.csv', nbtools.memory, nbtools.calls."
+    form = "[CONNECTION]" if cell else "[CONNECTION] SELECT ..."
+    parser = Parser(prog, description=about, usage=f"{prog} [options] {form}".replace("%", "%%"))
+    parser.take("connection", nargs="?", metavar="CONNECTION", help="name or URL; else DuckDB", kind="connection")
+    parser.take("--limit", type=count, metavar="N", help="rows at the most")
+    parser.take("--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="bound to :NAME, $NAME")
+    parser.take("--as", dest="form", choices=("pandas", "arrow", "polars"), default="pandas", help="kind of the result")
+    parser.take("--dialect", metavar="NAME", help="the text's own dialect, to be translated for the connection")
+    parser.take("--isolated", action="store_true", help="run in a confined process that can be killed")
+    parser.take("--explain", action="store_true", help="show the plan, do not run it")
+    parser.take("--tables", action="store_true", help="list what can be asked")
+    parser.take("--profile", metavar="TABLE", help="counts, nulls, distinct, extremes of each column", kind="table")
+    parser.epilog = "A variable of the notebook called name is bound to :name and $name by itself; nothing is pasted."
+    return parser
+
+
+def _pair(word: str) -> tuple[str, Any]:
+    name, equals, value = word.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{word!r} is not NAME=VALUE")
+    return name, json_value(value)
+
+
+def _free_from(session: Any, parser: Parser, line: str) -> int:
+    """Return where the SQL begins: behind the options and the connection."""
+    skip = 0
+    connected = False
+    for word in iter_words(line):
+        if skip:
+            skip -= 1
+        elif (word.startswith("-") and not word.startswith("--")) or parser.knows(word):
+            skip = parser.values_of(word)
+        elif not connected and _is_connection(session, word, line):
+            connected = True
+        else:
+            return word.start
+    return len(line)
+
+
+def _is_connection(session: Any, word: str, line: str) -> bool:
+    return "://" in word or word in session.workbench.config.connections or line.rstrip().endswith(word)
+
+
+def _run(request: Request) -> Any:
+    args = request.args
+    if args.tables or args.profile:
+        return _catalog(request)
+    query = f"{request.text}\n{request.cell or ''}".strip()
+    if not query:
+        raise InvalidArguments("there is no SQL.", hint="Write a SELECT, on this line or below.", tried="running SQL")
+    return (_explain if args.explain else _ask)(request, query)
+
+
+def _ask(request: Request, query: str) -> Any:
+    result = request.session.ask(
+        request,
+        query,
+        params=_params(request, query),
+        connection=request.args.connection,
+        limit=request.args.limit or request.session.options.limit,
+        isolated=request.args.isolated,
+        dialect=request.args.dialect,
+    )
+    if request.out is not None:
+        request.note(f"{request.out}: {result.footer()}")
+    if request.args.form != "pandas":
+        return result.to_arrow() if request.args.form == "arrow" else result.to_polars()
+    from nbtools.jupyter.frame import QueryFrame
+
+    return QueryFrame.from_result(result)
+
+
+def _params(request: Request, query: str) -> dict[str, Any] | None:
+    """Return the values to bind: those of --param, and the notebook's variables that the text names."""
+    from nbtools.sql.binding import placeholders
+
+    given = dict(request.args.param)
+    known = request.session.shell.user_ns
+    found = {name: known[name] for name in placeholders(query) if name in known and name not in given}
+    return {**found, **given} or None
+
+
+def _explain(request: Request, query: str) -> Listing:
+    session = request.session.workbench.sql_session
+    args = request.args
+    options = {"connection": args.connection, "isolated": args.isolated, "dialect": args.dialect}
+    params = _params(request, query)
+    plan, _ = request.session.perform(
+        request,
+        "sql_query",
+        lambda: session.explain(query, params=params, **options),
+        arguments={"query": query, "explain": True},
+        effects=READS,
+    )
+    return Listing(text=plan)
+
+
+def _catalog(request: Request) -> Any:
+    from nbtools.jupyter.tables import tables_table
+
+    session: Any = request.session.workbench.sql_session
+    args = request.args
+    name = "sql_profile" if args.profile else "sql_tables"
+
+    def work() -> Any:
+        if args.profile:
+            return session.profile(args.profile, connection=args.connection)
+        return session.catalog(args.connection)
+
+    told = {"table": args.profile, "connection": args.connection}
+    found, _ = request.session.perform(request, name, work, arguments=told, effects=READS)
+    if args.profile:
+        return found
+    return tables_table(found, request.session.shell.user_ns if args.connection is None else {})
+
+
+MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)

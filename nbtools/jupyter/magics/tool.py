@@ -1,0 +1,124 @@
+"""``%tool NAME --arg v``: any tool of the shelf, its options made from its schema."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbtools.jupyter.arguments import Parser, json_value
+from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.magics.scripts import show_pictures
+from nbtools.jupyter.words import Word
+from nbtools.parameters import FunctionParameters, resolved
+
+__all__ = ["MAGIC", "tool_parser"]
+
+_KINDS = {"key": "key", "tags": "tag", "session": "session", "connection": "connection", "language": "language"}
+
+
+def _usage(prog: str, cell: bool) -> Parser:
+    parser = Parser(prog, description="Call a tool; its arguments are options, lists and objects are JSON.")
+    parser.take("name", metavar="NAME", help="a tool of %%tools; NAME --help shows its options", kind="tool")
+    return parser
+
+
+def _refine(session: Any, prog: str, words: Sequence[Word], names_only: bool) -> Parser:
+    """Return the parser with the options of the tool that the line names."""
+    if not words or words[0].startswith("-"):
+        return _usage(prog, cell=False)
+    tool = session.workbench.executor.tools()[words[0]]
+    return tool_parser(prog, tool, _names(tool) if names_only else tool.schema)
+
+
+def _names(tool: Any) -> Mapping[str, Any]:
+    """Return the names of a tool's arguments as a bare schema; the whole one is built by a heavy library."""
+    if "pydantic" in sys.modules or not isinstance(tool.parameters, FunctionParameters):
+        schema: Mapping[str, Any] = tool.schema
+        return schema
+    names = inspect.signature(tool.function).parameters
+    return {"properties": {name: {} for name in names if name != tool.parameters.hidden_name}}
+
+
+def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> Parser:
+    """Return the parser of a tool: an option for each argument, with its type and meaning."""
+    parser = Parser(
+        prog, description=tool.description, usage=f"{prog} {tool.name} [--ARGUMENT VALUE ...]".replace("%", "%%")
+    )
+    parser.keeps_unknown = True  # the door names every mistake at once, unknown names among them
+    parser.take("name", metavar=tool.name, kind="tool")
+    required = schema.get("required", ())
+    for name, prop in schema["properties"].items():
+        flags = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
+        told = f"{prop.get('description', '')}{' (required)' if name in required else ''}".strip()
+        options = _options(resolved(prop, schema))
+        parser.take(*flags, dest=f"tool {name}", help=told.replace("%", "%%") or None, kind=_kind(name), **options)
+    return parser
+
+
+def _options(prop: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how argparse reads a property; whether the value fits is the door's question."""
+    kinds = _kinds(prop)
+    if kinds == {"boolean"}:
+        return {"nargs": "?", "const": True, "type": json_value, "default": argparse.SUPPRESS, "metavar": "true|false"}
+    metavar = "|".join(map(str, prop["enum"])) if "enum" in prop else "JSON" if kinds & {"array", "object"} else "VALUE"
+    several = {"nargs": "+"} if "array" in kinds else {}
+    return {"type": _text if kinds <= {"string", "null"} else json_value, "default": argparse.SUPPRESS} | {
+        "metavar": metavar,
+        **several,
+    }
+
+
+def _text(word: str) -> Any:
+    """Return the text of a word, or the variable's value behind a lone ``{name}``."""
+    value = getattr(word, "value", word)
+    return str(word) if isinstance(value, str) else value
+
+
+def _kinds(prop: Mapping[str, Any]) -> set[str]:
+    if "enum" in prop:
+        return {"string"} if all(isinstance(value, str) for value in prop["enum"]) else {"any"}
+    found = prop.get("type")
+    kinds = {found} if isinstance(found, str) else set(found or ())
+    for option in prop.get("anyOf", ()):
+        kinds |= _kinds(option)
+    return kinds or {"any"}
+
+
+def _kind(name: str) -> str | None:
+    """Return what completion offers, told by the usual names of arguments."""
+    if name.endswith("path") or name in {"source", "dest", "base_path", "file"}:
+        return "file"
+    return _KINDS.get(name)
+
+
+def _run(request: Request) -> Any:
+    given = {
+        name.removeprefix("tool "): _one_list(value)
+        for name, value in vars(request.args).items()
+        if name.startswith("tool ")
+    }
+    given |= _unknown(getattr(request.args, "unknown", ()))
+    timeout = None if "timeout" in given else request.session.options.timeout
+    result = request.session.call(request, request.args.name, given, timeout=timeout, keep_nulls=True)
+    show_pictures(request, result)
+    return result
+
+
+def _one_list(value: Any) -> Any:
+    """Return the list that several words make; a single word that is JSON is that value."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list | dict):
+        return value[0]
+    return value
+
+
+def _unknown(words: Sequence[str]) -> dict[str, Any]:
+    """Return options that the tool does not know as arguments, for the door to refuse by name."""
+    names = [word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")]
+    loose = [word for word in words if not word.startswith("-")] if not names else []
+    return dict.fromkeys([*names, *loose], "")
+
+
+MAGIC = Magic(usage=_usage, run=_run, refine=_refine)

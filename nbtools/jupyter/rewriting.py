@@ -1,0 +1,58 @@
+"""Rewriting: ``name << %magic …`` and ``%tool NAME?``, which Python and IPython would read otherwise.
+
+The target moves behind the magic's name, ``%magic name << …``, where every magic of ours understands it. A cell that
+is Python as it stands is left alone: there such a line is inside a string.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection
+
+__all__ = ["rewrite"]
+
+_TARGET = re.compile(r"(?P<indent>\s*)(?P<name>[^\W\d]\w*)\s*<<\s*(?P<marks>%%?)(?P<magic>\w+)(?P<rest>.*)", re.DOTALL)
+_QUESTION = re.compile(r"(?P<start>\s*%{1,2}(?P<magic>\w+)\s+[\w.-]+)\s*\?{1,2}\s*")
+
+
+def rewrite(lines: list[str], magics: Collection[str]) -> list[str]:
+    r"""Return the lines of a cell with our forms put into IPython's.
+
+    Parameters
+    ----------
+    lines
+        The cell, each line with its end.
+    magics
+        Names of our magics; the lines of others stay as they are.
+
+    Examples
+    --------
+    >>> rewrite(["goal << %memory get goal\n"], {"memory"})
+    ['%memory goal << get goal\n']
+    """
+    if lines and lines[0].lstrip().startswith("%%"):
+        return [_rewritten(lines[0], magics), *lines[1:]]  # the body belongs to the cell magic
+    changed = [_rewritten(line, magics) for line in lines]
+    first = _TARGET.match(lines[0]) if lines else None
+    if first and first["marks"] == "%%":
+        return [changed[0], *lines[1:]]
+    return lines if changed == lines or _is_python("".join(lines)) else changed
+
+
+def _rewritten(line: str, magics: Collection[str]) -> str:
+    found = _TARGET.fullmatch(line)
+    if found and found["magic"] in magics:
+        return f"{found['indent']}{found['marks']}{found['magic']} {found['name']} <<{found['rest']}"
+    asked = _QUESTION.fullmatch(line)
+    if asked and asked["magic"] in magics:
+        return f"{asked['start']} --help\n"
+    return line
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True

@@ -100,10 +100,17 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
     here = specs.KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
     manager = managers.AsyncKernelManager(kernel_name="python3", kernel_spec_manager=here)
     client = nbclient.NotebookClient(
-        book, km=manager, timeout=300, resources={"metadata": {"path": str(target.parent)}}, on_cell_start=progress
+        book,
+        km=manager,
+        timeout=300,
+        resources={"metadata": {"path": str(target.parent)}},
+        on_cell_start=progress,
+        # A kernel on this machine's loopback warns of TCP; what it has to say beyond errors is in the notebook.
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
     )
     try:
-        client.execute(env={**os.environ, **(environment or {})})
+        # The manager is ours, so nbclient would leave the kernel running.
+        client.execute(cleanup_kc=True, env={**os.environ, **(environment or {})})
     except nbclient.exceptions.CellExecutionError as exc:
         raise ExecutionFailed(
             f"a cell of {source.name} failed: {exc.ename}: {exc.evalue}",

@@ -31,6 +31,7 @@ __all__ = [
     "METADATA",
     "NUMBERS",
     "SELF",
+    "Action",
     "Rule",
     "When",
     "assemble",

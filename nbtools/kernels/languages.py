@@ -24,18 +24,21 @@ from nbtools.kernels.kernel import World
 
 __all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find", "installed"]
 
-REQUESTS, ANSWERS = 8, 9
-"""Descriptors in the child; scripts use lower ones, and a plain shell knows no higher ones."""
+# Scripts use lower descriptors, and a plain shell knows no higher ones.
+REQUESTS = 8
+"""The descriptor on which the child waits for requests."""
+ANSWERS = 9
+"""The descriptor on which the child answers."""
 
 _DRIVERS = Path(__file__).with_name("drivers")
 # Characters in one argument or variable: the system takes 131,072 bytes.
 _MAX_EXPORT = 30_000
-Family = Literal["shell", "node", "powershell"]
+_Family = Literal["shell", "node", "powershell"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Language:
-    family: Family
+    family: _Family
     programs: tuple[str, ...]
     title: str
     remedy: str
@@ -108,7 +111,7 @@ def installed() -> dict[str, str | None]:
 class Interpreter:
     """A program and the manner of talking to it."""
 
-    family: Family
+    family: _Family
     program: str
 
     @property

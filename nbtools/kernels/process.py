@@ -43,8 +43,8 @@ _DRAIN_BYTES = 2 * _PIPE_BYTES
 _CAP, _WORLD = Cap(), World()
 _OUT_OF_MEMORY = ("heap out of memory", "Cannot allocate memory", "OutOfMemoryException")
 
-Stream = Literal["stdout", "stderr"]
-_STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+_Stream = Literal["stdout", "stderr"]
+_STREAMS: tuple[_Stream, ...] = ("stdout", "stderr")
 
 
 class ProcessBackend:
@@ -363,7 +363,7 @@ class ProcessKernel:
         with contextlib.suppress(OSError):
             os.write(self._pipes.requests, request)
 
-    def _read(self, stream: Stream) -> bool:
+    def _read(self, stream: _Stream) -> bool:
         """Take what a pipe holds, a piece at a time; false when there is nothing (more)."""
         descriptor = self._pipes.stdout if stream == "stdout" else self._pipes.stderr
         try:
@@ -384,7 +384,7 @@ class ProcessKernel:
                 run.runaway.set()
         return True
 
-    def _drain(self, stream: Stream) -> None:
+    def _drain(self, stream: _Stream) -> None:
         if self._pipes.stdout < 0:
             return
         for _ in range(_DRAIN_BYTES // _CHUNK):

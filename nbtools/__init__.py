@@ -4,7 +4,8 @@ In a notebook: ``%load_ext nbtools``. In Python: ``with nbtools.Workbench() as w
 
 A module imports its own package and the floors below it, never up, never sideways::
 
-     6  fronts       jupyter/  |  cli/  |  mcp_server                   nobody imports these
+     7  fronts       jupyter/  |  cli/                                  nobody imports these
+     6  serving      mcp_server                                         the fronts start it
      5  assembly     workbench, health                                  the only place that wires parts together
      3  tools        toolbox/                                           the tools we ship
      2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any agent

@@ -226,6 +226,8 @@ class Config:
             for name, value in _read_file(file).items():
                 _known(name, settings, str(file))
                 found[name] = (value, str(file))
+        if env.get("GCS_MEMORIES_BUCKET"):
+            found["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
         for name, field in settings.items():
             for variable in (f"NBTOOLS_{name.upper()}", *field.metadata["also"]):
                 if env.get(variable):

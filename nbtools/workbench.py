@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from nbtools import aio
 from nbtools.config import Config
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from nbtools.health import Check
     from nbtools.kernels import Kernels
-    from nbtools.memory import AgentMemory, CallLog
+    from nbtools.memory import AgentMemory, CallLog, MemoryFiles
     from nbtools.paths import Roots
     from nbtools.sql import QueryResult, SqlSession
 
@@ -122,6 +122,17 @@ class Workbench:
         )
 
     @property
+    def memory_files(self) -> MemoryFiles:
+        """The files of the memory tool: in the memory, or where ``NBTOOLS_MEMORY_FILES_URL`` says."""
+        found: MemoryFiles = self._built("_memory_files", self._open_memory_files)
+        return found
+
+    def _open_memory_files(self) -> MemoryFiles:
+        from nbtools.memory import MemoryFiles
+
+        return MemoryFiles(self.config.memory_files_url or self.memory)
+
+    @property
     def kernels(self) -> Kernels:
         """The managed kernels; nothing is started before the first run."""
         found: Kernels = self._built("_kernels", self._open_kernels)
@@ -132,10 +143,11 @@ class Workbench:
 
         config = self.config
         return Kernels(
-            backend=config.kernels,
+            backend=cast("Any", config.kernels),
             home=config.home,
             allowed_paths=config.allowed_paths,
-            sandbox=config.sandbox,
+            sandbox=cast("Any", config.sandbox),
+            network=config.network,
             spares=config.spares,
             memory_bytes=config.kernel_memory,
             preloads=config.preloads,
@@ -201,6 +213,11 @@ class Workbench:
         local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
         return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
 
+    def executor_with(self, approver: Approver) -> Executor:
+        """Return an executor of the same tools that asks somebody else for approval."""
+        door = Door(services=self.door.services, rules=self.door.rules, approver=approver, recorder=self.door.recorder)
+        return LocalExecutor(self.executor.tools(), door=door)
+
     def _outside(self) -> list[Executor]:
         from nbtools.mcp_client import McpExecutor
 
@@ -209,16 +226,24 @@ class Workbench:
     def _services(self) -> Mapping[type, Callable[[], Any]]:
         """Return what tools may ask their context for."""
         from nbtools.kernels import Kernels
-        from nbtools.memory import AgentMemory
+        from nbtools.memory import AgentMemory, MemoryFiles
         from nbtools.paths import Roots
         from nbtools.sql import SqlSession
+        from nbtools.toolbox import CommandPolicy, Confinements, WebPolicy
 
+        config = self.config
+        confinements = Confinements(person=cast("Any", config.sandbox), model=cast("Any", config.model_sandbox))
+        commands = CommandPolicy(allowed=config.allowed_commands)
+        web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
         return {
             AgentMemory: lambda: self.memory,
-            Config: lambda: self.config,
+            CommandPolicy: lambda: commands,
+            Confinements: lambda: confinements,
             Kernels: lambda: self.kernels,
+            MemoryFiles: lambda: self.memory_files,
             Roots: lambda: self.roots,
             SqlSession: lambda: self.sql_session,
+            WebPolicy: lambda: web,
         }
 
     def _built(self, name: str, build: Callable[[], Any]) -> Any:
@@ -229,6 +254,10 @@ class Workbench:
             if name not in self.__dict__:
                 self.__dict__[name] = build()
             return self.__dict__[name]
+
+    def opened(self, part: str) -> Any:
+        """Return ``"memory"``, ``"kernels"`` or ``"sql"`` when it runs already, else `None`; nothing is started."""
+        return self.__dict__.get(f"_{part}")
 
     # -- what people call ----------------------------------------------------------------------------------------------
 
@@ -399,13 +428,12 @@ class Workbench:
 
     def close(self) -> None:
         """End what this workbench started; harmless when repeated."""
+        if "recorder" in self.__dict__:
+            # Outside the lock: writing the last records may open the memory.
+            self.recorder.close()
         with self._lock:
-            if self._closed:
-                return
-            if "recorder" in self.__dict__:
-                self.recorder.close()
             self._closed = True
-            parts = [self.__dict__.pop(name, None) for name in ("_kernels", "_sql", "_memory")]
+            parts = [self.__dict__.pop(name, None) for name in ("_kernels", "_sql", "_memory_files", "_memory")]
             parts += self.__dict__.pop("_closers", [])
         for part in parts:
             if part is not None:

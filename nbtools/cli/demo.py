@@ -86,8 +86,6 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
     why = "Running a notebook"
     nbformat = need("nbformat", extra="lab", why=why)
     nbclient = need("nbclient", extra="lab", why=why)
-    specs = need("jupyter_client.kernelspec", extra="lab", why=why)
-    managers = need("jupyter_client.manager", extra="lab", why=why)
     book = nbformat.read(source, as_version=4)
     cells = [cell for cell in book.cells if cell.cell_type == "code"]
 
@@ -120,6 +118,15 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
     finally:
         nbformat.write(book, target)
     return book
+
+
+def _own_kernel() -> Any:
+    """Return a manager of this interpreter's kernel, whatever kernelspecs the machine has."""
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+
+    specs = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
+    return AsyncKernelManager(kernel_name="python3", kernel_spec_manager=specs)
 
 
 def _save_pictures(book: Any, out: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from nbtools.errors import (
     nearest,
 )
 from nbtools.memory.filestore import FileStore, MemoryFileStore
-from nbtools.memory.paths import ROOT, BadPath, checked, tree_lines
+from nbtools.memory.paths import ROOT, checked, tree_lines
 from nbtools.memory.store import AgentMemory
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.telemetry import span
@@ -280,10 +280,10 @@ def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _path(path: str, message: str) -> str:
-    try:
-        return checked(path)
-    except BadPath:
-        raise PathNotAllowed(message.format(path=path), hint=f"Paths are {ROOT} or below it.") from None
+    plain = checked(path)
+    if plain is None:
+        raise PathNotAllowed(message.format(path=path), hint=f"Paths are {ROOT} or below it.")
+    return plain
 
 
 def _refuse_large(plain: str, text: str) -> None:

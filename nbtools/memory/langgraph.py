@@ -29,7 +29,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "$lt": lambda found, wanted: float(found) < float(wanted),
     "$lte": lambda found, wanted: float(found) <= float(wanted),
 }
-Namespace = tuple[str, ...]
+_Namespace = tuple[str, ...]
 
 
 class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optional package's class
@@ -102,7 +102,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         page = records[op.offset : op.offset + op.limit]
         return [_base.SearchItem(**_fields(record), score=record.score) for record in page]
 
-    def _namespaces(self, op: Any) -> list[Namespace]:
+    def _namespaces(self, op: Any) -> list[_Namespace]:
         query = Query(scope=self._memory.scope, prefix=_START, values=False)
         names = {_split(record.key)[0] for record in self._memory.repository.query(query).records}
         wanted = [
@@ -112,15 +112,15 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         return cut[op.offset : op.offset + op.limit]
 
 
-def _prefix(namespace: Namespace) -> str:
+def _prefix(namespace: _Namespace) -> str:
     return _START + "".join(f"{part.translate(_ESCAPES)}/" for part in namespace)
 
 
-def _place(namespace: Namespace, key: str) -> str:
+def _place(namespace: _Namespace, key: str) -> str:
     return f"{_prefix(namespace)}={key}"
 
 
-def _split(place: str) -> tuple[Namespace, str]:
+def _split(place: str) -> tuple[_Namespace, str]:
     parts, _, key = place.removeprefix(_START).partition("=")
     unescaped = (part.replace("%2F", "/").replace("%3D", "=").replace("%25", "%") for part in parts.split("/")[:-1])
     return tuple(unescaped), key
@@ -158,7 +158,7 @@ def _fits_one(found: Any, condition: Any) -> bool:
     return True
 
 
-def _matches(kind: Literal["prefix", "suffix"], path: Namespace, namespace: Namespace) -> bool:
+def _matches(kind: Literal["prefix", "suffix"], path: _Namespace, namespace: _Namespace) -> bool:
     if len(namespace) < len(path):
         return False
     part = namespace[: len(path)] if kind == "prefix" else namespace[len(namespace) - len(path) :]

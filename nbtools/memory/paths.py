@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-__all__ = ["ROOT", "BadPath", "checked", "is_hidden", "size_text", "tree_lines"]
+__all__ = ["ROOT", "checked", "is_hidden", "size_text", "tree_lines"]
 
 ROOT = "/memories"
 _MAX_PATH = 512
@@ -16,33 +16,24 @@ _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _HIDDEN = ("node_modules",)
 
 
-class BadPath(ValueError):
-    """The text is no path below `ROOT`."""
-
-
-def checked(path: object) -> str:
+def checked(path: object) -> str | None:
     """Return a path in its plain form: ``/memories`` or something below it, no trailing slash.
 
-    Raises
-    ------
-    BadPath
-        It is not text, leads outside, holds ``..``, percent-encoding, backslashes, control characters or NUL, is too
-        long, or is not in Unicode's composed form (NFC).
+    `None` when it is no such path: not text, leads outside, holds ``..``, percent-encoding, backslashes, control
+    characters or NUL, is too long, or is not in Unicode's composed form (NFC).
     """
-    if not isinstance(path, str) or not path:
-        raise BadPath(path)
+    if not isinstance(path, str) or (path != ROOT and not path.startswith(f"{ROOT}/")):
+        return None
     controls = any(unicodedata.category(char) in {"Cc", "Cs", "Cf", "Zl", "Zp"} for char in path)
     if controls or "\\" in path or _ENCODED.search(path) or unicodedata.normalize("NFC", path) != path:
-        raise BadPath(path)
-    if path != ROOT and not path.startswith(f"{ROOT}/"):
-        raise BadPath(path)
+        return None
     below = path[len(ROOT) + 1 :].rstrip("/")
     parts = below.split("/") if below else []
     if any(part in {"", ".", ".."} or part != part.strip() for part in parts):
-        raise BadPath(path)
+        return None
     plain = "/".join([ROOT, *parts])
     if len(plain.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_PART for part in parts):
-        raise BadPath(path)
+        return None
     return plain
 
 

@@ -1,0 +1,50 @@
+"""``nbtools mcp``: serve the tools to MCP clients."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from nbtools.workbench import Workbench
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``mcp`` to the parser's commands."""
+    mcp = commands.add_parser("mcp", help="serve the tools over MCP, by standard input and output or by HTTP")
+    mcp.add_argument("--http", type=int, metavar="PORT", help="serve over streamable HTTP; 0 takes a free port")
+    mcp.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    mcp.add_argument("--no-token", action="store_true", help="let every local client in")
+    mcp.add_argument("--print-config", action="store_true", help="print what a client's configuration takes, and leave")
+    mcp.set_defaults(perform=_mcp)
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    from nbtools import mcp_server
+
+    if arguments.print_config and arguments.http is None:
+        print(json.dumps(mcp_server.client_config(), indent=2))
+        return 0
+    # The token may come from outside, so that a client's configuration can name it in advance.
+    token = "" if arguments.no_token else os.environ.get("NBTOOLS_MCP_TOKEN")
+    if arguments.print_config:
+        url = f"http://{arguments.host}:{arguments.http}/mcp"
+        print(json.dumps(mcp_server.client_config(url=url, token=token or "$NBTOOLS_MCP_TOKEN"), indent=2))
+        return 0
+    with Workbench() as wb:
+        if arguments.http is None:
+            mcp_server.serve_stdio(wb)
+            return 0
+        server = mcp_server.HttpServer(wb, port=arguments.http, host=arguments.host, token=token)
+        server.start()
+        print(f"serving at {server.url}", file=sys.stderr)
+        print(json.dumps(mcp_server.client_config(url=server.url, token=server.token), indent=2), flush=True)
+        try:
+            server.wait()
+        finally:
+            server.close()
+    return 0

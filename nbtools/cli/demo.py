@@ -94,12 +94,9 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
             title = (cell.source.strip().splitlines() or [""])[0][:70]
             print(f"[{cells.index(cell) + 1:>2}/{len(cells)}] {title}", file=sys.stderr, flush=True)
 
-    # The kernel of this interpreter, whatever kernelspecs the machine has.
-    here = specs.KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
-    manager = managers.AsyncKernelManager(kernel_name="python3", kernel_spec_manager=here)
     client = nbclient.NotebookClient(
         book,
-        km=manager,
+        km=_own_kernel(),
         timeout=300,
         resources={"metadata": {"path": str(target.parent)}},
         on_cell_start=progress,

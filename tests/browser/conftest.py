@@ -1,0 +1,213 @@
+"""A real JupyterLab and a real Chromium, both on this machine alone.
+
+The server has folders of its own, so nobody's settings are read or written. The browser aborts, and reports, every
+request that would leave loopback: that is how a reference to a CDN is caught.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+_ARGUMENTS = [
+    "--no-sandbox",  # CI runs as root
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--force-color-profile=srgb",
+]
+_LOOPBACK = {"127.0.0.1", "localhost"}
+
+
+def _absent(what: str) -> NoReturn:
+    """Skip where a person runs the tests, fail where nothing may be skipped."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is missing")
+    pytest.skip(f"{what} is not installed")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    for module in ("playwright", "jupyterlab"):
+        if importlib.util.find_spec(module) is None:
+            _absent(module)
+    found = os.environ.get("CHROMIUM") or next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    return found or _absent("Chromium")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A running server."""
+
+    url: str
+    token: str
+    root: Path
+
+
+def _settings(config: Path, theme: str) -> None:
+    folder = config / "labconfig"
+    folder.mkdir(parents=True)
+    overrides = {
+        "@jupyterlab/apputils-extension:themes": {"theme": f"JupyterLab {theme.capitalize()}", "adaptive-theme": False},
+        "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+        "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+        "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+    }
+    (folder / "default_setting_overrides.json").write_text(json.dumps(overrides), encoding="utf-8")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        assert server.poll() is None, f"the server ended: {log.read_text(errors='replace')[-2_000:]}"
+        assert time.monotonic() < deadline, "the server did not answer in a minute"
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(url, timeout=2).read()
+            return
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _serving(home: Path, theme: str) -> Iterator[Lab]:
+    root = home / "root"
+    root.mkdir()
+    _settings(home / "config", theme)
+    named = {
+        "HOME": "user",
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+        "NBTOOLS_HOME": "nbtools",
+    }
+    environment = {**os.environ, **{name: str(home / folder) for name, folder in named.items()}}
+    (home / "user").mkdir()
+    port, token, log = _free_port(), secrets.token_hex(16), home / "server.log"
+    options = [
+        "--no-browser",
+        "--allow-root",
+        "--expose-app-in-browser",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}",
+        "--LabApp.news_url=",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options],
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_it_answers(server, f"{url}/api/status?token={token}", log)
+        yield Lab(url=url, token=token, root=root)
+    finally:
+        # The group is ours alone; a polite end lets the server shut its kernels down.
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+@pytest.fixture(params=["light", "dark"])
+def lab(request: pytest.FixtureRequest, chromium: str, tmp_path: Path) -> Iterator[Lab]:
+    with _serving(tmp_path, request.param) as running:
+        yield running
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Notebook:
+    """A notebook that is open in the browser."""
+
+    page: Any
+    abroad: list[str]
+
+    def run_all(self, *, timeout_s: float = 90) -> None:
+        """Run every cell through JupyterLab itself, and wait for the last answer."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        self.page.wait_for_function(
+            """() => window.tested.content.widgets
+                .filter(cell => cell.model.type === 'code' && cell.model.sharedModel.getSource().trim())
+                .every(cell => cell.model.executionCount !== null)""",
+            timeout=1000 * timeout_s,
+        )
+
+
+@pytest.fixture
+def open_notebook(lab: Lab, chromium: str) -> Iterator[Any]:
+    """Return a function that opens a notebook of the server's folder and waits for its kernel."""
+    from playwright.sync_api import sync_playwright
+
+    abroad: list[str] = []
+
+    def guard(route: Any) -> None:
+        host = re.sub(r"^\w+://([^/:]+).*", r"\1", route.request.url)
+        if host in _LOOPBACK:
+            route.continue_()
+        else:
+            abroad.append(route.request.url)
+            route.abort()
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, headless=True, args=_ARGUMENTS)
+        context = browser.new_context(viewport={"width": 1200, "height": 900}, device_scale_factor=2)
+        context.route(re.compile(r"^(https?|wss?)://"), guard)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+
+        def opened(name: str) -> Notebook:
+            page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}&reset", wait_until="domcontentloaded")
+            page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+            page.wait_for_selector(".jp-Notebook .jp-Cell")
+            page.wait_for_function(
+                """() => {
+                    const found = [...window.jupyterapp.shell.widgets('main')].find(each => each.sessionContext);
+                    window.tested = found;
+                    const kernel = found && found.sessionContext.session && found.sessionContext.session.kernel;
+                    return kernel && kernel.status === 'idle' && kernel.connectionStatus === 'connected';
+                }"""
+            )
+            return Notebook(page=page, abroad=abroad)
+
+        try:
+            yield opened
+        finally:
+            context.close()
+            browser.close()

@@ -7,7 +7,7 @@ stand on. What the tools may do (`Confinements`, `CommandPolicy`, `WebPolicy`) a
 
 from __future__ import annotations
 
-from nbtools.toolbox import data, files, memory, memory_files, scripts, sql, text
+from nbtools.toolbox import data, files, memory, memory_files, scripts, sql, text, web
 from nbtools.toolbox.policies import CommandPolicy, Confinements, WebPolicy
 
 __all__ = ["STANDARD", "CommandPolicy", "Confinements", "WebPolicy"]
@@ -19,6 +19,7 @@ STANDARD = (
     sql.TOOLS,
     files.TOOLS,
     data.TOOLS,
+    web.TOOLS,
     text.TOOLS,
 )
 """The toolsets of the shelf, in the order in which they are shown."""

@@ -1,4 +1,11 @@
+import gzip
+import http.server
+import json
+import threading
+import time
+import zlib
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -66,3 +73,216 @@ def shelf(folder):
         return made
 
     return make
+
+
+PAGE = """<!doctype html><html><head><title> The
+page </title><style>p {}</style></head><body><nav>Menu</nav><h1>Hello</h1>
+<p class="a">One <b>two</b> three.</p><p class="b">Zürich</p><script>evil()</script></body></html>"""
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A server with good and bad manners, a path for each; every request is noted."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self):
+        parts = urlsplit(self.path)
+        self.query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = self.rfile.read(length) if length else b""
+        self.server.hits.append((self.command, self.path, dict(self.headers), self.body))
+        try:
+            getattr(self, f"on_{parts.path.strip('/') or 'page'}")()
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_HEAD = answer  # noqa: N815 - the library's names
+
+    def log_message(self, *args):
+        pass
+
+    def send(self, body=b"", status=200, **headers):
+        self.send_response(status)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **named}.items():
+            if value is not None:
+                self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def forever(self, piece, pause=0.0):
+        self.close_connection = True
+        while not self.server.over.wait(pause) if pause else not self.server.over.is_set():
+            self.wfile.write(piece)
+            self.wfile.flush()
+
+    def on_page(self):
+        self.send(PAGE.encode(), Content_Type="text/html; charset=utf-8")
+
+    def on_status(self):
+        self.send(b"said no", status=int(self.query["code"]), Content_Type="text/plain")
+
+    def on_echo(self):
+        told = {"method": self.command, "headers": dict(self.headers), "body": self.body.decode("utf-8", "replace")}
+        self.send(json.dumps(told).encode(), Content_Type="application/json")
+
+    def on_redirect(self):
+        self.send(b"x" * 100, status=int(self.query.get("code", 302)), Location=self.query["to"])
+
+    def on_circle(self):
+        self.send(status=302, Location="/circle")
+
+    def on_redirect_endless(self):
+        self.send_response(302)
+        self.send_header("Location", "/page")
+        self.end_headers()
+        self.forever(b"x" * 1000)
+
+    def on_busy(self):
+        self.server.busy -= 1
+        if self.server.busy >= 0:
+            self.send(status=int(self.query.get("code", 503)), Retry_After=self.query.get("after", "0"))
+        else:
+            self.send(b"at last")
+
+    def on_gzip(self):
+        self.send(gzip.compress(PAGE.encode()) + b"\0" * 8, Content_Encoding="gzip")
+
+    def on_members(self):
+        self.send(gzip.compress(b"<p>one") + gzip.compress(b" two"), Content_Encoding="gzip")
+
+    def on_deflate(self):
+        made = zlib.compressobj(wbits=-15)
+        self.send(made.compress(PAGE.encode()) + made.flush(), Content_Encoding="deflate")
+
+    def on_zdeflate(self):
+        self.send(zlib.compress(PAGE.encode()), Content_Encoding="deflate")
+
+    def on_broken_gzip(self):
+        self.send(b"this is no gzip", Content_Encoding="gzip")
+
+    def on_brotli(self):
+        self.send(b"xyz", Content_Encoding="br")
+
+    def on_bomb(self):
+        self.send(self.server.bomb, Content_Encoding="gzip")
+
+    def on_nested_bomb(self):
+        self.send(gzip.compress(self.server.bomb), Content_Encoding="gzip, gzip")
+
+    def on_endless(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        self.forever(b"x" * 10_000)
+
+    def on_drip(self):
+        self.send_response(200)
+        self.end_headers()
+        self.forever(b"x", 0.02)
+
+    def on_drip_headers(self):
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        self.forever(b"x", 0.02)
+
+    def on_endless_headers(self):
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        self.forever(b"X-A: b\r\n" * 100)
+
+    def on_silent(self):
+        self.server.over.wait(30)
+        self.close_connection = True
+
+    def on_cut(self):
+        self.send(b"half", Content_Length="1000")
+        self.close_connection = True
+
+    def on_garbage(self):
+        self.wfile.write(b"\x00\x01\x02 this is not HTTP\r\n\r\n")
+        self.close_connection = True
+
+    def on_charset(self):
+        charset = self.query["declared"]
+        body = self.query.get("text", "<p>Zürich</p>").encode(self.query["real"])
+        self.send(body, Content_Type=f"text/html; charset={charset}" if charset else "text/html")
+
+    def on_picture(self):
+        self.send(b"\x89PNG\r\n\x1a\n\0\0", Content_Type="image/png")
+
+    def on_set_cookie(self):
+        self.send(status=302, Location="/echo", Set_Cookie="a=b")
+
+    def on_search(self):
+        item = {"title": "T", "link": "https://t.example/", "url": "https://t.example/", "snippet": "S", "content": "S"}
+        kind = self.query.get("kind", "good")
+        answers = {
+            "good": json.dumps({"organic": [item] * 20, "results": [item] * 20}),
+            "empty": "{}",
+            "strange": "<html>",
+            "list": "[1]",
+            "partial": json.dumps({"organic": [{"link": "https://t.example/"}], "results": [1]}),
+        }
+        if kind in answers:
+            self.send(answers[kind].encode(), Content_Type="application/json")
+        else:
+            self.send(b"{}", status=int(kind))
+
+
+class Served(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+@pytest.fixture(scope="session")
+def served():
+    server = Served(("127.0.0.1", 0), Site)
+    server.over = threading.Event()
+    # Sixty kilobytes that stand for sixty megabytes.
+    server.bomb = gzip.compress(b"\0" * (1 << 26), compresslevel=6)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield server
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def site(served):
+    """The address of the server; its attribute `hits` has the requests of this test."""
+    served.hits = []
+    served.busy = 0
+
+    class Address(str):
+        __slots__ = ()
+
+        @property
+        def hits(self):
+            return served.hits
+
+        @property
+        def port(self):
+            return served.server_address[1]
+
+        def be_busy(self, times):
+            served.busy = times
+
+    return Address(f"http://127.0.0.1:{served.server_address[1]}")
+
+
+@pytest.fixture
+def eventually():
+    """Wait until something holds; fail when it does not in time."""
+
+    def wait(holds, seconds=10.0):
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, "it did not come about in time"
+            time.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def count_descriptors():
+    return descriptors

@@ -1,0 +1,293 @@
+"""Which addresses the web tools may reach: judged on the address that is really connected to.
+
+A name is looked up once, each address it has is judged, and the connection is made to a judged address, never to the
+name again: a name that changes its answer between the check and the connection gains nothing. Odd spellings (decimal,
+octal, hexadecimal, IPv4 inside IPv6) need no rules of their own, because what is judged is what the system made of
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Self
+from urllib.parse import SplitResult, urlsplit
+
+from nbtools.errors import CallTimeout, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied
+
+__all__ = ["Deadline", "Guard", "checked_url", "reason_against"]
+
+_IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Resolver = Callable[[str, int], Sequence[str]]
+
+_MAX_URL = 8_192
+# Control characters, blanks and backslashes are where two readers of one URL part ways.
+_DOUBTFUL = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+_CONNECT_S = 10.0
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"),
+    )
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# What `is_global` of one Python version or another lets pass.
+_NEVER = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4"),
+            *("64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16"),
+            *("fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
+        ),
+    )
+)
+
+
+def checked_url(text: str) -> SplitResult:
+    """Return the parts of a URL that may be fetched, as far as its text can tell.
+
+    Raises
+    ------
+    InvalidArguments
+        It is no URL, is over-long, holds a password, or characters that readers disagree about.
+    PermissionDenied
+        Its scheme is neither http nor https.
+    """
+    shown = repr(text[:100])
+    if not text or len(text) > _MAX_URL or _DOUBTFUL.search(text):
+        raise InvalidArguments(
+            f"{shown} is no URL: it is empty, too long, or has characters that have to be percent-encoded.",
+            hint="Give an address such as https://example.org/page?x=1.",
+        )
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as exc:
+        raise InvalidArguments(f"{shown} is no URL: {exc}.") from None
+    if not parts.scheme:
+        raise InvalidArguments(f"{shown} has no scheme.", hint=f"Did you mean https://{text[:100]}?")
+    if parts.scheme.lower() not in {"http", "https"}:
+        raise PermissionDenied(f"{shown}: only http and https are fetched, not {parts.scheme}.")
+    if not parts.hostname or port == 0:
+        raise InvalidArguments(f"{shown} names no host.", hint="Give an address such as https://example.org/.")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidArguments(
+            "the URL holds a user name or password.", hint="Send an Authorization header by http_client instead."
+        )
+    return parts
+
+
+def reason_against(address: str) -> str | None:
+    """Return why an IP address is not one of the public internet, `None` when it is one.
+
+    Examples
+    --------
+    >>> reason_against("93.184.215.14"), reason_against("::ffff:127.0.0.1")
+    (None, 'loopback')
+    """
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return "not an IP address"
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = _embedded(ip)
+        if inner is not None:
+            return reason_against(str(inner))
+    return _reason(ip)
+
+
+def _embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that traffic to an IPv6 address ends at, where it carries one."""
+    if ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped
+    low = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    if ip in _NAT64:
+        return low
+    # IPv4-compatible (::a.b.c.d, long gone) and ISATAP (…:5efe:a.b.c.d): judged when the part is not public.
+    compatible = int(ip) >> 32 == 0 and int(ip) > 1
+    isatap = (int(ip) >> 32) & 0xFFFF == 0x5EFE
+    return low if (compatible or isatap) and _reason(low) is not None else None
+
+
+def _reason(ip: _IpAddress) -> str | None:
+    if ip in _METADATA:
+        return "a cloud's metadata service"
+    named = {
+        "loopback": ip.is_loopback,
+        "unspecified": ip.is_unspecified,
+        "link-local": ip.is_link_local,
+        "multicast": ip.is_multicast,
+        "private": ip.is_private,
+        "reserved": ip.is_reserved or not ip.is_global or any(ip.version == n.version and ip in n for n in _NEVER),
+    }
+    return next((name for name, holds in named.items() if holds), None)
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Deadline:
+    """An end in time for a whole exchange, kept by cutting its connections: a server may trickle byte by byte.
+
+    Parameters
+    ----------
+    seconds
+        From now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._ends_at = time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            for connection in self._sockets:
+                connection.close()
+            self._sockets.clear()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end, at least 0."""
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def watch(self, connection: socket.socket) -> None:
+        """Cut this connection when the time is over, even after TLS has taken it over."""
+        with self._lock:
+            self._sockets.append(connection.dup())
+        if not self.left:
+            self._cut()
+
+    def _cut(self) -> None:
+        with self._lock:
+            for connection in self._sockets:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def error(self) -> CallTimeout:
+        """Return the error that says that the time is over."""
+        return CallTimeout(f"timed out after {self.seconds:g} s", hint="The server is slow or sends without end.")
+
+
+class Guard:
+    """Makes connections, to judged addresses only.
+
+    Parameters
+    ----------
+    deadline
+        When everything has to be over.
+    allow_private
+        Whether addresses that are not public may be reached.
+    look_up
+        Returns the addresses of a host; `None` asks the system.
+
+    Attributes
+    ----------
+    connected
+        The addresses that were connected to.
+    refusal
+        The last refusal: libraries in between turn what is raised here into errors of their own.
+    """
+
+    def __init__(self, deadline: Deadline, *, allow_private: bool = False, look_up: _Resolver | None = None) -> None:
+        self.deadline = deadline
+        self.connected: list[str] = []
+        self.refusal: NbtoolsError | None = None
+        self._allow_private = allow_private
+        self._look_up = look_up or _look_up
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        """Return a socket connected to an allowed address of the host.
+
+        Raises
+        ------
+        PermissionDenied
+            The host has no address that may be reached.
+        NetworkError, CallTimeout
+            It could not be reached (in time).
+        """
+        try:
+            return self._connected(host.strip("[]"), port)
+        except NbtoolsError as exc:
+            self.refusal = exc
+            raise
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        addresses = self._resolved(host, port)
+        judged = [(address, None if self._allow_private else reason_against(address)) for address in addresses]
+        allowed = [address for address, reason in judged if reason is None]
+        if not allowed:
+            address, reason = judged[0]
+            raise PermissionDenied(
+                f"{host} leads to {address}, which is not a public address ({reason}).",
+                hint="Allow it with allow_private (NBTOOLS_ALLOW_PRIVATE=1, or --allow-private) if that is meant.",
+            )
+        problem: OSError | None = None
+        for address in allowed:
+            try:
+                return self._opened(address, port)
+            except OSError as exc:
+                problem = exc
+            if not self.deadline.left:
+                raise self.deadline.error()
+        raise NetworkError(f"{host} port {port} cannot be reached: {_told(problem)}.")
+
+    def _opened(self, address: str, port: int) -> socket.socket:
+        wait = min(_CONNECT_S, max(0.001, self.deadline.left))
+        connection = socket.create_connection((address, port), timeout=wait)
+        try:
+            reached = str(connection.getpeername()[0])
+            if not self._allow_private and reason_against(reached) is not None:
+                raise PermissionDenied(f"{address} turned out to be {reached}, which is not a public address.")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.deadline.watch(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self.connected.append(reached)
+        return connection
+
+    def _resolved(self, host: str, port: int) -> Sequence[str]:
+        """Look a host up in a thread of its own: the system's resolver knows no timeout."""
+        answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._look_up(host, port))
+            except Exception as exc:
+                answers.put(exc)
+
+        threading.Thread(target=ask, name="nbtools-resolve", daemon=True).start()
+        try:
+            answer = answers.get(timeout=max(0.001, self.deadline.left))
+        except queue.Empty:
+            raise self.deadline.error() from None
+        if isinstance(answer, UnicodeError | ValueError):
+            raise InvalidArguments(f"{host[:100]!r} is no host name: {answer}.")
+        if isinstance(answer, Exception) or not answer:
+            told = _told(answer) if isinstance(answer, OSError) else "it has no address"
+            raise NetworkError(f"the host {host} is not known: {told}.", hint="Check its spelling and the network.")
+        return answer
+
+
+def _told(problem: OSError | None) -> str:
+    if problem is None:
+        return "no reason was given"
+    return problem.strerror or str(problem) or type(problem).__name__

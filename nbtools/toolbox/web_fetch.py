@@ -1,0 +1,374 @@
+"""One HTTP exchange, bounded: redirects, retries, decompression, size and time; over `requests`.
+
+Connections are made by a `Guard`. Redirects are followed here and not by requests, because each one has to be judged
+anew, its body must not be read, and headers that the caller meant for one server must not reach another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import email.utils
+import importlib.metadata
+import re
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from nbtools.errors import (
+    HttpError,
+    InternalError,
+    InvalidArguments,
+    LimitExceeded,
+    NbtoolsError,
+    NetworkError,
+)
+from nbtools.toolbox.policies import WebPolicy
+from nbtools.toolbox.web_address import Deadline, Guard, checked_url
+
+__all__ = ["Answer", "fetch"]
+
+_CHUNK = 1 << 16
+_BACKOFF_S = 0.5
+_READ_S = 20.0
+_BUSY = frozenset({429, 503})
+_MOVED = frozenset({301, 302, 303, 307, 308})
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# What may go along to another server than the one the caller named.
+_TRAVELS = frozenset({"accept", "accept-language", "user-agent", "accept-encoding", "content-type"})
+# These describe the connection, which is not the caller's to describe.
+_OURS = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *("expect", "accept-encoding", "proxy-authorization", "proxy-connection"),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a server answered.
+
+    Attributes
+    ----------
+    url
+        Address that answered, after redirects.
+    status, reason
+        Such as 404 and ``"Not Found"``.
+    headers
+        Names as sent; repeated ones are joined by a comma.
+    body
+        Decompressed bytes, cut at the cap.
+    truncated
+        Whether the body is longer than that.
+    retry_after
+        Seconds after which the server wants to be asked again, when it said so.
+    """
+
+    url: str
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes = dataclasses.field(repr=False)
+    truncated: bool = False
+    retry_after: float | None = None
+
+    def header(self, name: str) -> str:
+        """Return a header by name, in any case; empty when it is absent."""
+        return next((value for key, value in self.headers.items() if key.lower() == name.lower()), "")
+
+    def raise_for_status(self) -> None:
+        """Raise when the server answered with an error.
+
+        Raises
+        ------
+        HttpError
+            The status is 400 or more; retryable for 429 and 503.
+        """
+        if self.status < 400:
+            return
+        hint = None
+        if self.status in _BUSY:
+            hint = f"Try again in {self.retry_after:g} s." if self.retry_after else "Try again later."
+        host = urlsplit(self.url).hostname
+        raise HttpError(
+            f"{host} answered {self.status} {self.reason}.",
+            hint=hint,
+            data={"status_code": self.status, "url": self.url},
+            retryable=self.status in _BUSY,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Order:
+    """A request as it goes out next."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+
+def fetch(
+    policy: WebPolicy,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    redirects: int | None = None,
+) -> Answer:
+    """Send a request and return the answer, whatever its status.
+
+    Parameters
+    ----------
+    policy
+        Where it may go, and how long and how large it may be.
+    headers
+        Beside those that describe the connection, which are refused.
+    redirects
+        How many to follow; `None` takes the policy's.
+
+    Raises
+    ------
+    InvalidArguments
+        The URL or a header is malformed.
+    PermissionDenied
+        The scheme or an address is not allowed.
+    NetworkError, CallTimeout
+        There was no (complete) answer, or not in time.
+    LimitExceeded
+        Too many redirects.
+    """
+    order = _Order(method=method, url=url, headers=_checked_headers(headers or {}), body=body)
+    most = policy.redirects if redirects is None else redirects
+    with Deadline(policy.timeout) as deadline:
+        guard = Guard(deadline, allow_private=policy.allow_private)
+        for _ in range(most + 1):
+            answer, location = _exchanged(policy, guard, order)
+            if location is None or not most:
+                return answer
+            order = _redirected(order, answer.status, location)
+    raise LimitExceeded(f"more than {most} redirects.", hint="The server sends in circles.")
+
+
+def _checked_headers(given: Mapping[str, str]) -> dict[str, str]:
+    for name, value in given.items():
+        if name.lower() in _OURS:
+            raise InvalidArguments(f"the header {name!r} is set by the connection itself.", hint="Leave it out.")
+        if not _TOKEN.fullmatch(name) or any(c in value for c in "\r\n\0"):
+            raise InvalidArguments(f"the header {name[:60]!r} has characters that headers cannot have.")
+        try:
+            value.encode("latin-1")
+        except UnicodeEncodeError:
+            raise InvalidArguments(f"the header {name!r} has characters beyond Latin-1.") from None
+    names = {name.lower() for name in given}
+    return {
+        **({} if "user-agent" in names else {"User-Agent": _user_agent()}),
+        **({} if "accept" in names else {"Accept": "*/*"}),
+        **given,
+        "Accept-Encoding": "gzip, deflate",
+    }
+
+
+def _user_agent() -> str:
+    """Return who we are, so that a site can name us in its robots.txt."""
+    return f"nbtools/{importlib.metadata.version('nbtools-kit')} (notebook toolkit; honours Retry-After)"
+
+
+def _redirected(order: _Order, status: int, location: str) -> _Order:
+    target = urljoin(order.url, location.strip())
+    try:
+        checked_url(target)
+    except InvalidArguments as exc:
+        raise HttpError(f"the server redirects to something that is no URL: {exc.message}") from None
+    headers = dict(order.headers)
+    if _origin(target) != _origin(order.url):
+        headers = {name: value for name, value in headers.items() if name.lower() in _TRAVELS}
+    if status == 303 or (status in {301, 302} and order.method == "POST"):
+        headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+        return _Order(method="HEAD" if order.method == "HEAD" else "GET", url=target, headers=headers)
+    return dataclasses.replace(order, url=target, headers=headers)
+
+
+def _origin(url: str) -> tuple[str, str | None, int]:
+    parts = urlsplit(url)
+    return parts.scheme.lower(), parts.hostname, parts.port or (443 if parts.scheme.lower() == "https" else 80)
+
+
+def _exchanged(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
+    """Perform one request, again while the server is busy; return the answer and where it redirects to."""
+    for attempt in range(policy.retries + 1):
+        answer, location = _once(policy, guard, order)
+        if answer.status not in _BUSY or attempt == policy.retries:
+            break
+        wait = answer.retry_after if answer.retry_after is not None else _BACKOFF_S * 2**attempt
+        if wait >= guard.deadline.left:
+            break
+        time.sleep(wait)
+    return answer, location
+
+
+def _once(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
+    import requests
+    from requests import exceptions
+
+    checked_url(order.url)
+    guard.refusal = None
+    before = len(guard.connected)
+    adapter = _adapter(guard)
+    try:
+        request = requests.Request(order.method, order.url, headers=dict(order.headers), data=order.body).prepare()
+        wait = max(0.001, min(_READ_S, guard.deadline.left))
+        response = adapter.send(request, stream=True, timeout=wait, verify=_authorities(policy))
+        with response:
+            if len(guard.connected) == before:
+                raise InternalError("a connection was made past the guard: this version of urllib3 is not supported")
+            return _read(policy, guard.deadline, response)
+    except NbtoolsError:
+        raise
+    except (exceptions.RequestException, OSError, ValueError, zlib.error, _transport_errors()) as exc:
+        raise _translated(exc, guard) from None
+    finally:
+        adapter.close()
+
+
+def _transport_errors() -> type[Exception]:
+    from urllib3.exceptions import HTTPError
+
+    return HTTPError
+
+
+def _authorities(policy: WebPolicy) -> str | bool:
+    """Return which certificates to trust: those that the environment names, else those of requests."""
+    return policy.variable("REQUESTS_CA_BUNDLE") or policy.variable("CURL_CA_BUNDLE") or True
+
+
+def _adapter(guard: Guard) -> Any:
+    """Return an adapter whose every connection is made by the guard.
+
+    No session of requests stands above it: that would read the bodies of redirects, ask proxies (which look names up
+    past the guard), send passwords from .netrc, and keep cookies.
+    """
+    from requests.adapters import HTTPAdapter
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+
+    class Plain(HTTPConnection):
+        def _new_conn(self) -> Any:
+            return guard.connect(self.host, self.port)
+
+    class Secure(HTTPSConnection):
+        def _new_conn(self) -> Any:
+            return guard.connect(self.host, self.port)
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    class Guarded(HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            self.poolmanager = PoolManager(num_pools=2, maxsize=1, block=False)
+            self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+
+    return Guarded()
+
+
+def _translated(exc: Exception, guard: Guard) -> NbtoolsError:
+    """Return our error for what a library raised."""
+    from requests import exceptions
+
+    if guard.refusal is not None:
+        return guard.refusal
+    if not guard.deadline.left:
+        return guard.deadline.error()
+    if isinstance(exc, exceptions.InvalidURL | exceptions.InvalidHeader | exceptions.MissingSchema | UnicodeError):
+        return InvalidArguments(f"the request is malformed: {exc}.")
+    told = f"{type(exc).__name__}: {exc}"[:300]
+    if isinstance(exc, exceptions.SSLError):
+        return NetworkError(f"the server's certificate is not accepted: {told}", retryable=False)
+    if isinstance(exc, exceptions.Timeout | TimeoutError):
+        return NetworkError(f"the server does not answer: {told}")
+    return NetworkError(f"the connection broke: {told}")
+
+
+def _read(policy: WebPolicy, deadline: Deadline, response: Any) -> tuple[Answer, str | None]:
+    location = response.headers.get("Location") if response.status_code in _MOVED else None
+    body, truncated = b"", False
+    # The body of a redirect is of no use, and might never end.
+    if location is None:
+        encoding = response.headers.get("Content-Encoding", "").strip().lower()
+        chunks = response.raw.stream(_CHUNK, decode_content=False)
+        body, truncated = _bounded(_decoded(chunks, encoding, policy.body_bytes), policy.body_bytes, deadline)
+    answer = Answer(
+        url=response.url,
+        status=response.status_code,
+        reason=response.reason or "",
+        headers=dict(response.headers),
+        body=body,
+        truncated=truncated,
+        retry_after=_seconds(response.headers.get("Retry-After")),
+    )
+    return answer, location
+
+
+def _bounded(chunks: Iterator[bytes], most: int, deadline: Deadline) -> tuple[bytes, bool]:
+    kept = bytearray()
+    for chunk in chunks:
+        kept += chunk
+        if len(kept) > most:
+            return bytes(kept[:most]), True
+        if not deadline.left:
+            raise deadline.error()
+    # A connection that the deadline has cut may look like one that ended.
+    if not deadline.left:
+        raise deadline.error()
+    return bytes(kept), False
+
+
+def _decoded(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[bytes]:
+    """Undo the compression of a body, a bounded piece at a time: a few bytes may stand for gigabytes."""
+    if encoding in {"", "identity"}:
+        yield from chunks
+        return
+    if encoding not in {"gzip", "x-gzip", "deflate"}:
+        raise HttpError(f"the body is encoded as {encoding[:60]!r}, which was not asked for.")
+    inflater = zlib.decompressobj(wbits=47)
+    begun = ended = False
+    for chunk in chunks:
+        data = chunk
+        while data:
+            try:
+                piece = inflater.decompress(data, most + 1)
+            except zlib.error:
+                if ended:
+                    # Padding behind the end of a stream means nothing.
+                    return
+                if begun or encoding != "deflate":
+                    raise
+                # Some servers send the bare stream, without the header that the standard asks for.
+                inflater = zlib.decompressobj(wbits=-15)
+                piece = inflater.decompress(data, most + 1)
+            begun = True
+            yield piece
+            data = inflater.unconsumed_tail
+            if inflater.eof:
+                ended, data = True, inflater.unused_data
+                inflater = zlib.decompressobj(wbits=47)
+
+
+def _seconds(text: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for: a number, or a date."""
+    if not text:
+        return None
+    try:
+        return max(0.0, float(text)) if text.strip().isdigit() else _until(text)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _until(text: str) -> float:
+    return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())

@@ -1,0 +1,237 @@
+"""A web page as text: its encoding, its title, what a reader would read, and what a selector picks out."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from nbtools.errors import InvalidArguments, LimitExceeded, ParseError
+
+__all__ = ["Page", "charset_of", "decoded", "is_text", "read_page"]
+
+_MAX_TAGS = 100_000
+_MAX_TEXT = 200_000
+_MAX_SELECTOR, _MAX_BRACKETS, _MAX_SELECTED = 300, 4, 1_000
+_SELECT_S = 5.0
+_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "math", "head", "iframe", "object", "canvas"})
+_BLOCKS = frozenset(
+    {
+        *("address", "article", "aside", "blockquote", "body", "br", "dd", "details", "div", "dl", "dt", "fieldset"),
+        *("figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "li"),
+        *("main", "nav", "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "thead", "tr", "ul"),
+    }
+)
+_CELLS = frozenset({"td", "th"})
+_TEXTUAL = re.compile(
+    r"text/|application/(json|javascript|xml|yaml|x-yaml|x-www-form-urlencoded|graphql|sql)|.*\+(json|xml)"
+)
+_IS_PLAIN = re.compile(r"text/(plain|csv|markdown)|application/(.*\+)?(json|yaml|x-yaml)")
+# What pages call Latin-1 or ASCII is Windows-1252, says the HTML standard, and browsers read it so.
+_REALLY = {"iso8859-1": "cp1252", "ascii": "cp1252", "latin-1": "cp1252"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Page:
+    """What a page says.
+
+    Attributes
+    ----------
+    title
+        Of the page; empty when it has none.
+    content
+        The readable text, blocks on lines of their own.
+    extracted_text
+        The text of what the selector matches, a line between matches; all of it without a selector.
+    matches
+        How many elements the selector matches; `None` without one.
+    truncated
+        Whether something was cut.
+    """
+
+    title: str
+    content: str
+    extracted_text: str
+    matches: int | None = None
+    truncated: bool = False
+
+
+def is_text(content_type: str) -> bool:
+    """Tell whether a content type is one that people could read; an absent one may be."""
+    return not content_type or _TEXTUAL.match(content_type.strip().lower()) is not None
+
+
+def charset_of(content_type: str) -> str | None:
+    """Return the charset that a Content-Type header declares, if Python knows it."""
+    found = re.search(r"charset\s*=\s*[\"']?([^\s\"';]+)", content_type, re.IGNORECASE)
+    return _known(found[1]) if found else None
+
+
+def _known(name: str) -> str | None:
+    try:
+        codec = codecs.lookup(name)
+    except (LookupError, ValueError):
+        return None
+    # Codecs such as zlib turn bytes into bytes; a page that declares one is after something.
+    return _REALLY.get(codec.name, codec.name) if codec._is_text_encoding else None  # noqa: SLF001 - no public name
+
+
+def decoded(body: bytes, declared: str | None) -> str:
+    """Return a body as text: by its byte order mark, the declared charset, UTF-8 or Windows-1252, in this order.
+
+    A charset that does not fit the bytes is passed over; where none fits, what cannot be read becomes a mark.
+    """
+    for mark, name in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if body.startswith(mark):
+            return body.decode(name, "replace")
+    for charset in dict.fromkeys((declared or "utf-8", "utf-8", "cp1252")):
+        with contextlib.suppress(UnicodeError, LookupError):
+            return body.decode(charset)
+    return body.decode(declared or "utf-8", "replace")
+
+
+def _declared_inside(body: bytes) -> str | None:
+    """Return the charset that the page itself declares near its start."""
+    found = re.search(
+        rb"<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", body[:4096], re.IGNORECASE
+    )
+    return _known(found[1].decode("ascii", "replace")) if found else None
+
+
+def read_page(body: bytes, content_type: str, selector: str | None) -> Page:
+    """Return what a page says.
+
+    Raises
+    ------
+    InvalidArguments
+        The selector is no CSS selector.
+    ParseError
+        It is no page but a picture, an archive or the like.
+    LimitExceeded
+        The selector is too costly.
+    """
+    wide = body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or "utf-16" in content_type.lower()
+    if not is_text(content_type) or (b"\0" in body[:1024] and not wide):
+        raise ParseError(
+            f"this is {content_type.partition(';')[0] or 'binary content'}, not a page with text.",
+            hint="http_client fetches it as it is.",
+        )
+    body, cut = _with_few_tags(body)
+    text = decoded(body, charset_of(content_type) or _declared_inside(body))
+    if selector is not None:
+        _check_selector(selector)
+    if "<" not in text or _IS_PLAIN.match(content_type.strip().lower()):
+        return _plain(text, selector, cut=cut)
+    return _parsed(text, selector, cut=cut)
+
+
+def _with_few_tags(body: bytes) -> tuple[bytes, bool]:
+    """Cut a page that has more tags than a tree should: each costs hundreds of bytes and some time."""
+    if body.count(b"<") <= _MAX_TAGS:
+        return body, False
+    return b"<".join(body.split(b"<", _MAX_TAGS)[:_MAX_TAGS]), True
+
+
+def _plain(text: str, selector: str | None, *, cut: bool) -> Page:
+    content = text[:_MAX_TEXT]
+    cut = cut or len(content) < len(text)
+    extracted = content if selector is None else ""
+    return Page(
+        title="", content=content, extracted_text=extracted, matches=None if selector is None else 0, truncated=cut
+    )
+
+
+def _parsed(text: str, selector: str | None, *, cut: bool) -> Page:
+    from bs4 import BeautifulSoup
+
+    # Read as HTML whatever it says it is; the XML declaration would only make the parser warn.
+    soup = BeautifulSoup(re.sub(r"^\s*<\?xml[^>]*>", "", text, count=1), "lxml")
+    title = " ".join(soup.title.get_text().split())[:500] if soup.title else ""
+    content = _readable([soup])
+    found = _selected(soup, selector) if selector is not None else None
+    extracted = content if found is None else _readable(found)
+    return Page(
+        title=title,
+        content=content[:_MAX_TEXT],
+        extracted_text=extracted[:_MAX_TEXT],
+        matches=None if found is None else len(found),
+        truncated=cut or len(content) > _MAX_TEXT or len(extracted) > _MAX_TEXT,
+    )
+
+
+def _check_selector(selector: str) -> None:
+    if len(selector) > _MAX_SELECTOR or selector.count("(") > _MAX_BRACKETS:
+        raise LimitExceeded(
+            f"the selector has more than {_MAX_SELECTOR} characters or {_MAX_BRACKETS} brackets.",
+            hint="Use a plain one, such as 'article p' or '#prices td.total'.",
+        )
+
+
+def _selected(soup: Any, selector: str) -> list[Any]:
+    """Return what a selector matches, asking element by element, so that a costly selector can be ended."""
+    import soupsieve
+
+    found: list[Any] = []
+    begun = time.monotonic()
+    try:
+        compiled = soupsieve.compile(selector)
+        for element in soup.find_all(True):
+            if compiled.match(element):
+                found.append(element)
+            if len(found) >= _MAX_SELECTED:
+                break
+            if time.monotonic() - begun > _SELECT_S:
+                raise LimitExceeded(
+                    "the selector is too costly for this page.", hint="Use a plainer one, without ~ or :has()."
+                )
+    except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError) as exc:
+        told = str(exc).partition("\n")[0].rstrip(".")
+        raise InvalidArguments(
+            f"{selector!r} is no CSS selector: {told}.", hint="Try 'h1', '.price' or 'a[href]'."
+        ) from None
+    except RecursionError:
+        raise LimitExceeded("the page is nested too deep for this selector.") from None
+    return found
+
+
+def _readable(elements: Iterable[Any]) -> str:
+    lines: list[str] = []
+    for element in elements:
+        text = "".join(_pieces(element))
+        lines += (" ".join(line.split()) for line in text.split("\n"))
+        lines.append("")
+    # At most one empty line in a row.
+    kept = [line for at, line in enumerate(lines) if line or (at and lines[at - 1])]
+    return "\n".join(kept).strip()
+
+
+def _pieces(element: Any) -> Iterator[str]:
+    """Yield the visible text of an element, with line breaks around blocks; a stack, because pages nest deep."""
+    from bs4.element import NavigableString, PreformattedString, Tag
+
+    todo: list[Any] = [element]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Tag):
+            if node.name in _SILENT:
+                continue
+            edge = "\n" if node.name in _BLOCKS else "\t" if node.name in _CELLS else ""
+            if edge:
+                todo.append(edge)
+            todo += reversed(node.contents)
+            if edge == "\n":
+                yield edge
+        elif isinstance(node, NavigableString):
+            # Comments, declarations and the like are strings too.
+            if not isinstance(node, PreformattedString):
+                yield re.sub(r"\s+", " ", node)
+        else:
+            yield node

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from nbtools import aio
 from nbtools.config import Config
 from nbtools.door import Door
+from nbtools.errors import NetworkError
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
 from nbtools.gate import Approver, rules_from_config
 from nbtools.parameters import SchemaParameters
@@ -93,6 +94,7 @@ class Workbench:
         self._extra = tuple(tools)
         self._frames = frames
         self._lock = threading.RLock()
+        self._closers: list[Any] = []
         self._closed = False
         if self.config.otel:
             from nbtools.telemetry import connect_opentelemetry
@@ -219,9 +221,22 @@ class Workbench:
         return LocalExecutor(self.executor.tools(), door=door)
 
     def _outside(self) -> list[Executor]:
+        """Connect to the outside servers; one that cannot be used is reported and left out."""
+        import warnings
+
         from nbtools.mcp_client import McpExecutor
 
-        return [McpExecutor(name, given, door=self.door) for name, given in self.config.mcp_servers.items()]
+        connected: list[Executor] = []
+        for name, given in self.config.mcp_servers.items():
+            server = McpExecutor(name, given, door=self.door)
+            try:
+                server.connect()
+            except NetworkError as exc:
+                warnings.warn(f"{exc}", stacklevel=2)
+                continue
+            connected.append(server)
+            self._closers.append(server)
+        return connected
 
     def _services(self) -> Mapping[type, Callable[[], Any]]:
         """Return what tools may ask their context for."""
@@ -290,10 +305,11 @@ class Workbench:
         ToolResult
             Never raises for an expected failure: the error is in the result.
         """
-        return await aio.here(self._perform(tool, arguments, caller=caller, timeout=timeout, on_output=on_output))
-
-    async def _perform(self, tool: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> ToolResult:
-        return await self.executor.acall(ToolCall(tool=tool, arguments=dict(arguments or {}), **options))
+        call = ToolCall(tool=tool, arguments=dict(arguments or {}), caller=caller, timeout=timeout, on_output=on_output)
+        if "executor" not in self.__dict__:
+            # Built beside the loop: connecting to outside servers is work for the loop itself.
+            await aio.in_thread(lambda: self.executor)
+        return await aio.here(self.executor.acall(call))
 
     call = aio.blocking(acall)
 
@@ -434,8 +450,8 @@ class Workbench:
         with self._lock:
             self._closed = True
             parts = [self.__dict__.pop(name, None) for name in ("_kernels", "_sql", "_memory_files", "_memory")]
-            parts += self.__dict__.pop("_closers", [])
-        for part in parts:
+            closers, self._closers = self._closers, []
+        for part in [*closers, *parts]:
             if part is not None:
                 part.close()
 

@@ -1,0 +1,342 @@
+"""Tools of outside MCP servers, as ``server__tool``, behind the same door.
+
+A connection lives in one task on the nbtools loop from beginning to end, because a client's scopes must be left in the
+task that entered them. What a server says of its tools' effects are claims, so its tools ask for approval unless the
+server is trusted. A server that dies is started again once per call; a call is repeated by itself only if the tool
+says that this does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import mimetypes
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from nbtools import aio
+from nbtools.config import parse_seconds
+from nbtools.door import Door
+from nbtools.errors import ConfigInvalid, ExecutionFailed, InvalidArguments, NbtoolsError, NetworkError, nearest
+from nbtools.lazy import need
+from nbtools.parameters import SchemaParameters
+from nbtools.registry import Registry
+from nbtools.result import Artifact, Output, ToolResult
+from nbtools.tool import Effects, Tool, ToolCall
+
+__all__ = ["McpExecutor"]
+
+_WHY = "Using tools of an MCP server"
+_KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
+_CONNECT_S = 20.0
+_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class McpExecutor:
+    """The tools of one outside MCP server.
+
+    Parameters
+    ----------
+    name
+        Prefix of the tools: ``name__tool``.
+    given
+        ``command`` and optionally ``args``, ``env``, ``cwd`` for a server over stdio; or ``url`` and optionally
+        ``headers`` for one over HTTP. And ``trusted`` (believe its effects), ``timeout`` (of a call, seconds),
+        ``enabled_tools`` (a list; all when absent).
+    door
+        What every call goes through.
+
+    Raises
+    ------
+    ConfigInvalid
+        The settings do not fit.
+    MissingExtra
+        The extra ``mcp`` is not installed.
+    """
+
+    def __init__(self, name: str, given: Mapping[str, Any], *, door: Door | None = None) -> None:
+        for key in given:
+            if key not in _KEYS:
+                close = nearest(key, _KEYS)
+                raise ConfigInvalid(
+                    f"mcp_servers.{name}: {key!r} is unknown.", hint=f"Did you mean {close!r}?" if close else None
+                )
+        if ("command" in given) == ("url" in given):
+            raise ConfigInvalid(f"mcp_servers.{name}: give either command or url.")
+        need("mcp", extra="mcp", why=_WHY)
+        self.name = name
+        self.problems: list[str] = []
+        self._given = dict(given)
+        self._trusted = bool(given.get("trusted", False))
+        self._timeout = parse_seconds(given.get("timeout", 60.0))
+        self._door = door or Door()
+        self._connection: _Connection | None = None
+        self._tools = Registry()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    # -- Executor
+
+    def tools(self) -> Registry:
+        """Return the tools of the server as they were listed; none before `connect`."""
+        return self._tools
+
+    async def acall(self, call: ToolCall) -> ToolResult:
+        """Perform a call; an expected failure is in the result, never an exception."""
+        try:
+            found = self._tools[call.tool]
+        except NbtoolsError as exc:
+            return self._door.refuse(call, exc)
+        return await self._door.admit(found, call)
+
+    call = aio.blocking(acall)
+
+    # -- connection
+
+    async def aconnect(self) -> None:
+        """Connect and list the tools.
+
+        Raises
+        ------
+        NetworkError
+            The server does not start, does not answer within 20 seconds, or is no MCP server.
+        """
+        connection = _Connection(self.name, self._given)
+        await connection.open()
+        self._connection = connection
+        listed = await connection.do(_listed)
+        self._tools = self._registry(listed)
+
+    connect = aio.blocking(aconnect)
+
+    def _registry(self, listed: list[Any]) -> Registry:
+        wanted = self._given.get("enabled_tools")
+        tools: dict[str, Tool] = {}
+        for item in listed:
+            name = f"{self.name}__{_ODD.sub('_', item.name)}"[:64]
+            if wanted is not None and item.name not in wanted:
+                continue
+            if name in tools:
+                self.problems.append(f"two tools would be called {name!r}; the second is left out")
+                continue
+            try:
+                tools[name] = self._tool(name, item)
+            except (InvalidArguments, TypeError, ValueError) as exc:
+                self.problems.append(f"the tool {item.name!r} has a bad schema and is left out: {exc}")
+        return Registry(tools.values())
+
+    def _tool(self, name: str, item: Any) -> Tool:
+        schema = item.input_schema
+        if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
+            raise ValueError(f"the schema is {schema!r}, not one of an object")
+        hints = item.annotations
+
+        async def perform(**arguments: Any) -> Output:
+            return await self._perform(item.name, arguments, again=bool(hints and hints.idempotent_hint))
+
+        return Tool(
+            name=name,
+            function=perform,
+            parameters=SchemaParameters(schema),
+            effects=Effects(
+                read_only=bool(hints and hints.read_only_hint),
+                destructive=bool(hints is None or hints.destructive_hint is not False)
+                and not (hints and hints.read_only_hint),
+                idempotent=bool(hints and hints.idempotent_hint),
+                open_world=bool(hints is None or hints.open_world_hint is not False),
+            ),
+            title=item.title,
+            timeout=self._timeout,
+            about=item.description or item.title or item.name,
+            trusted=self._trusted,
+        )
+
+    async def _perform(self, name: str, arguments: dict[str, Any], *, again: bool) -> Output:
+        connection = self._connection
+        if connection is None or connection.ended:
+            connection = await self._restarted("was not running")
+        try:
+            said = await connection.do(lambda client: client.call_tool(name, arguments))
+        except NetworkError:
+            connection = await self._restarted("ended while it was called")
+            if not again:
+                raise NetworkError(
+                    f"the MCP server {self.name!r} ended while {name} ran; it has been started again.",
+                    hint="Look at what the call did, then try again.",
+                ) from None
+            said = await connection.do(lambda client: client.call_tool(name, arguments))
+        output = self._output(said)
+        if said.is_error:
+            raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
+        return output
+
+    async def _restarted(self, why: str) -> _Connection:
+        self.problems.append(f"the server {why} and was started again")
+        if self._connection is not None:
+            await self._connection.close()
+        self._connection = _Connection(self.name, self._given)
+        await self._connection.open()
+        return self._connection
+
+    def _output(self, said: Any) -> Output:
+        texts: list[str] = []
+        artifacts: list[Artifact] = []
+        for block in said.content:
+            kind = block.type
+            if kind == "text":
+                texts.append(block.text)
+            elif kind in {"image", "audio"}:
+                artifacts.append(self._saved(block.data, block.mime_type))
+            elif kind == "resource_link":
+                texts.append(f"{block.name}: {block.uri}")
+            elif kind == "resource":
+                texts.append(getattr(block.resource, "text", None) or str(block.resource.uri))
+        text = "\n".join(texts)
+        data = said.structured_content if said.structured_content is not None else {"text": text}
+        return Output(data=data, text=text, artifacts=tuple(artifacts))
+
+    def _saved(self, content: str, mime: str) -> Artifact:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")
+        suffix = mimetypes.guess_extension(mime) or ".bin"
+        folder = Path(self._folder.name)
+        path = folder / f"{len(list(folder.iterdir())) + 1}{suffix}"
+        path.write_bytes(base64.b64decode(content))
+        return Artifact(path=str(path), mime=mime, size=path.stat().st_size)
+
+    async def aclose(self) -> None:
+        """End the connection, and the server that was started for it."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    close = aio.blocking(aclose)
+
+
+async def _listed(client: Any) -> list[Any]:
+    found: list[Any] = []
+    cursor = None
+    for _ in range(100):  # a list that never ends must not hang the notebook
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
+
+
+class _Connection:
+    """One connection: a task that opens the client, waits until it is told to leave, and closes it."""
+
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+        self._name = name
+        self._given = given
+        self._client: Any = None
+        self._leave = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._silence: TextIO | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._task is None or self._task.done()
+
+    async def open(self) -> None:
+        self._task = asyncio.create_task(self._live())
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            await self.close()
+            raise NetworkError(
+                f"the MCP server {self._name!r} did not answer within {_CONNECT_S:g} s.",
+                hint=f"Check mcp_servers.{self._name} in the settings.",
+            ) from None
+
+    async def _live(self) -> None:
+        try:
+            async with self._opened() as client:
+                self._client = client
+                self._ready.set_result(None)
+                await self._leave.wait()
+        except Exception as exc:
+            if not self._ready.done():
+                self._ready.set_exception(self._unreachable(exc))
+        finally:
+            self._client = None
+            if self._silence is not None:
+                self._silence.close()
+
+    def _opened(self) -> Any:
+        client = need("mcp.client.client", extra="mcp", why=_WHY).Client
+        timeout = {"read_timeout_seconds": None}
+        if "url" in self._given:
+            http = need("mcp.client.streamable_http", extra="mcp", why=_WHY)
+            headers = self._given.get("headers")
+            if not headers:
+                return client(self._given["url"], **timeout)
+            session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
+            return client(http.streamable_http_client(self._given["url"], http_client=session), **timeout)
+        stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
+        server = stdio.StdioServerParameters(
+            command=self._given["command"],
+            args=[str(item) for item in self._given.get("args", ())],
+            env={name: str(value) for name, value in self._given.get("env", {}).items()} or None,
+            cwd=self._given.get("cwd"),
+        )
+        # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
+        self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
+        return client(stdio.stdio_client(server, errlog=self._silence), **timeout)
+
+    def _unreachable(self, exc: BaseException) -> NetworkError:
+        while isinstance(exc, BaseExceptionGroup):
+            exc = exc.exceptions[0]
+        return NetworkError(
+            f"the MCP server {self._name!r} cannot be used: {type(exc).__name__}: {exc}",
+            hint=f"Check mcp_servers.{self._name} in the settings.",
+        )
+
+    async def do(self, work: Any) -> Any:
+        """Await `work` of the client, unless the connection ends before.
+
+        Raises
+        ------
+        NetworkError
+            The connection ended.
+        InvalidArguments
+            The server refused the request.
+        """
+        if self._client is None or self._task is None:
+            raise NetworkError(f"the MCP server {self._name!r} is not connected.")
+        mcp_error = need("mcp", extra="mcp", why=_WHY).MCPError
+        asked = asyncio.ensure_future(work(self._client))
+        try:
+            await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise NetworkError(f"the MCP server {self._name!r} ended.")
+            return asked.result()
+        except mcp_error as exc:
+            if "closed" in str(exc).lower():
+                raise NetworkError(f"the MCP server {self._name!r} ended.") from None
+            raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
+        except (OSError, EOFError) as exc:
+            raise self._unreachable(exc) from None
+        finally:
+            if not asked.done():
+                asked.cancel()
+
+    async def close(self) -> None:
+        self._leave.set()
+        if self._task is not None:
+            _, pending = await asyncio.wait({self._task}, timeout=5.0)
+            for task in pending:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({self._task}, timeout=2.0)

@@ -10,11 +10,14 @@ the threads and the kernel. It is ipykernel all the way, so any Jupyter client c
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import importlib
 import json
 import os
+import select
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +32,7 @@ _INLINE = "module://matplotlib_inline.backend_inline"
 _FLUSH_S = 0.02
 _TEXT_CAP = 4_000_000
 _RUNAWAY = 4
+_SETTLE_S = 1.0
 
 
 def __getattr__(name: str) -> Any:
@@ -38,10 +42,46 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-def _make_stream_class() -> type:
+def _make_raw_stream_class() -> type:
     from ipykernel.iostream import OutStream
 
-    class CappedOutStream(OutStream):
+    class RawStream(OutStream):
+        """A standard stream that knows whether raw output is still on its way."""
+
+        _passing: Any = None
+
+        def _watch_pipe_fd(self) -> None:
+            """Pass on what is written to the raw descriptor; unlike upstream, no copy goes to the original one."""
+            self._passing = threading.Lock()
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            waiting = select.poll()
+            source: Any = self._fid
+            waiting.register(source, select.POLLIN)
+            while self._should_watch:
+                waiting.poll()
+                with self._passing:
+                    data = os.read(source, 1 << 16)
+                    if not data:
+                        return
+                    self.write(decoder.decode(data))
+
+        def settle(self) -> None:
+            """Wait until what was written to the raw descriptor so far has been passed on."""
+            source: Any = self._fid
+            deadline = time.monotonic() + _SETTLE_S
+            while self._passing is not None and time.monotonic() < deadline:
+                with self._passing:
+                    if not select.select([source], [], [], 0)[0]:
+                        return
+                time.sleep(0.0005)
+
+    return RawStream
+
+
+def _make_stream_class() -> type:
+    raw_stream: Any = _make_raw_stream_class()
+
+    class CappedOutStream(raw_stream):
         """A standard stream that is seen soon and stops sending after the cap of one execution."""
 
         flush_interval = _FLUSH_S

@@ -14,9 +14,11 @@ import importlib
 import json
 import os
 import pathlib
+import select
 import struct
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -220,6 +222,8 @@ class Guest:
             pyplot.close("all")
 
     def _report(self, result: Any) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            _settle(stream)
         report: dict[str, Any] = {}
         error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
         if isinstance(error, SystemExit):
@@ -233,6 +237,19 @@ class Guest:
             report["figure"] = self._figure
         if report:
             self.publish(report)
+
+
+def _settle(stream: Any) -> None:
+    """Wait until what child processes wrote to the raw descriptor has reached the stream: it belongs to this script."""
+    if hasattr(stream, "settle"):
+        stream.settle()
+        return
+    descriptor = getattr(stream, "_fid", None)
+    if descriptor is None:
+        return
+    deadline = time.monotonic() + 1.0
+    while select.select([descriptor], [], [], 0)[0] and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:

@@ -168,4 +168,5 @@ class Pool:
 
 
 def _environment() -> int:
-    return hash(frozenset(os.environ.items()))
+    """Return a number that changes when the environment that kernels are given changes."""
+    return hash(frozenset((name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"))

@@ -33,7 +33,8 @@ _CHANNEL_DESCRIPTOR = 60
 
 def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a kernel's environment: without secrets unless the level is ``"off"``, temporary files in `folder`."""
-    own = dict(os.environ)
+    # It belongs to a test of the owner, and ipykernel captures no raw output where it sees it.
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     env = own if profile.sandbox == "off" else confine.scrub_environment(own)
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)

@@ -1,0 +1,84 @@
+"""Kernels for tests, and a look at what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nbtools.kernels import Kernels
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Kernels]:
+    """Yield a service with the backend of this platform; its zygote is shared by the tests of a module."""
+    with Kernels(spares=1, preloads=("pandas", "numpy", "matplotlib", "duckdb")) as opened:
+        yield opened
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process exists and is no zombie."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], bool]], bool]:
+    """Return a function that waits a bounded time for something to become true."""
+
+    def wait(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    return wait
+
+
+@pytest.fixture
+def below() -> Callable[[int], list[int]]:
+    """Return a function that lists the living processes below another one."""
+
+    def find(pid: int) -> list[int]:
+        parents: dict[int, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(") ")[2].split()
+                except OSError:
+                    continue
+                if fields[0] != "Z":
+                    parents.setdefault(int(fields[1]), []).append(int(entry.name))
+        todo, found = list(parents.get(pid, ())), []
+        while todo:
+            one = todo.pop()
+            found.append(one)
+            todo += parents.get(one, ())
+        return found
+
+    return find
+
+
+@pytest.fixture
+def no_leak(below: Callable[[int], list[int]], soon: Callable[..., bool]) -> Iterator[None]:
+    """Check that a test leaves no process, descriptor or folder behind."""
+    before = (set(below(os.getpid())), _descriptors(), _folders())
+    yield
+    assert soon(lambda: set(below(os.getpid())) <= before[0]), "processes were left behind"
+    assert soon(lambda: _descriptors() <= before[1] + 2), "descriptors were left open"
+    assert soon(lambda: _folders() <= before[2]), "folders were left behind"
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _folders() -> set[str]:
+    return {str(path) for path in Path("/tmp").glob("nbk-*")}

@@ -1,0 +1,113 @@
+"""``memory`` inside a kernel: served by the owner, scoped to what was granted, over a handed-over socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nbtools.kernels import Kernels
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Kernels]:
+    with Kernels(spares=1, preloads=()) as opened:
+        yield opened
+
+
+class Notes:
+    """A memory as plain as can be, with the methods scripts use."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Any] = {}
+
+    def write(self, key: str, value: Any, *, tags: Any = ()) -> dict[str, Any]:
+        self.items[key] = value
+        return {"key": key, "tags": list(tags)}
+
+    def read(self, key: str, default: Any = None) -> Any:
+        return self.items.get(key, default)
+
+    def list(self, prefix: str = "") -> list[str]:
+        return sorted(key for key in self.items if key.startswith(prefix))
+
+    def incr(self, key: str, by: int = 1) -> int:
+        self.items[key] = self.items.get(key, 0) + by
+        return int(self.items[key])
+
+    def __getitem__(self, key: str) -> Any:
+        return self.items[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.items)
+
+
+def test_a_script_reads_and_writes_what_it_was_granted(kernels: Kernels) -> None:
+    notes = Notes()
+    notes.items["goal"] = {"kpi": "churn"}
+    script = (
+        "print(memory['goal'], memory.read('none', default=7), 'goal' in memory, len(memory), list(memory))\n"
+        "print(memory.write('found', [1, 'ü'], tags=['t']))\n"
+        "print(memory.incr('n', by=2), memory.list(prefix='f'))\n"
+    )
+    done = kernels.run(script, memory=notes)
+    assert done.error is None
+    assert done.stdout.splitlines() == [
+        "{'kpi': 'churn'} 7 True 1 ['goal']",
+        "{'key': 'found', 'tags': ['t']}",
+        "2 ['found']",
+    ]
+    assert notes.items["found"] == [1, "ü"]
+
+
+def test_errors_arrive_as_what_they_are(kernels: Kernels) -> None:
+    done = kernels.run("memory['nothing']", memory=Notes())
+    assert str(done.error) == "line 1: KeyError: 'nothing'"
+    assert kernels.run("memory.write('x', object())", memory=Notes()).error is not None
+    done = kernels.run("memory['x'] = 1", memory=Notes())
+    assert "memory.write('x', value)" in str(done.error)
+
+
+def test_only_the_methods_of_memory_can_be_called(kernels: Kernels) -> None:
+    done = kernels.run("memory.close()", memory=Notes())
+    assert "AttributeError" in str(done.error)
+    done = kernels.run("memory._call('__class__')", memory=Notes())
+    assert "PermissionError" in str(done.error)
+
+
+def test_without_a_grant_there_is_no_memory(kernels: Kernels) -> None:
+    assert "NameError" in str(kernels.run("memory").error)
+    kernels.run("kept = memory", session="s", memory=Notes())
+    assert "no memory was granted" in str(kernels.run("kept.read('x')", session="s").error)
+    kernels.stop("s")
+
+
+def test_large_values_pass(kernels: Kernels) -> None:
+    notes = Notes()
+    done = kernels.run("memory.write('big', 'x' * 3_000_000)\nprint(len(memory['big']))", memory=notes)
+    assert done.stdout == "3000000\n"
+
+
+def test_threads_of_a_script_share_the_memory(kernels: Kernels) -> None:
+    notes = Notes()
+    script = (
+        "import concurrent.futures\n"
+        "with concurrent.futures.ThreadPoolExecutor(8) as pool:\n"
+        "    list(pool.map(lambda n: memory.write(f'k{n}', n), range(100)))\n"
+    )
+    assert kernels.run(script, memory=notes).error is None
+    assert len(notes.items) == 100
+
+
+@pytest.mark.slow
+def test_it_works_on_a_spawned_kernel_too() -> None:
+    notes = Notes()
+    with Kernels("spawned", spares=0) as own:
+        assert own.run("memory.write('a', 1)\nprint(memory['a'])", memory=notes).stdout == "1\n"

@@ -1,0 +1,83 @@
+"""What engines complain about, as errors that say where and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from nbtools.errors import LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
+
+__all__ = ["at_place", "from_duckdb", "from_position"]
+
+# DuckDB ends its message with the line in question and a caret below it.
+_PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
+_HEAD = re.compile(r"\A[A-Z][A-Za-z ]* Error: ")
+_HINTS = re.compile(
+    r'^(Did you mean (?!"(?:pg|duckdb)_).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$', re.MULTILINE
+)
+_LONG = 400
+
+
+def at_place(sql: str, line: int, column: int) -> str:
+    """Return the line of the text with a caret below the column; both count from 1."""
+    lines = sql.split("\n")
+    if not 1 <= line <= len(lines):
+        return ""
+    text = lines[line - 1].replace("\t", " ")
+    start = max(0, column - 60)
+    shown = text[start : start + 100]
+    return f"    {shown}\n    {' ' * (column - 1 - start)}^"
+
+
+def from_position(kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, **more: Any) -> NbtoolsError:
+    """Return an error that points into the text."""
+    message = f"line {line}: {what}\n{at_place(sql, line, column)}"
+    return kind(message, data={"line": line, "column": column}, tried="running SQL", **more)
+
+
+def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsError:
+    """Return the error that fits one of DuckDB's; `skip_lines` were put before the text.
+
+    The class decides: what the parser, binder or catalog refuses is `SqlInvalid`, a permission `SqlNotAllowed`,
+    memory `LimitExceeded`, anything else `SqlFailed`.
+    """
+    import duckdb
+
+    kind: type[NbtoolsError] = SqlFailed
+    hint: str | None = None
+    if isinstance(exc, duckdb.ParserException | duckdb.SyntaxException | duckdb.BinderException):
+        kind = SqlInvalid
+    elif isinstance(exc, duckdb.CatalogException):
+        kind, hint = SqlInvalid, "Tables are frames of the notebook, files in quotes, or tables of the connection."
+    elif isinstance(exc, duckdb.PermissionException):
+        kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
+    elif isinstance(exc, duckdb.OutOfMemoryException):
+        kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
+    return _described(kind, str(exc), sql, hint, skip_lines)
+
+
+def _described(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
+    place = _PLACE.search(text)
+    said = _HEAD.sub("", (text[: place.start()] if place else text).strip())
+    offered = _HINTS.search(said)
+    said = re.sub(r'Did you mean "(pg|duckdb)_.*', "", said)
+    if offered:
+        hint = offered[0].strip()
+        said = (said[: offered.start()] + said[offered.end() :]).strip()
+    what = " ".join(said.split())
+    what = what if len(what) <= _LONG else what[: _LONG - 1] + "…"
+    if place is None:
+        return kind(what, hint=hint, tried="running SQL")
+    line = int(place[1]) - skip_lines
+    column = _column(sql, line, place[2], len(place[3]) - len(f"LINE {place[1]}: "))
+    return from_position(kind, what, sql, line, column, hint=hint)
+
+
+def _column(sql: str, line: int, shown: str, offset: int) -> int:
+    """Find the column in the text; DuckDB shortens long lines with dots on either side."""
+    lines = sql.split("\n")
+    if not 1 <= line <= len(lines) or not shown.startswith("..."):
+        return max(1, offset + 1)
+    inner = shown[3:].removesuffix("...")
+    found = lines[line - 1].find(inner)
+    return max(1, max(found, 0) + offset - 2)

@@ -1,0 +1,248 @@
+"""Frames: the tables of a notebook that a query may name, and files that only pandas can read.
+
+Exactly the frames that a query names are handed to the engine; nothing else of Python is visible to it. What counts
+as a frame is told by its class, so that no library is imported just to look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import FileMissing, LimitExceeded, SqlInvalid
+from nbtools.lazy import need
+from nbtools.sql.result import QueryResult
+
+__all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel", "to_arrow", "to_shared"]
+
+EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
+_CLASSES = {
+    "pandas": {"DataFrame", "Series"},
+    "geopandas": {"GeoDataFrame"},
+    "polars": {"DataFrame", "LazyFrame"},
+    "pyarrow": {"Table", "RecordBatch"},
+}
+# A workbook unpacks to many times its size.
+_EXCEL_BYTES = 64_000_000
+
+
+def is_frame(value: object) -> bool:
+    """Tell whether a query can read `value` as a table: pandas, polars, Arrow, or a `QueryResult`."""
+    if isinstance(value, QueryResult):
+        return True
+    kinds = type(value).__mro__
+    return any(kind.__name__ in _CLASSES.get(kind.__module__.partition(".")[0], ()) for kind in kinds)
+
+
+def find_frames(
+    names: Iterable[str],
+    *,
+    given: Mapping[str, Any] | None,
+    tables: Mapping[str, Callable[[], Any]],
+    lookup: Callable[[str], Any] | None,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the frames behind the names of a query, and a phrase for each that says what it is.
+
+    Parameters
+    ----------
+    names
+        Tables the query names, as it writes them.
+    given
+        Frames passed with this very query; they win.
+    tables
+        Records of the toolkit, such as ``nbtools.memory``: each call returns a snapshot.
+    lookup
+        Returns the notebook's variable of a name, or `None`.
+    """
+    frames: dict[str, Any] = {}
+    phrases: list[str] = []
+    folded = {name.casefold(): name for name in tables}
+    for name in names:
+        record = folded.get(name.casefold())
+        found = (given or {}).get(name)
+        if found is not None:
+            frames[name] = _checked(name, found)
+            phrases.append(f"frame {name}")
+        elif record is not None:
+            frames[record] = _checked(name, tables[record]())
+            phrases.append(f"record {record}")
+        elif lookup is not None and "." not in name:
+            # SQL does not care about case, Python does: the name as written wins.
+            found = next((value for value in map(lookup, (name, name.lower())) if is_frame(value)), None)
+            if found is not None:
+                frames[name] = _checked(name, found)
+                phrases.append(f"frame {name}")
+    return frames, tuple(phrases)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a frame that the engine can read as it is, or say why there is none."""
+    if isinstance(value, QueryResult):
+        value = _bare(value)
+    if isinstance(value, list | tuple):
+        value = _records(name, value)
+    if not is_frame(value):
+        raise SqlInvalid(
+            f"{name!r} is a {type(value).__name__}, which is no table.",
+            hint="SQL reads pandas, polars and Arrow tables, and earlier results.",
+        )
+    module = type(value).__module__.partition(".")[0]
+    if module == "pandas" and type(value).__name__ == "Series":
+        value = value.to_frame(value.name if value.name is not None else name)
+    if hasattr(value, "iloc"):
+        return _named(value)
+    return value
+
+
+def _bare(result: QueryResult) -> Any:
+    return result.to_arrow() if hasattr(result.rows, "_table") else result.to_pandas()
+
+
+def _records(name: str, rows: Any) -> Any:
+    """Turn a list of dictionaries into a DataFrame; an empty one cannot say what its columns are."""
+    import pandas as pd
+
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise SqlInvalid(f"{name!r} holds no rows that SQL could read.", hint="A table is a list of dictionaries.")
+    return pd.DataFrame(list(rows))
+
+
+def _named(frame: Any) -> Any:
+    """Give a pandas frame text for column names: the engine knows no others, nor the same one twice."""
+    from nbtools.sql.rows import unique
+
+    names = [name if isinstance(name, str) else _label(name) for name in frame.columns]
+    plain = unique(names)
+    return frame if plain == list(frame.columns) else frame.set_axis(plain, axis="columns")
+
+
+def _label(name: object) -> str:
+    return "_".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def frame_columns(value: Any) -> list[tuple[str, str]]:
+    """Return names and types of a frame's columns, for completion; empty for what cannot be looked at cheaply."""
+    if isinstance(value, QueryResult):
+        return list(zip(value.columns, value.types, strict=True))
+    schema = getattr(value, "collect_schema", None)
+    if schema is not None:
+        return [(name, str(kind)) for name, kind in schema().items()]
+    if hasattr(value, "dtypes") and hasattr(value, "iloc"):
+        if not hasattr(value, "columns"):
+            return [(str(value.name), str(value.dtype))]
+        return [(_label(name), str(kind)) for name, kind in zip(value.columns, value.dtypes, strict=True)]
+    if hasattr(value, "schema"):
+        return [(field.name, str(field.type)) for field in value.schema]
+    return []
+
+
+def read_excel(path: Path) -> Any:
+    """Read the first sheet of a workbook through pandas.
+
+    Raises
+    ------
+    MissingExtra
+        The package that reads the format is not installed.
+    LimitExceeded
+        The workbook is larger than 64 MB.
+    """
+    import pandas as pd
+
+    try:
+        size = path.stat().st_size
+    except OSError as exc:
+        raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
+    if size > _EXCEL_BYTES:
+        raise LimitExceeded(
+            f"{path.name} has {size:,} bytes; a workbook may have {_EXCEL_BYTES:,}.",
+            hint="Save the sheet as CSV or Parquet.",
+        )
+    if path.suffix.lower() in {".xlsx", ".xlsm"}:
+        need("openpyxl", extra="engines", why="Reading Excel files")
+    try:
+        return _named(pd.read_excel(path))
+    except ImportError as exc:
+        raise _no_reader(path, exc) from exc
+    except (ValueError, KeyError, OSError) as exc:
+        raise SqlInvalid(f"{os.fspath(path)!r} is no workbook that can be read: {exc}.", tried="running SQL") from exc
+
+
+def _no_reader(path: Path, exc: ImportError) -> Exception:
+    """Return the error for a workbook format whose reader is not installed."""
+    from nbtools.errors import MissingExtra
+
+    return MissingExtra(f"Reading {path.suffix} files needs another package: {exc}.", hint="Save the sheet as CSV.")
+
+
+def to_arrow(frame: Any) -> Any:
+    """Turn a frame into a pyarrow Table for the way to another process."""
+    import pyarrow as pa
+
+    module = type(frame).__module__.partition(".")[0]
+    if module == "pyarrow":
+        return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])
+    if module == "polars":
+        return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
+    try:
+        # Threads only get in each other's way here: most columns are taken as they are.
+        return pa.Table.from_pandas(frame, preserve_index=False, nthreads=1)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        # A column of mixed objects: DuckDB makes text of it, and so it reads the same isolated or not.
+        import duckdb
+
+        with duckdb.connect() as connection:
+            return connection.from_df(frame).to_arrow_table()
+
+
+def to_shared(
+    frame: Any, shared: contextlib.ExitStack, descriptors: list[int], *, folder: Path, arrow: bool
+) -> tuple[str, Any]:
+    """Put a frame where the worker can read it, for as long as `shared` is open; return how and where.
+
+    Parameters
+    ----------
+    descriptors
+        Gets the descriptor of the shared memory; the place that is returned is its index.
+    folder
+        Where a file goes when there is no Arrow to share.
+    arrow
+        Whether pyarrow may be used.
+    """
+    if not arrow:
+        return "parquet", str(_as_parquet(frame, shared, folder / "frames"))
+    import pyarrow as pa
+
+    table = to_arrow(frame)
+    descriptor = _memory()
+    shared.callback(os.close, descriptor)
+    with os.fdopen(os.dup(descriptor), "wb", buffering=0) as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    descriptors.append(descriptor)
+    return "arrow", len(descriptors) - 1
+
+
+def _memory() -> int:
+    """Return the descriptor of an unnamed file in memory, or of a deleted one where the system has no such thing."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("nbtools-frame", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _as_parquet(frame: Any, shared: contextlib.ExitStack, folder: Path) -> Path:
+    """Write a frame with DuckDB, which needs no pyarrow for that."""
+    import duckdb
+
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{uuid.uuid4().hex}.parquet"
+    shared.callback(path.unlink, missing_ok=True)
+    with duckdb.connect() as connection:
+        connection.register("frame", frame)
+        text = str(path).replace("'", "''")
+        connection.execute(f"COPY (FROM frame) TO '{text}' (FORMAT parquet, COMPRESSION uncompressed)")
+    return path

@@ -1,0 +1,329 @@
+"""The third wall, the owner's side: DuckDB in a worker process that is confined and can be killed.
+
+Limits inside an engine do not contain everything: a function that builds one huge value looks at no clock and asks no
+allocator. So what a model sends runs in a process of its own. It is interrupted when its time is over and killed half
+a second later; its memory is not ours; it sees the allowed folders and no network. Workers are kept warm and used
+again, one query at a time; frames travel through shared memory in Arrow's form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbtools.errors
+from nbtools.confine import scrub_environment
+from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
+from nbtools.lazy import has
+from nbtools.sql.connections import Opening
+from nbtools.sql.engines import Column, Control, Fetched, Request, Table
+from nbtools.sql.frames import to_shared
+from nbtools.sql.rows import ArrowRows, PythonRows, Rows
+from nbtools.sql.wire import HEAD_BYTES, Wire, plain_loads
+
+__all__ = ["IsolatedEngine"]
+
+# The worker's own needs besides the engine's memory: Python, Arrow, threads, the result on its way.
+_OVERHEAD_BYTES = 512_000_000
+_KEPT = frozenset({"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "SYSTEMROOT"})
+_HEAD_LIMIT = 8_000_000
+_IDLE = 2
+
+
+class _Worker:
+    """One worker process and the line to it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        if not hasattr(socket, "AF_UNIX") or os.name == "nt":
+            raise SandboxUnavailable("isolated SQL needs Unix sockets, which this system lacks.", tried="running SQL")
+        line, their_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        side, their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        side.setblocking(False)
+        self.wire = Wire(line, limit=_HEAD_LIMIT)
+        self._side = side
+        self._share: float = -1.0
+        ends = (their_line.fileno(), their_side.fileno())
+        with their_line, their_side:
+            self.process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-m", "nbtools.sql.worker", *map(str, ends)],
+                pass_fds=ends,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                # Ctrl-C on a terminal is for the owner, who interrupts the query.
+                start_new_session=True,
+            )
+        try:
+            self.wire.send_json(b"C", settings)
+            kind, body = self.wire.receive()
+        except BaseException as exc:
+            self.end()
+            if isinstance(exc, EOFError | BrokenPipeError):
+                raise InternalError("the SQL worker did not start.", tried="starting the SQL worker") from exc
+            raise
+        told = json.loads(bytes(body))
+        if kind != b"R":
+            self.end()
+            raise _error(told)
+        self.missing: list[str] = told["missing"]
+        self.name: str = told["name"]
+
+    def ask(self, fields: dict[str, Any], descriptors: tuple[int, ...], limit: int) -> tuple[dict[str, Any], Any]:
+        """Send a request; return the head of the answer and its rows."""
+        self.wire.send(b"Q", pickle.dumps(fields, protocol=5), descriptors)
+        kind, body = self.wire.receive()
+        told = json.loads(bytes(body))
+        if kind == b"X":
+            raise _error(told)
+        if "columns" not in told:
+            return told, None
+        self.wire.limit = limit
+        try:
+            kind, body = self.wire.receive()
+        finally:
+            self.wire.limit = _HEAD_LIMIT
+        return told, _rows(kind, body, told["columns"])
+
+    def interrupt(self) -> None:
+        """Ask the worker to stop what it runs."""
+        self._signal(b"I")
+
+    def progress(self) -> float:
+        """Return the last share that the worker told, and ask for the next."""
+        with contextlib.suppress(BlockingIOError, ValueError, OSError):
+            # Answers are a few bytes long and come whole; of several, the last one counts.
+            told = self._side.recv(4_096)
+            share = json.loads(told[told.rindex(b"G") + HEAD_BYTES :])
+            self._share = -1.0 if share is None else float(share)
+        self._signal(b"G")
+        return self._share
+
+    def _signal(self, kind: bytes) -> None:
+        # Nobody who pokes may wait: a worker that does not read its side line is killed soon anyway.
+        with contextlib.suppress(OSError):
+            Wire(self._side).send(kind)
+
+    def end(self) -> None:
+        """Kill the process and wait for it: it holds nothing that would need a goodbye."""
+        self.process.kill()
+        self.process.wait()
+        self.wire.close()
+        self._side.close()
+
+
+class IsolatedEngine:
+    """DuckDB in a worker process.
+
+    Parameters
+    ----------
+    database
+        A database file; `None` for frames and files alone.
+    opening
+        Roots and limits.
+    confined
+        Whether the worker confines itself; tests of single walls say no.
+    """
+
+    dialect = "duckdb"
+    takes_frames = True
+
+    def __init__(self, database: Path | None, opening: Opening, *, confined: bool = True) -> None:
+        self.name = "DuckDB"
+        self._arrow = has("pyarrow")
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._busy: dict[Control, _Worker] = {}
+        self._closed = False
+        self._spill = Path(tempfile.mkdtemp(prefix="nbtools-sql-"))
+        self._settings = _settings(database, opening, self._spill, arrow=self._arrow, confined=confined)
+        self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._spill)
+
+    def warm(self) -> list[str]:
+        """Start a worker if there is none; return what of the confinement this host lacks."""
+        with self._lent(Control()) as worker:
+            return worker.missing
+
+    @contextlib.contextmanager
+    def _lent(self, control: Control) -> Iterator[_Worker]:
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        if worker is not None and worker.process.poll() is not None:
+            worker.end()
+            worker = None
+        if worker is None:
+            worker = _Worker(self._settings | {"folder": str(Path.cwd())})
+            self.name = worker.name
+        with self._lock:
+            self._busy[control] = worker
+        keep = False
+        try:
+            yield worker
+            keep = True
+        except NbtoolsError:
+            # The worker said so itself: it is well and at rest.
+            keep = True
+            raise
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as exc:
+            control.check()
+            raise _died(worker) from exc
+        finally:
+            self._take_back(control, worker, keep=keep)
+
+    def _take_back(self, control: Control, worker: _Worker, *, keep: bool) -> None:
+        with self._lock:
+            self._busy.pop(control, None)
+            kept = keep and not self._closed and len(self._idle) < _IDLE and worker.process.poll() is None
+            if kept:
+                self._idle.append(worker)
+        if not kept:
+            worker.end()
+
+    def _asked(self, task: str, request: Request, control: Control) -> tuple[dict[str, Any], Any]:
+        with contextlib.ExitStack() as shared, self._lent(control) as worker:
+            descriptors: list[int] = []
+            frames = {}
+            for name, frame in request.frames.items():
+                frames[name] = to_shared(frame, shared, descriptors, folder=self._spill, arrow=self._arrow)
+            fields = {
+                "task": task,
+                "sql": request.sql,
+                "parameters": request.parameters,
+                "frames": frames,
+                "max_rows": request.max_rows,
+                "max_bytes": request.max_bytes,
+                "progress": request.progress,
+            }
+            with control.attached(worker.interrupt, worker.progress):
+                # Arrow's own framing and padding come on top of the rows.
+                return worker.ask(fields, tuple(descriptors), 2 * request.max_bytes + _HEAD_LIMIT)
+
+    def run(self, request: Request, control: Control) -> Fetched:
+        """Run one judged statement in the worker and receive its rows."""
+        told, rows = self._asked("run", request, control)
+        return Fetched(columns=tuple(told["columns"]), types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
+
+    def explain(self, request: Request, control: Control) -> str:
+        """Return the plan as the tree that DuckDB draws."""
+        return str(self._asked("explain", request, control)[0]["plan"])
+
+    def catalog(self) -> list[Table]:
+        """Return the tables and views of the database with their columns."""
+        told, _ = self._asked("catalog", Request(sql=""), Control())
+        return [
+            Table(
+                name=table["name"],
+                kind=table["kind"],
+                schema=table["schema"],
+                columns=tuple(Column(name=name, type=kind) for name, kind in table["columns"]),
+            )
+            for table in told["tables"]
+        ]
+
+    def can_write(self) -> str | None:
+        """Return `None`: memory is private and a database is attached read-only."""
+        return None
+
+    def discard(self, control: Control) -> None:
+        """Kill the worker that is stuck with this control's statement."""
+        with self._lock:
+            worker = self._busy.get(control)
+        if worker is not None:
+            worker.process.kill()
+
+    def close(self) -> None:
+        """End the workers and remove their temporary files."""
+        with self._lock:
+            self._closed = True
+            busy = list(self._busy.values())
+        for worker in busy:
+            worker.process.kill()
+        self._finalizer()
+
+
+def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], spill: Path) -> None:
+    for worker in (*idle, *busy.values()):
+        worker.end()
+    idle.clear()
+    shutil.rmtree(spill, ignore_errors=True)
+
+
+def _settings(database: Path | None, opening: Opening, spill: Path, *, arrow: bool, confined: bool) -> dict[str, Any]:
+    """Return what a worker is told at its start."""
+    readable = [str(root) for root in opening.roots]
+    # Shared memory of frames counts as address space but not as data, so the limit is on data.
+    confinement = {
+        "level": "strict" if confined else "off",
+        "read": [*readable, *([] if database is None else [str(database.parent)])],
+        "write": [str(spill)],
+        "memory_bytes": opening.memory_bytes + _OVERHEAD_BYTES,
+        "file_bytes": opening.spill_bytes,
+        "open_files": 1_024,
+        "required": False,
+    }
+    return {
+        "database": None if database is None else str(database),
+        # Frames without Arrow arrive as files below the worker's own folder.
+        "roots": readable if arrow else [*readable, str(spill / "frames")],
+        "limits": {"memory_bytes": opening.memory_bytes, "spill_bytes": opening.spill_bytes},
+        "schemas": list(opening.schemas),
+        "spill": str(spill),
+        "arrow": arrow,
+        "confinement": confinement,
+    }
+
+
+def _environment() -> dict[str, str]:
+    """Return the little that the worker needs, the way to this very package included."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
+    package = Path(nbtools.errors.__file__).resolve().parent.parent
+    return scrub_environment(kept) | {
+        "PYTHONPATH": str(package),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Memory goes back to the system when a query is over.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+    }
+
+
+def _rows(kind: bytes, body: bytearray, columns: list[str]) -> Rows:
+    if kind == b"A":
+        import pyarrow as pa
+
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        # The bytes come from a process that may be anybody's by now: offsets are checked before they are followed.
+        table.validate(full=True)
+        return ArrowRows(table)
+    if kind != b"T":
+        raise InternalError(f"the SQL worker sent a message of the kind {kind!r}.")
+    return PythonRows(columns, plain_loads(body))
+
+
+def _error(told: dict[str, Any]) -> NbtoolsError:
+    kind: Callable[..., NbtoolsError] = getattr(nbtools.errors, str(told.get("kind")), InternalError)
+    if not (isinstance(kind, type) and issubclass(kind, NbtoolsError)):
+        kind = InternalError
+    return kind(str(told.get("message")), hint=told.get("hint"), tried=told.get("tried"), data=told.get("data"))
+
+
+def _died(worker: _Worker) -> NbtoolsError:
+    """Say why a worker is gone: killed by its limits as a rule."""
+    worker.process.kill()
+    code = worker.process.wait()
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return LimitExceeded(
+        f"the query ended its worker process ({how}): it asked for more memory than it may have.",
+        hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",
+        tried="running SQL",
+    )

@@ -1,0 +1,181 @@
+"""The verdict: may this text of SQL run? Pure, cached, and the first of three walls.
+
+For DuckDB the engine's own parser has the first word and sqlglot the second:
+
+1. text guards (`guards`): no NUL, no half surrogates, at most 100 kB, brackets at most 64 deep;
+2. exactly one statement, and it is a query: SELECT in all its forms, VALUES, FROM-first, DESCRIBE, SUMMARIZE, SHOW,
+   EXPLAIN of one of these, PIVOT;
+3. the engine's syntax tree (`tree`, `walk`), node by node: only reviewed kinds of nodes and functions, only constant
+   paths below the allowed folders;
+4. sqlglot's tree (`glot`): nothing in it that changes anything.
+
+For every other dialect sqlglot has the only word (`dialects`), and unknown functions are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from nbtools.errors import InvalidArguments, nearest
+from nbtools.sql import guards
+from nbtools.sql.duck import judge_duckdb
+from nbtools.sql.files import Files
+from nbtools.sql.verdict import Verdict, refuse
+from nbtools.sql.walk import Rules
+
+__all__ = ["DIALECTS", "Policy", "Verdict"]
+
+DIALECTS: tuple[str, ...] = (
+    "duckdb",
+    "postgres",
+    "sqlite",
+    "mysql",
+    "trino",
+    "spark",
+    "snowflake",
+    "bigquery",
+    "clickhouse",
+    "tsql",
+)
+_ALIASES = {
+    "postgresql": "postgres",
+    "mariadb": "mysql",
+    "presto": "trino",
+    "databricks": "spark",
+    "mssql": "tsql",
+    "sqlserver": "tsql",
+}
+_CACHED = 256
+_CACHED_LENGTH = 20_000
+
+
+class Policy:
+    """What SQL may do: read, and only what it may.
+
+    Parameters
+    ----------
+    dialect
+        The language of the texts; one of `DIALECTS`.
+    allowed_paths
+        Folders below which files may be read; none means that no file may. DuckDB only.
+    functions
+        Further functions that may be called, such as the connection's own harmless ones, by name.
+    macros
+        Macros of the catalog, lower-case name to the definitions under it. A macro that is used is judged by them.
+    views
+        Views of the catalog, lower-case name to their definitions, judged likewise.
+
+    Examples
+    --------
+    >>> Policy().check("from sales").tables
+    ('sales',)
+    >>> Policy().check("drop table sales").reasons
+    ('line 1: DROP changes the catalog; nbtools SQL is read-only',)
+    """
+
+    def __init__(
+        self,
+        dialect: str = "duckdb",
+        allowed_paths: Iterable[str | os.PathLike[str]] = (),
+        *,
+        functions: Iterable[str] = (),
+        macros: Mapping[str, Sequence[str]] | None = None,
+        views: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        name = _ALIASES.get(dialect.lower(), dialect.lower())
+        if name not in DIALECTS:
+            close = nearest(name, DIALECTS)
+            raise InvalidArguments(
+                f"{dialect!r} is no dialect that can be judged.",
+                hint=f"Did you mean {close!r}?" if close else f"Known are {', '.join(DIALECTS)}.",
+            )
+        self.dialect = name
+        self.functions = frozenset(function.lower() for function in functions)
+        self._files = Files(allowed_paths)
+        self._macros = dict(macros or {})
+        self._views = dict(views or {})
+        self._rules = Rules(
+            files=self._files,
+            functions=self.functions,
+            macros=frozenset(self._macros),
+            views=frozenset(self._views),
+            macro=self._macro,
+            view=self._view,
+        )
+        self._cached = functools.lru_cache(maxsize=_CACHED)(self._judge)
+
+    def __repr__(self) -> str:
+        return f"Policy(dialect={self.dialect!r}, allowed_paths={list(self._files.roots)!r})"
+
+    def check(self, sql: str) -> Verdict:
+        """Judge a text.
+
+        Parameters
+        ----------
+        sql
+            One statement, as it will be given to the engine.
+
+        Returns
+        -------
+        Verdict
+            It is never an exception: whatever the parsers stumble over is a refusal with its reason.
+        """
+        if not isinstance(sql, str):
+            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="checking SQL")
+        if len(sql) > _CACHED_LENGTH:
+            return self._judge(sql)
+        verdict = self._cached(sql)
+        # A link may lead elsewhere by now, and the working folder may have changed.
+        if verdict.files and not self._still(verdict):
+            return self._judge(sql)
+        return verdict
+
+    def _still(self, verdict: Verdict) -> bool:
+        return verdict.allowed and all(self._files.refusal(path) is None for path in verdict.files)
+
+    def _judge(self, sql: str) -> Verdict:
+        found = guards.first_bad_character(sql) or guards.size(sql)
+        if found is not None:
+            return refuse(sql, [found])
+        if self.dialect == "duckdb":
+            return judge_duckdb(sql, self._rules)
+        from nbtools.sql.dialects import judge
+
+        return judge(sql, self.dialect, self.functions)
+
+    # -- definitions of the catalog ----------------------------------------------------------------------------------
+
+    def _macro(self, name: str) -> str | None:
+        return self._definitions(self._macros[name], "macro", name)
+
+    def _view(self, name: str) -> str | None:
+        return self._definitions(self._views[name], "view", name)
+
+    def _definitions(self, bodies: Sequence[str], what: str, name: str) -> str | None:
+        """Return why one of the definitions of a name is refused; macros and views inside are judged in turn."""
+        # A definition cannot need itself: whoever asks again while it is judged has been answered by that judgement.
+        inner = Policy(
+            allowed_paths=self._files.roots,
+            functions=self.functions | ({name} if what == "macro" else set()),
+            macros={key: value for key, value in self._macros.items() if key != name or what != "macro"},
+            views={key: value for key, value in self._views.items() if key != name or what != "view"},
+        )
+        for body in bodies:
+            verdict = inner.check(_query_of(body))
+            if not verdict.allowed:
+                return verdict.reasons[0].partition(": ")[2]
+        return None
+
+
+def _query_of(body: str) -> str:
+    """Return a definition as a query: a view's CREATE statement loses its head, an expression gains a SELECT."""
+    tokens = guards.scan(body)
+    words = [token.word for token in tokens[:12]]
+    if words[:1] == ["create"] and "as" in [token.word for token in tokens]:
+        start = next(token.start for token in tokens if token.word == "as")
+        return body[start + 2 :].strip().rstrip(";")
+    if words[:1] and words[0] in {"select", "with", "from", "values", "pivot", "unpivot", "table", "describe"}:
+        return body
+    return f"SELECT ({body}\n)"

@@ -1,0 +1,196 @@
+"""The profile of a table: what each column holds, by SQL that every engine understands."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nbtools.sql.render import compact
+
+__all__ = ["ColumnProfile", "Profile", "profiled", "source_of"]
+
+Ask = Callable[[str], list[list[Any]]]
+
+_BINS = 10
+_TOP = 5
+_MOST_COLUMNS = 200
+_NUMBER = re.compile(r"INT|DEC|NUM|FLOAT|DOUBLE|REAL|SERIAL|MONEY", re.IGNORECASE)
+_NOT_COMPARED = re.compile(
+    r"\[|\b(STRUCT|MAP|UNION|JSON|JSONB|BLOB|BYTEA|BINARY|GEOMETRY|XML|VARIANT)\b", re.IGNORECASE
+)
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnProfile:
+    """What a column holds.
+
+    Attributes
+    ----------
+    name, type
+        As the engine calls them.
+    nulls, distinct
+        Counts; `distinct` is `None` where values cannot be compared.
+    least, greatest
+        Extremes; `None` where there are none.
+    histogram
+        Pairs of a label and a count: ten equal ranges of a number, or the most frequent values of anything else.
+    """
+
+    name: str
+    type: str
+    nulls: int
+    distinct: int | None
+    least: Any
+    greatest: Any
+    histogram: tuple[tuple[str, int], ...] = ()
+
+    def bars(self) -> str:
+        """Return the histogram as a line of bars, for numbers, or as the most frequent values."""
+        if not self.histogram:
+            return ""
+        if not _NUMBER.search(self.type):
+            return ", ".join(f"{label} ({count:,})" for label, count in self.histogram[:3])
+        most = max(count for _, count in self.histogram) or 1
+        return "".join(_BARS[round(count / most * (len(_BARS) - 1))] if count else " " for _, count in self.histogram)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a table holds: its rows and its columns."""
+
+    table: str
+    rows: int
+    columns: tuple[ColumnProfile, ...]
+
+    def to_rows(self) -> list[list[Any]]:
+        """Return a list for each column: name, type, nulls, distinct, least, greatest, histogram in text."""
+        return [
+            [column.name, column.type, column.nulls, column.distinct, column.least, column.greatest, column.bars()]
+            for column in self.columns
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the profile as JSON values."""
+        return {"table": self.table, "rows": self.rows, "columns": [dataclasses.asdict(c) for c in self.columns]}
+
+    def to_pandas(self) -> Any:
+        """Copy to a pandas DataFrame, a row for each column."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_rows(), columns=list(_HEADS))
+
+    def __str__(self) -> str:
+        rows = self.to_rows()
+        table = compact(
+            _HEADS,
+            [""] * len(_HEADS),
+            len(rows),
+            lambda start, stop: rows[start:stop],
+            more=False,
+            max_chars=20_000,
+            max_rows=_MOST_COLUMNS,
+        )
+        body = table.rpartition("\n")[0]
+        return f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns\n{body}"
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f"<th>{head}</th>" for head in _HEADS)
+        lines = "".join(
+            "<tr>" + "".join(f"<td>{html.escape('' if cell is None else str(cell))}</td>" for cell in row) + "</tr>"
+            for row in self.to_rows()
+        )
+        title = html.escape(f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns")
+        return f"<table><caption>{title}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+_HEADS = ("column", "type", "nulls", "distinct", "least", "greatest", "histogram")
+
+
+def source_of(table: str, quote: Callable[[str], str]) -> str:
+    """Return what to write behind FROM for a table, a schema and a table, or a file."""
+    if _PLAIN_NAME.match(table):
+        return ".".join(quote(part) for part in table.split("."))
+    if table.startswith(("'", '"', "`")):
+        return table
+    if "/" in table or re.search(r"\.\w+\Z", table):
+        return "'" + table.replace("'", "''") + "'"
+    return quote(table)
+
+
+def profiled(
+    table: str, source: str, columns: Sequence[str], types: Sequence[str], ask: Ask, quote: Callable[[str], str]
+) -> Profile:
+    """Profile a table.
+
+    Parameters
+    ----------
+    table
+        Its name, for people.
+    source
+        What to write behind FROM.
+    columns, types
+        The first 200 are profiled.
+    ask
+        Runs one query and returns its rows.
+    quote
+        Quotes an identifier.
+    """
+    pairs = list(zip(columns, types, strict=True))[:_MOST_COLUMNS]
+    parts = ["count(*)"]
+    for name, kind in pairs:
+        column = quote(name)
+        if _NOT_COMPARED.search(kind):
+            parts += [f"count({column})", "NULL", "NULL", "NULL"]
+        else:
+            # The extremes of truth values are no business of every engine.
+            extremes = ["NULL", "NULL"] if "bool" in kind.lower() else [f"min({column})", f"max({column})"]
+            parts += [f"count({column})", f"count(DISTINCT {column})", *extremes]
+    facts = ask(f"SELECT {', '.join(parts)} FROM {source}")[0]
+    rows = int(facts[0])
+    found = []
+    for index, (name, kind) in enumerate(pairs):
+        filled, distinct, least, greatest = facts[1 + 4 * index : 5 + 4 * index]
+        found.append(
+            ColumnProfile(
+                name=name,
+                type=kind,
+                nulls=rows - int(filled),
+                distinct=None if distinct is None else int(distinct),
+                least=least,
+                greatest=greatest,
+                histogram=_histogram(source, quote(name), kind, least, greatest, ask),
+            )
+        )
+    return Profile(table=table, rows=rows, columns=tuple(found))
+
+
+def _histogram(source: str, column: str, kind: str, least: Any, greatest: Any, ask: Ask) -> tuple[tuple[str, int], ...]:
+    if _NOT_COMPARED.search(kind):
+        return ()
+    if _NUMBER.search(kind) and isinstance(least, int | float) and isinstance(greatest, int | float):
+        return _ranges(source, column, float(least), float(greatest), ask)
+    counted = ask(
+        f"SELECT {column}, count(*) FROM {source} WHERE {column} IS NOT NULL GROUP BY {column} "
+        f"ORDER BY count(*) DESC, {column} LIMIT {_TOP}"
+    )
+    return tuple((str(value), int(count)) for value, count in counted)
+
+
+def _ranges(source: str, column: str, least: float, greatest: float, ask: Ask) -> tuple[tuple[str, int], ...]:
+    width = (greatest - least) / _BINS
+    if not 0 < width < float("inf"):
+        counted = ask(f"SELECT count({column}) FROM {source}")
+        return ((f"{least:g}", int(counted[0][0])),)
+    edges = [least + width * index for index in range(_BINS)]
+    tops = [f"< {high!r}" for high in edges[1:]] + [f"<= {greatest!r}"]
+    sums = [
+        f"sum(CASE WHEN {column} >= {low!r} AND {column} {top} THEN 1 ELSE 0 END)"
+        for low, top in zip(edges, tops, strict=True)
+    ]
+    counts = ask(f"SELECT {', '.join(sums)} FROM {source}")[0]
+    return tuple((f"{low:g}", int(count or 0)) for low, count in zip(edges, counts, strict=True))

@@ -1,0 +1,98 @@
+"""The text form of a table for models: few characters, nothing hidden silently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["compact"]
+
+_CELL = 120
+_TAIL = 3
+_SHORT = {
+    "VARCHAR": "text",
+    "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "BIGINT": "int",
+    "INTEGER": "int",
+    "DOUBLE": "float",
+    "BOOLEAN": "bool",
+}
+
+
+def compact(
+    columns: Sequence[str],
+    types: Sequence[str],
+    count: int,
+    rows: Callable[[int, int | None], list[list[Any]]],
+    *,
+    more: bool,
+    max_chars: int,
+    max_rows: int,
+) -> str:
+    """Return a table of text with a header of names and types, and a last line that counts the rows.
+
+    Parameters
+    ----------
+    columns, types
+        Names and type names.
+    count
+        Rows there are.
+    rows
+        Returns the rows from one index to before another, as JSON values.
+    more
+        Whether the result itself was cut, so that there are more rows than `count`.
+    max_chars, max_rows
+        Where to cut. First long cells are shortened, then rows in the middle are left out, and the text says so.
+    """
+    head, tail = (count, 0) if count <= max_rows else (max_rows - _TAIL, _TAIL)
+    names = " | ".join(f"{_cell(name, 60)} {_type(kind)}".rstrip() for name, kind in zip(columns, types, strict=True))
+    # Every column gets a fair share of a line; what a short one does not need is not given to the others.
+    width = max(12, min(_CELL, max_chars // max(1, 4 * len(columns))))
+    first = [_line(row, width) for row in rows(0, head)]
+    last = [_line(row, width) for row in rows(count - tail, count)] if tail else []
+    budget = max_chars - min(len(names), max_chars // 2) - sum(map(len, last)) - 120
+    kept: list[str] = []
+    for line in first:
+        budget -= len(line) + 1
+        if budget < 0 and kept:
+            break
+        kept.append(line)
+    left_out = count - len(kept) - len(last)
+    lines = [_cell(names, max(max_chars // 2, 200)), *kept]
+    if left_out:
+        lines.append(f"… {left_out:,} rows not shown …")
+    lines.extend(last)
+    unit = "row" if count == 1 else "rows"
+    lines.append(f"({count:,} {unit}; there are more, the result was cut)" if more else f"({count:,} {unit})")
+    return "\n".join(lines)
+
+
+def _type(kind: str) -> str:
+    name = _SHORT.get(kind.upper(), kind.lower())
+    return f"({name if len(name) <= 40 else name[:39] + '…'})" if name else ""
+
+
+def _line(row: Sequence[Any], width: int) -> str:
+    return " | ".join(_cell(_text(value), width) for value in row)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)
+
+
+def _cell(text: str, width: int) -> str:
+    """Put a value on one line and cut it, saying how much is missing."""
+    flat = text.replace("\r\n", "⏎").replace("\n", "⏎").replace("|", "¦") if "|" in text or "\n" in text else text
+    if len(flat) <= width:
+        return flat
+    note = f"…(+{len(flat) - width:,})"
+    return flat[: max(1, width - len(note))] + note

@@ -1,0 +1,465 @@
+"""`SqlSession`: read-only SQL over frames, files and databases.
+
+One path for everybody: bind the parameters, judge the text (`Policy`), find exactly the frames that it names, run it
+on an engine that cannot write, read until a cap. A query of a person runs in this process, without copying frames;
+with ``isolated=True``, as for whatever a model sends, it runs in a confined worker process that is killed half a
+second after its time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from nbtools import telemetry
+from nbtools.aio import blocking
+from nbtools.errors import InvalidArguments, nearest
+from nbtools.paths import Roots
+from nbtools.sql.binding import Style, bind
+from nbtools.sql.connections import Opening, masked, open_engine
+from nbtools.sql.duckdb_engine import quoted
+from nbtools.sql.engines import Control, Engine, Request
+from nbtools.sql.frames import EXCEL, find_frames, read_excel
+from nbtools.sql.policy import Policy, Verdict
+from nbtools.sql.profile import Profile, profiled, source_of
+from nbtools.sql.result import QueryResult
+from nbtools.sql.supervise import supervised
+
+__all__ = ["SqlSession"]
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One query as it was asked for."""
+
+    sql: str
+    params: Mapping[str, Any] | Sequence[Any] | None
+    connection: str | None
+    dialect: str | None
+    isolated: bool
+    frames: Mapping[str, Any] | None
+    max_rows: int
+    max_bytes: int
+    timeout: float | None
+    progress: bool
+
+
+class SqlSession:
+    """Read-only SQL over frames, files and databases.
+
+    Parameters
+    ----------
+    allowed_paths
+        Folders whose files may be read; none by default.
+    connections
+        Databases by name: URLs such as ``"sqlite:///sales.db"``. A password belongs into an environment variable
+        (``postgresql://me:${PGPASSWORD}@host/db``) or the keyring, and is never shown.
+    frames
+        Returns the notebook's variable of a name, or `None`.
+    tables
+        Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame.
+    timeout
+        Seconds a query may take; `None` for no limit.
+    memory_bytes, spill_bytes
+        What the engine may use, in memory and in temporary files.
+    limit, max_bytes
+        Rows and bytes a result may have unless the query's own call says otherwise.
+
+    Examples
+    --------
+    >>> with SqlSession() as session:
+    ...     session.query("select :a + 1 as b", params={"a": 41}).to_rows()
+    [[42]]
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed_paths: Iterable[str | Path] = (),
+        connections: Mapping[str, str] | None = None,
+        frames: Callable[[str], Any] | None = None,
+        tables: Mapping[str, Callable[[], Any]] | None = None,
+        timeout: float | None = 30.0,
+        memory_bytes: int = 1_000_000_000,
+        spill_bytes: int = 1_000_000_000,
+        limit: int = 10_000,
+        max_bytes: int = 64_000_000,
+    ) -> None:
+        self.connections: dict[str, str] = dict(connections or {})
+        self.timeout = timeout
+        self.limit = limit
+        self.max_bytes = max_bytes
+        paths = tuple(allowed_paths)
+        self._roots = Roots(paths) if paths else None
+        self._frames = frames
+        self._tables = dict(tables or {})
+        self._opening = Opening(
+            roots=self._roots.roots if self._roots else (),
+            memory_bytes=memory_bytes,
+            spill_bytes=spill_bytes,
+            schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),
+        )
+        self._lock = threading.Lock()
+        self._engines: dict[tuple[str | None, bool], Engine] = {}
+        self._policies: dict[str, Policy] = {}
+        self._running: set[Control] = set()
+        self._warned: set[str | None] = set()
+
+    def __enter__(self) -> Self:
+        """Return the session; leaving the block closes it."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    async def aquery(
+        self,
+        sql: str,
+        *,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        connection: str | None = None,
+        limit: int | None = None,
+        dialect: str | None = None,
+        isolated: bool = False,
+        frames: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> QueryResult:
+        """Run one read-only statement and return its rows.
+
+        Parameters
+        ----------
+        sql
+            The statement, in the dialect of its connection.
+        params
+            Values for ``:name`` or ``$name`` (a mapping), or for ``?`` or ``$1`` (a sequence).
+        connection
+            Name or URL of a database; `None` for frames and files, by DuckDB.
+        limit, max_bytes
+            Where the reader stops; `None` takes the session's.
+        dialect
+            ``"duckdb"`` translates the text for the connection, when that can be done exactly.
+        isolated
+            Run in the confined worker process.
+        frames
+            Tables for this query alone, by name.
+        timeout
+            Seconds; `None` takes the session's.
+        on_progress
+            Called now and then with the share that is done, 0 to 1.
+
+        Raises
+        ------
+        SqlNotAllowed
+            The statement is not read-only, or reads what it may not.
+        SqlInvalid
+            It cannot be parsed or bound; the message points at the place.
+        SqlFailed
+            It failed while it ran.
+        LimitExceeded
+            It needs more memory than it may have.
+        CallTimeout
+            It outlived its time.
+        Cancelled
+            It was stopped.
+        """
+        call = self._call(
+            sql,
+            params=params,
+            connection=connection,
+            limit=limit,
+            dialect=dialect,
+            isolated=isolated,
+            frames=frames,
+            timeout=timeout,
+            max_bytes=max_bytes,
+            progress=on_progress is not None,
+        )
+        return await self._watched(
+            connection,
+            lambda control: self._answer(call, control),
+            timeout=call.timeout,
+            isolated=isolated,
+            on_progress=on_progress,
+        )
+
+    query = blocking(aquery)
+
+    async def aexplain(
+        self,
+        sql: str,
+        *,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        connection: str | None = None,
+        dialect: str | None = None,
+        isolated: bool = False,
+        frames: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the plan of a read-only statement as a readable tree; it is not run."""
+        call = self._call(
+            sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames, limit=1_000
+        )
+
+        def work(control: Control) -> str:
+            engine, request, _ = self._judged(call)
+            return engine.explain(request, control)
+
+        return await self._watched(connection, work, timeout=call.timeout, isolated=isolated)
+
+    explain = blocking(aexplain)
+
+    # -- looking around ----------------------------------------------------------------------------------------------
+
+    async def acatalog(self, connection: str | None = None) -> list[dict[str, Any]]:
+        """Return what a query can name: tables and views of a connection, or the records of the toolkit.
+
+        Each is a dictionary of ``name``, ``kind``, ``schema`` and ``columns``, the columns being pairs of name and
+        type.
+        """
+
+        def work(control: Control) -> list[dict[str, Any]]:
+            tables = self._engine(connection, isolated=False).catalog()
+            found = [
+                {
+                    "name": table.name if table.schema is None else f"{table.schema}.{table.name}",
+                    "kind": table.kind,
+                    "schema": table.schema,
+                    "columns": [(column.name, column.type) for column in table.columns],
+                }
+                for table in tables
+            ]
+            records = self._tables if connection is None else {}
+            return found + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
+
+        return await self._watched(connection, work, timeout=self.timeout)
+
+    catalog = blocking(acatalog)
+
+    async def aprofile(self, table: str, *, connection: str | None = None, isolated: bool = False) -> Profile:
+        """Return counts, nulls, distinct values, extremes and a small histogram of each column.
+
+        Parameters
+        ----------
+        table
+            A table, a schema and a table, a frame, or a file.
+        connection
+            Name or URL of a database; `None` for frames and files.
+        isolated
+            Run in the confined worker process.
+        """
+
+        def work(control: Control) -> Profile:
+            engine = self._engine(connection, isolated=isolated)
+            quote = _backticked if engine.dialect in {"mysql", "bigquery", "spark"} else quoted
+            source = source_of(table, quote)
+
+            def ask(sql: str, rows: int = 1_000) -> QueryResult:
+                call = self._call(sql, connection=connection, isolated=isolated, limit=rows)
+                return self._answer(call, control)
+
+            head = ask(f"SELECT * FROM {source}", 100)
+            return profiled(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
+
+        return await self._watched(connection, work, timeout=self.timeout, isolated=isolated)
+
+    profile = blocking(aprofile)
+
+    # -- one query ---------------------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        sql: str,
+        *,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        connection: str | None = None,
+        limit: int | None = None,
+        dialect: str | None = None,
+        isolated: bool = False,
+        frames: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+        progress: bool = False,
+    ) -> _Call:
+        return _Call(
+            sql=sql,
+            params=params,
+            connection=connection,
+            dialect=dialect,
+            isolated=isolated,
+            frames=frames,
+            max_rows=self.limit if limit is None else _not_negative("limit", limit),
+            max_bytes=self.max_bytes if max_bytes is None else _not_negative("max_bytes", max_bytes),
+            timeout=self.timeout if timeout is None else timeout,
+            progress=progress,
+        )
+
+    async def _watched(
+        self,
+        connection: str | None,
+        work: Callable[[Control], T],
+        *,
+        timeout: float | None,
+        isolated: bool = False,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> T:
+        control = Control()
+        self._running.add(control)
+        try:
+            return await supervised(
+                work,
+                timeout=timeout,
+                abandon=lambda: self._engine(connection, isolated=isolated).discard(control),
+                killed=isolated,
+                on_progress=on_progress,
+                control=control,
+            )
+        finally:
+            self._running.discard(control)
+
+    def _answer(self, call: _Call, control: Control) -> QueryResult:
+        begun = time.perf_counter()
+        with telemetry.span("sql.query", isolated=call.isolated) as span:
+            engine, request, sources = self._judged(call)
+            span.set(engine=engine.name)
+            fetched = engine.run(request, control)
+            span.set(rows=len(fetched.rows), truncated=fetched.cut_by is not None)
+        return QueryResult(
+            columns=fetched.columns,
+            types=fetched.types,
+            row_count=len(fetched.rows),
+            truncated=fetched.cut_by is not None,
+            cut_by=fetched.cut_by,
+            duration_s=time.perf_counter() - begun,
+            engine=engine.name,
+            sources=sources,
+            rows=fetched.rows,
+            sql=request.sql,
+            isolated=call.isolated,
+        )
+
+    def _judged(self, call: _Call) -> tuple[Engine, Request, tuple[str, ...]]:
+        """Return the engine, the request that may run on it, and phrases for what it reads."""
+        if not isinstance(call.sql, str):
+            raise InvalidArguments(f"the query is {type(call.sql).__name__}, not text.", tried="running SQL")
+        engine = self._engine(call.connection, isolated=call.isolated)
+        text = call.sql if call.dialect in {None, engine.dialect} else self._translated(call, engine)
+        text, values = bind(text, call.params, _style(engine.dialect))
+        verdict = self.policy(engine.dialect).check(text)
+        # The caret points into what was written, where binding has not moved anything.
+        verdict.raise_if_refused(call.sql if len(call.sql) == len(text) else None)
+        self._warn_once(call.connection, engine)
+        frames, sources = self._readable(call, engine, verdict)
+        request = Request(
+            sql=text,
+            parameters=values,
+            frames=frames,
+            max_rows=call.max_rows,
+            max_bytes=call.max_bytes,
+            timeout=call.timeout,
+            progress=call.progress,
+        )
+        return engine, request, sources
+
+    def _readable(self, call: _Call, engine: Engine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
+        files = tuple(f"file {name}" for name in verdict.files)
+        if not engine.takes_frames:
+            return {}, (*(f"table {name}" for name in verdict.tables), *files)
+        frames, found = find_frames(verdict.tables, given=call.frames, tables=self._tables, lookup=self._frames)
+        for name in (*verdict.tables, *verdict.files):
+            if name.lower().endswith(EXCEL) and name not in frames and self._roots is not None:
+                frames[name] = read_excel(self._roots.resolve(name))
+        rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
+        return frames, (*found, *rest, *files)
+
+    def _translated(self, call: _Call, engine: Engine) -> str:
+        from nbtools.sql.translate import translate
+
+        assert call.dialect is not None
+        return translate(call.sql, read=call.dialect, write=engine.dialect)
+
+    # -- engines -----------------------------------------------------------------------------------------------------
+
+    def policy(self, dialect: str = "duckdb") -> Policy:
+        """Return the policy that judges texts of a dialect."""
+        with self._lock:
+            if dialect not in self._policies:
+                self._policies[dialect] = Policy(dialect=dialect, allowed_paths=self._opening.roots)
+            return self._policies[dialect]
+
+    def _engine(self, connection: str | None, *, isolated: bool) -> Engine:
+        key = (connection, isolated)
+        with self._lock:
+            if key not in self._engines:
+                self._engines[key] = open_engine(self._url(connection), self._opening, isolated=isolated)
+            return self._engines[key]
+
+    def _url(self, connection: str | None) -> str | None:
+        if connection is None or "://" in connection:
+            return connection
+        if connection in self.connections:
+            return self.connections[connection]
+        close = nearest(connection, self.connections)
+        known = ", ".join(sorted(self.connections)) or "none are configured"
+        raise InvalidArguments(
+            f"there is no connection {connection!r}.",
+            hint=f"Did you mean {close!r}?" if close else f"Known connections: {known}.",
+            tried="running SQL",
+        )
+
+    def _warn_once(self, connection: str | None, engine: Engine) -> None:
+        with self._lock:
+            if connection in self._warned:
+                return
+            self._warned.add(connection)
+        why = engine.can_write()
+        if why:
+            warnings.warn(
+                f"connection {masked(connection or '')!r}: {why}; nbtools only reads, but a read-only role is safer.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a statement is on an engine at this moment."""
+        return any(control.is_attached for control in tuple(self._running))
+
+    def interrupt(self) -> None:
+        """Stop every query that is running; each raises `Cancelled` to whoever waits for it."""
+        for control in tuple(self._running):
+            control.stop("stop")
+
+    def close(self) -> None:
+        """Stop what runs, end the worker, close the connections."""
+        for control in tuple(self._running):
+            control.stop("closed")
+        with self._lock:
+            engines, self._engines = list(self._engines.values()), {}
+        for engine in engines:
+            engine.close()
+
+
+def _style(dialect: str) -> Style:
+    if dialect == "duckdb":
+        return "dollar"
+    return "numbered" if dialect == "postgres" else "colon"
+
+
+def _not_negative(name: str, value: int) -> int:
+    if value < 0:
+        raise InvalidArguments(f"{name} is {value!r}; it must be a whole number of 0 or more.", tried="running SQL")
+    return value
+
+
+def _backticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

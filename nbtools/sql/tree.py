@@ -1,0 +1,82 @@
+"""DuckDB's own syntax tree of a statement (``json_serialize_sql``).
+
+The engine's parser runs on a private, locked connection that has neither files nor network, and nothing of the text is
+executed. The tree leaves out what is empty or default, which halves the time; every node keeps its kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from typing import Any, cast
+
+__all__ = ["Tree", "kinds", "parse"]
+
+Tree = dict[str, Any]
+
+_PREPARE = "PREPARE tree AS SELECT json_serialize_sql(?, skip_empty := true, skip_null := true, skip_default := true)"
+# The optimizer costs more than it saves on one constant call.
+_SETTINGS = (
+    "SET autoload_known_extensions = false",
+    "SET autoinstall_known_extensions = false",
+    "SET allow_community_extensions = false",
+    "SET temp_directory = ''",
+    "SET enable_external_access = false",
+    "SET memory_limit = '1GB'",
+    "SET enable_progress_bar = false",
+    "PRAGMA disable_optimizer",
+    _PREPARE,
+    "SET lock_configuration = true",
+)
+
+
+class _Parser:
+    """One connection behind a lock: a verdict takes less than a millisecond, so nobody waits long."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._lock = threading.Lock()
+        self._connection = duckdb.connect(":memory:", config={"threads": 1})
+        for setting in _SETTINGS:
+            self._connection.execute(setting)
+
+    def tree(self, sql: str) -> Tree:
+        # EXECUTE takes no bound values; doubling is how a plain literal writes a quote, and it knows no other escape.
+        quoted = sql.replace("'", "''")
+        with self._lock:
+            rows = self._connection.execute(f"EXECUTE tree('{quoted}')").fetchall()
+        return cast("Tree", json.loads(rows[0][0]))
+
+
+@functools.cache
+def _parser(pid: int) -> _Parser:
+    return _Parser()
+
+
+def parse(sql: str) -> Tree:
+    """Return the tree of all statements of a text, or the parser's complaint.
+
+    Returns
+    -------
+    Tree
+        ``{"error": False, "statements": […]}``, or ``error`` true with ``error_type``, ``error_message`` and, for a
+        mistake in the syntax, ``position`` in bytes.
+    """
+    # A forked child must not share the parent's connection.
+    return _parser(os.getpid()).tree(sql)
+
+
+def kinds(sql: str) -> list[str]:
+    """Return the kind of each statement of a text, such as ``["SELECT"]``; ``"UNKNOWN"`` for what has no name."""
+    import duckdb
+
+    found: list[str] = []
+    for statement in duckdb.extract_statements(sql):
+        try:
+            found.append(statement.type.name)
+        except ValueError:
+            found.append("UNKNOWN")
+    return found

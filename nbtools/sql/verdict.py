@@ -1,0 +1,119 @@
+"""The verdict on a text of SQL: whether it may run, and if not, where and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
+
+__all__ = ["READ_ONLY", "Finding", "Verdict", "refuse"]
+
+READ_ONLY = "nbtools SQL is read-only"
+_SHOWN = 100
+
+VerdictCode = Literal["SQL_INVALID", "SQL_NOT_ALLOWED"]
+
+
+class Finding(NamedTuple):
+    """Something in the text that must not be, with its place in characters; an offset of -1 is the whole text."""
+
+    what: str
+    offset: int = -1
+    width: int = 1
+    code: VerdictCode = "SQL_NOT_ALLOWED"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What `Policy.check` found.
+
+    `tables`, `files`, `functions` and `parameters` are the names of an allowed statement as the text writes them;
+    tables that the statement itself defines (``WITH``) are not among them. `kind` is the statement's first word in
+    the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `line` and `column` count from 1 and are
+    `None` when nothing is wrong.
+    """
+
+    sql: str = dataclasses.field(repr=False)
+    allowed: bool
+    code: VerdictCode | None = None
+    reasons: tuple[str, ...] = ()
+    kind: str | None = None
+    tables: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    line: int | None = None
+    column: int | None = None
+    width: int = 1
+
+    def caret(self, sql: str | None = None) -> str:
+        """Return the line of the text that was refused, with carets below the place; empty when nothing is.
+
+        Parameters
+        ----------
+        sql
+            The text, when it differs from the one that was judged; `None` for that one.
+        """
+        if self.line is None or self.column is None:
+            return ""
+        lines = _lines(self.sql if sql is None else sql)
+        if self.line > len(lines):
+            return ""
+        text = "".join(char if char.isprintable() else " " for char in lines[self.line - 1])
+        # A long line is cut around the place, so that the caret stays in sight.
+        start = max(0, self.column - 1 - _SHOWN // 2)
+        shown = text[start : start + _SHOWN]
+        at = self.column - 1 - start
+        return f"    {shown}\n    {' ' * at}{'^' * max(1, min(self.width, len(shown) - at))}"
+
+    def error(self, sql: str | None = None) -> NbtoolsError | None:
+        """Return the refusal as an error whose message is three lines: why, the line, the caret; else `None`."""
+        if self.allowed:
+            return None
+        kind = SqlInvalid if self.code == "SQL_INVALID" else SqlNotAllowed
+        place = self.caret(sql)
+        data = {"line": self.line, "column": self.column, "reasons": list(self.reasons)}
+        return kind(f"{self.reasons[0]}\n{place}" if place else self.reasons[0], data=data, tried="checking SQL")
+
+    def raise_if_refused(self, sql: str | None = None) -> None:
+        """Raise the refusal, if it is one.
+
+        Raises
+        ------
+        SqlInvalid
+            The text is not a statement that the parser knows.
+        SqlNotAllowed
+            The statement is not read-only, or reads what it may not.
+        """
+        error = self.error(sql)
+        if error is not None:
+            raise error
+
+
+def _lines(sql: str) -> list[str]:
+    # Only what every engine counts as the end of a line; str.splitlines knows more.
+    return sql.replace("\r\n", "\n").split("\n")
+
+
+def refuse(sql: str, findings: list[Finding], *, kind: str | None = None) -> Verdict:
+    """Return the refusal for what was found, the first place in the text first."""
+    ordered = sorted(set(findings), key=lambda found: (found.offset < 0, found.offset))
+    first = ordered[0]
+    offset = max(0, first.offset)
+    line, column = _place(sql, offset)
+    return Verdict(
+        sql=sql,
+        allowed=False,
+        code=first.code,
+        reasons=tuple(f"line {_place(sql, max(0, found.offset))[0]}: {found.what}" for found in ordered),
+        kind=kind,
+        line=line,
+        column=column,
+        width=first.width,
+    )
+
+
+def _place(sql: str, offset: int) -> tuple[int, int]:
+    before = sql[:offset].replace("\r\n", "\n")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,149 @@
+"""Messages between the owner and its worker: a kind, a length, a body; descriptors ride along.
+
+======  =========  =====================================================================
+kind    sent by    body
+======  =========  =====================================================================
+``C``   owner      JSON: the configuration, once
+``Q``   owner      JSON: a request; the descriptors of its frames come with it
+``I``   owner      empty, on the side: interrupt the request that is running
+``G``   both       on the side; empty: how far is it? JSON: the share that is done
+``R``   worker     JSON: ready, and what of the confinement is missing
+``H``   worker     JSON: columns, types, which cap cut the rows
+``A``   worker     the rows, an Arrow stream
+``T``   worker     the rows, pickled tuples of plain values
+``X``   worker     JSON: an error
+======  =========  =====================================================================
+
+The worker is not trusted: its lengths are checked before anything is allocated, and its tuples are unpickled by a
+reader that knows a handful of plain types and no other.
+"""
+
+from __future__ import annotations
+
+import array
+import io
+import json
+import pickle
+import socket
+import struct
+from typing import Any
+
+from nbtools.errors import InternalError
+
+__all__ = ["HEAD_BYTES", "Wire", "plain_loads"]
+
+_HEAD = struct.Struct("<cQ")
+HEAD_BYTES = _HEAD.size
+_MOST_DESCRIPTORS = 64
+_CHUNK = 1 << 20
+# What a tuple of a result may hold besides numbers, text, bytes and containers.
+_PLAIN = frozenset(
+    {
+        *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
+        ("decimal", "Decimal"),
+        ("uuid", "UUID"),
+    }
+)
+
+
+class Wire:
+    """One end of the line.
+
+    Parameters
+    ----------
+    line
+        A connected stream socket of the Unix kind.
+    limit
+        Bytes that a body may have; a longer one is a broken peer.
+    """
+
+    def __init__(self, line: socket.socket, *, limit: int = 1 << 40) -> None:
+        self._line = line
+        self.limit = limit
+        self._descriptors: list[int] = []
+
+    def send(self, kind: bytes, body: bytes | memoryview = b"", descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message, with up to 64 descriptors."""
+        head = _HEAD.pack(kind, len(body))
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        if len(body) < _CHUNK:
+            sent = self._line.sendmsg([head, body], ancillary)
+            rest = memoryview(head + bytes(body))[sent:] if sent < len(head) + len(body) else None
+        else:
+            sent = self._line.sendmsg([head], ancillary)
+            self._line.sendall(head[sent:])
+            rest = memoryview(body)
+        if rest is not None:
+            self._line.sendall(rest)
+
+    def send_json(self, kind: bytes, value: Any, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message whose body is JSON."""
+        self.send(kind, json.dumps(value).encode(), descriptors)
+
+    def receive(self) -> tuple[bytes, bytearray]:
+        """Return the next message.
+
+        Raises
+        ------
+        EOFError
+            The other end is gone.
+        InternalError
+            The message is longer than allowed.
+        """
+        head = self._exactly(_HEAD.size)
+        kind, length = _HEAD.unpack(head)
+        if length > self.limit:
+            raise InternalError(f"the SQL worker sent {length:,} bytes where {self.limit:,} are allowed.")
+        return kind, self._exactly(length)
+
+    def take_descriptors(self) -> list[int]:
+        """Return the descriptors that came with the messages so far; the caller closes them."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
+
+    def _exactly(self, length: int) -> bytearray:
+        body = bytearray(length)
+        view = memoryview(body)
+        filled = 0
+        while filled < length:
+            got = self._some(view[filled:])
+            if not got:
+                raise EOFError
+            filled += got
+        return body
+
+    def _some(self, view: memoryview) -> int:
+        try:
+            if len(view) > _CHUNK:
+                return self._line.recv_into(view)
+            got, ancillary, _, _ = self._line.recvmsg_into([view], socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
+        except ConnectionError:
+            return 0
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                found = array.array("i")
+                found.frombytes(data[: len(data) - len(data) % found.itemsize])
+                self._descriptors.extend(found)
+        return got
+
+    def close(self) -> None:
+        """Close this end."""
+        self._line.close()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PLAIN:
+            raise pickle.UnpicklingError(f"{module}.{name} has no place in a result")
+        return super().find_class(module, name)
+
+
+def plain_loads(body: bytes | bytearray) -> Any:
+    """Unpickle values of plain types only.
+
+    Raises
+    ------
+    pickle.UnpicklingError
+        The body holds anything else.
+    """
+    return _PlainUnpickler(io.BytesIO(body)).load()

@@ -1,0 +1,182 @@
+"""The worker: the process that runs what a model sends, and that can be killed.
+
+``python -m nbtools.sql.worker LINE SIDE`` serves one owner over two sockets, whose descriptors it is given. It imports
+what it needs, confines itself (memory, file size, files, network: see `nbtools.confine`), and only then opens DuckDB.
+The main thread runs requests from the line, one after the other; another listens on the side, so that an interrupt
+reaches the statement that is running. When the owner is gone, so is the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import pickle
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools import confine
+from nbtools.errors import InternalError, NbtoolsError
+from nbtools.sql.duckdb_engine import DuckDBEngine, Limits, ParquetFrame, StreamedFrame
+from nbtools.sql.engines import Control, Engine, Fetched, Request
+from nbtools.sql.rows import ArrowRows, PythonRows
+from nbtools.sql.wire import Wire
+
+__all__ = ["main"]
+
+
+class _Worker:
+    """What the two threads share: the lines to the owner, and the control of the statement that runs."""
+
+    def __init__(self, line: socket.socket, side: socket.socket) -> None:
+        self.wire = Wire(line)
+        self.side = Wire(side)
+        self.control = Control()
+
+    def listen(self) -> None:
+        """Take interrupts, and questions about the progress, until the owner is gone."""
+        try:
+            while True:
+                kind, _ = self.side.receive()
+                if kind == b"I":
+                    self.control.stop("stop")
+                elif kind == b"G":
+                    self.side.send_json(b"G", self.control.progress())
+        except (EOFError, OSError):
+            # There is nobody to tell, and the main thread may be deep inside a query.
+            os._exit(0)
+
+    def serve(self, engine: Engine) -> None:
+        """Run one request after the other until the owner is gone."""
+        while True:
+            try:
+                _, body = self.wire.receive()
+            except EOFError:
+                return
+            descriptors = self.wire.take_descriptors()
+            self.control = Control()
+            try:
+                # The owner is trusted; only what goes the other way is not.
+                self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301
+            except NbtoolsError as exc:
+                self.wire.send_json(b"X", _wire_form(exc))
+            except (EOFError, OSError):
+                return
+            except Exception as exc:
+                self.wire.send_json(b"X", _wire_form(InternalError(f"the SQL worker failed: {exc!r}")))
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
+        """Run one request and send what it gave."""
+        task = fields.pop("task")
+        frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
+        request = Request(frames=frames, **fields)
+        if task == "explain":
+            self.wire.send_json(b"H", {"plan": engine.explain(request, self.control)})
+            return
+        if task == "catalog":
+            tables = [_table_form(table) for table in engine.catalog()]
+            self.wire.send_json(b"H", {"tables": tables})
+            return
+        self.send_rows(engine.run(request, self.control))
+
+    def send_rows(self, fetched: Fetched) -> None:
+        """Send the columns, then the rows in the form they are in."""
+        head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
+        self.wire.send_json(b"H", head)
+        if isinstance(fetched.rows, ArrowRows):
+            self.wire.send(b"A", memoryview(_arrow_stream(fetched.rows.to_arrow())))
+        else:
+            assert isinstance(fetched.rows, PythonRows)
+            self.wire.send(b"T", pickle.dumps(fetched.rows.to_tuples(), protocol=5))
+
+
+def _wire_form(exc: NbtoolsError) -> dict[str, Any]:
+    fields = {"message": exc.message, "hint": exc.hint, "tried": exc.tried, "data": exc.data}
+    return {"kind": type(exc).__name__, **fields}
+
+
+def _table_form(table: Any) -> dict[str, Any]:
+    columns = [(column.name, column.type) for column in table.columns]
+    return {"name": table.name, "kind": table.kind, "schema": table.schema, "columns": columns}
+
+
+def _arrow_stream(table: Any) -> Any:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
+    """Return a frame that the owner handed over: shared memory in Arrow's form, or a Parquet file."""
+    if kind == "parquet":
+        return ParquetFrame(path=Path(place))
+    import pyarrow as pa
+
+    shared = mmap.mmap(descriptors[place], 0, prot=mmap.PROT_READ)
+    return StreamedFrame(pa.ipc.open_stream(pa.py_buffer(shared)).read_all())
+
+
+def _confined(settings: Mapping[str, Any]) -> list[str]:
+    """Confine this process; return what could not be had."""
+    if settings["level"] == "off":
+        return ["confinement (switched off)"]
+    applied = confine.apply(confine.Confinement.from_dict(settings))
+    missing = list(applied.missing)
+    if applied.level == "strict":
+        try:
+            confine.lock_network()
+        except OSError:
+            missing.append("the lock on the network")
+    return missing
+
+
+def main(line: int, side: int) -> None:
+    """Serve the owner at the other ends of the two sockets until it is gone."""
+    worker = _Worker(socket.socket(fileno=line), socket.socket(fileno=side))
+    try:
+        kind, body = worker.wire.receive()
+    except EOFError:
+        return
+    assert kind == b"C"
+    settings = json.loads(bytes(body))
+    try:
+        os.chdir(settings["folder"])
+        import duckdb  # noqa: F401 - Landlock may hide the package later
+
+        # What is made to fail here is an import: the owner does without pyarrow, or pyarrow shall do without numpy,
+        # which nothing here uses and which takes longer to load than all the rest.
+        sys.modules["numpy" if settings["arrow"] else "pyarrow"] = None  # type: ignore[assignment]
+        if settings["arrow"]:
+            import pyarrow as pa  # noqa: F401 - see duckdb
+        missing = _confined(settings["confinement"])
+        database = settings["database"]
+        engine = DuckDBEngine(
+            None if database is None else Path(database),
+            roots=[Path(root) for root in settings["roots"]],
+            limits=Limits(**settings["limits"]),
+            schemas=settings["schemas"],
+            spill=Path(settings["spill"]),
+        )
+        engine.warm()
+    except NbtoolsError as exc:
+        worker.wire.send_json(b"X", _wire_form(exc))
+        return
+    worker.wire.send_json(b"R", {"missing": missing, "name": engine.name})
+    threading.Thread(target=worker.listen, name="listen", daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):
+        worker.serve(engine)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

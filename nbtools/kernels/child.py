@@ -85,6 +85,7 @@ def _make_stream_class() -> type:
         """A standard stream that is seen soon and stops sending after the cap of one execution."""
 
         flush_interval = _FLUSH_S
+        cap = _TEXT_CAP
         _parent_seen: str | None = None
         _sent = 0
         _alarmed = False
@@ -94,12 +95,12 @@ def _make_stream_class() -> type:
             parent = self.parent_header.get("msg_id")
             if parent != self._parent_seen:
                 self._parent_seen, self._sent, self._alarmed = parent, 0, False
-            room = _TEXT_CAP + 1 - self._sent
+            room = self.cap + 1 - self._sent
             self._sent += len(string)
             if room > 0:
                 # One character more than the cap goes out: the owner sees that something is missing.
                 super().write(string[:room])
-            elif self._sent > _RUNAWAY * _TEXT_CAP and not self._alarmed:
+            elif self._sent > _RUNAWAY * self.cap and not self._alarmed:
                 self._alarmed = True
                 self.pub_thread.schedule(self._raise_alarm)
             return len(string)
@@ -242,7 +243,13 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
     app = _connect(message["connection"])
     shell = app.shell
-    shell.nbtools_guest = guest.Guest(shell, descriptors[0] if descriptors else None)
+    if message.get("managed", True):
+        shell.nbtools_guest = guest.Guest(shell, descriptors[0] if descriptors else None)
+    else:
+        # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
+        streams: Any = (sys.stdout, sys.stderr)
+        for stream in streams:
+            stream.cap = sys.maxsize
     os.register_at_fork(after_in_child=_plain_streams)
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.

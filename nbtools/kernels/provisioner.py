@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from traitlets.traitlets import List, Unicode
 
 from nbtools import aio, confine
 from nbtools.errors import ConfigInvalid
@@ -45,7 +46,7 @@ class ForkedProvisioner(KernelProvisionerBase):
     The kernelspec may name other modules to load in ``metadata.kernel_provisioner.config.preloads``.
     """
 
-    preloads: Sequence[str] = DEFAULT_PRELOADS
+    preloads: Any = List(Unicode(), default_value=list(DEFAULT_PRELOADS), help="Modules loaded before the fork.")
 
     _child: Child | None = None
     _place: Path | None = None
@@ -126,6 +127,7 @@ class ForkedProvisioner(KernelProvisionerBase):
             "cwd": str(kwargs.get("cwd") or Path.cwd()),
             "confinement": confine.Confinement(level="off").to_dict(),
             "connection": info,
+            "managed": False,
         }
         self._child, _ = await aio.here(nursery.fork(message))
         manager.transport, manager.ip = info["transport"], info["ip"]

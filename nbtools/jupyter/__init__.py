@@ -4,8 +4,9 @@
 
     extension, catalogue, options     what a shell gets when the extension is loaded, and how it is taken back
     words, arguments, rewriting       the line of a magic: its words, its options, ``name << %magic``
-    session, magic, live              what a magic runs in: the workbench, the door, output while it runs
-    display, shown, completion        what people see
+    dispatch, magic, session, live    from a line to its answer: the workbench, the door, output while it runs
+    display, status, tables, shown    what people see
+    completion, query, filenames      what they are offered while they write
     magics/                           one module a magic: parse, call, display
 """
 

@@ -11,11 +11,13 @@ import argparse
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.dispatch import Dispatcher
+from nbtools.jupyter.filenames import matching_files, quoted
 from nbtools.jupyter.query import complete_query
+from nbtools.jupyter.session import Session
 from nbtools.jupyter.words import iter_words
 
 __all__ = ["complete"]
@@ -26,13 +28,13 @@ _LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
 _NOTHING: Mapping[str, Any] = {"completions": []}
 
 
-def complete(session: Any, taken: Mapping[tuple[str, str], Any], context: Any) -> Mapping[str, Any]:
+def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], context: Any) -> Mapping[str, Any]:
     """Return what IPython's completer wants from a matcher.
 
     Parameters
     ----------
-    session
-        The session of the magics.
+    dispatcher
+        What reads the magics.
     taken
         Our magics by kind and name.
     context
@@ -42,17 +44,19 @@ def complete(session: Any, taken: Mapping[tuple[str, str], Any], context: Any) -
     if place is None:
         return _NOTHING
     stub, is_cell, line = place
+    session = dispatcher.session
     if line is None:  # in the body of a cell magic
         if stub.entry.name != "sql":
             return _NOTHING
         body = _body(context)
         return _answer(*complete_query(session, body, context.full_text.partition("\n")[2]))
-    parser = session.parser(stub.entry, stub.__name__, cell=is_cell)
+    parser = dispatcher.parser(stub.entry, stub.__name__, cell=is_cell)
     if stub.entry.name == "sql":
-        start = session.magic(stub.entry).free_from(session, parser, line)
+        free_from = dispatcher.magic(stub.entry).free_from
+        start = free_from(session, parser, line) if free_from else len(line)
         if start < len(line) and line[start:] != _fragment(line):
             return _answer(*complete_query(session, line[start:], context.line_with_cursor))
-    return _answer(_fragment(line), _offered(session, stub, parser, line))
+    return _answer(_fragment(line), _offered(dispatcher, stub, parser, line))
 
 
 def _place(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
@@ -94,7 +98,7 @@ def _answer(fragment: str, offered: Iterable[str]) -> Mapping[str, Any]:
     return {"completions": completions, "matched_fragment": fragment, "suppress": bool(kept), "ordered": True}
 
 
-def _offered(session: Any, stub: Any, parser: Parser, line: str) -> Iterable[str]:
+def _offered(dispatcher: Dispatcher, stub: Any, parser: Parser, line: str) -> Iterable[str]:
     fragment = _fragment(line)
     words = _words(line[: len(line) - len(fragment)])
     if parser.leaves:
@@ -102,13 +106,13 @@ def _offered(session: Any, stub: Any, parser: Parser, line: str) -> Iterable[str
             return [*parser.leaves, *_options(parser)] if not fragment.startswith("-") else _options(parser)
         parser = parser.leaves.get(words[0], parser)
         words = words[1:]
-    refine = session.magic(stub.entry).refine
+    refine = dispatcher.magic(stub.entry).refine
     if refine is not None and words and not words[0].startswith("-"):
-        parser = refine(session, parser.prog, words, True).finish()
+        parser = refine(dispatcher.session, parser.prog, words, True).finish()
     if fragment.startswith("-"):
         return _options(parser)
     action = parser.action_after(words)
-    return [] if action is None else _Source(session=session, fragment=fragment).of(parser, action)
+    return [] if action is None else _Source(session=dispatcher.session, fragment=fragment).of(parser, action)
 
 
 def _words(line: str) -> list[Any]:
@@ -126,7 +130,7 @@ def _options(parser: Parser) -> list[str]:
 class _Source:
     """Where completions of an argument come from."""
 
-    session: Any
+    session: Session
     fragment: str
 
     def of(self, parser: Parser, action: argparse.Action) -> list[str]:
@@ -141,11 +145,11 @@ class _Source:
         memory = self.session.opened("memory")
         if memory is None:
             return []
-        return [_quoted(record.key) for record in memory.list(self.fragment, limit=_MOST)]
+        return [quoted(record.key) for record in memory.list(self.fragment, limit=_MOST)]
 
     def _tag(self) -> Iterable[str]:
         memory = self.session.opened("memory")
-        return [] if memory is None else [_quoted(tag) for tag in memory.tags()]
+        return [] if memory is None else [quoted(tag) for tag in memory.tags()]
 
     def _session(self) -> Iterable[str]:
         kernels = self.session.opened("kernels")
@@ -170,23 +174,7 @@ class _Source:
         return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
 
     def _file(self) -> Iterable[str]:
-        return files(self.fragment)
-
-
-def files(fragment: str) -> list[str]:
-    """Return the files and folders that a beginning may become, hidden ones only when asked for."""
-    head, slash, tail = fragment.rpartition("/")
-    folder = Path(head + slash).expanduser() if head + slash else Path()
-    try:
-        found = sorted(folder.iterdir(), key=lambda path: path.name)[:2_000]
-    except OSError:
-        return []
-    shown = [path for path in found if tail.startswith(".") or not path.name.startswith(".")]
-    return [_quoted(f"{head}{slash}{path.name}") + ("/" if path.is_dir() else "") for path in shown]
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if any(sign.isspace() for sign in text) else text
+        return matching_files(self.fragment)
 
 
 def _within(source: Callable[[], Iterable[str]]) -> list[str]:

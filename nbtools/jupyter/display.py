@@ -98,8 +98,8 @@ class Table(Block):
     empty: str = "nothing here"
 
     def to_text(self) -> str:
-        """Return columns aligned by spaces; the widest one gives way to the width of the terminal."""
-        cells = [[brief(value) for value in row] for row in (self.columns, *self.rows)]
+        """Return columns aligned by spaces, nothing for `None`; the widest gives way to the terminal's width."""
+        cells = [["" if value is None else brief(value) for value in row] for row in (self.columns, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         spare = shutil.get_terminal_size((120, 24)).columns - 2 * (len(widths) - 1)
         while sum(widths) > spare and max(widths) > 12:
@@ -109,7 +109,7 @@ class Table(Block):
         return "\n".join(line for line in (self.title, *body, self.footer) if line)
 
     def to_html(self) -> str:
-        """Return a plain table; a cell that is a `Block` or a tuple of chips is rendered as such."""
+        """Return a plain table; what is too long for a cell shows when the pointer rests on it."""
         head = f"<div><b>{html.escape(self.title)}</b></div>" if self.title else ""
         foot = f"<div style='{_MUTED};font-size:85%'>{html.escape(self.footer)}</div>" if self.footer else ""
         if not self.rows:
@@ -120,6 +120,7 @@ class Table(Block):
 
 
 def _cell(value: Any) -> str:
+    value = "" if value is None else value
     whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     short = brief(value, 200)
     hover = f" title='{html.escape(whole[:2_000])}'" if short != whole and len(whole) > 200 else ""

@@ -18,7 +18,7 @@ from nbtools.jupyter.catalogue import CATALOGUE, Entry
 from nbtools.jupyter.options import NBTools
 
 if TYPE_CHECKING:
-    from nbtools.jupyter.session import Session
+    from nbtools.jupyter.dispatch import Dispatcher
 
 __all__ = ["Extension"]
 
@@ -35,11 +35,11 @@ class _Stub:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, line: str, cell: str | None = None) -> Any:
-        return self._extension.session.run(self.entry, self.__name__, line, cell)
+        return self._extension.dispatcher.run(self.entry, self.__name__, line, cell)
 
     def getdoc(self) -> str:
         """Return the usage; IPython's help asks for it."""
-        return self._extension.session.usage(self.entry, self.__name__)
+        return self._extension.dispatcher.usage(self.entry, self.__name__)
 
     def __repr__(self) -> str:
         return f"<magic {self.__name__} of nbtools>"
@@ -66,11 +66,12 @@ class Extension:
         self._matcher = _matcher_for(self)
 
     @functools.cached_property
-    def session(self) -> Session:
-        """What the magics run in; made at the first use of one."""
+    def dispatcher(self) -> Dispatcher:
+        """What answers the magics; made at the first use of one."""
+        from nbtools.jupyter.dispatch import Dispatcher
         from nbtools.jupyter.session import Session
 
-        return Session(self.shell, self.options, short_names=self.short_names)
+        return Dispatcher(Session(self.shell, self.options, short_names=self.short_names))
 
     @classmethod
     def of(cls, shell: Any) -> Extension | None:
@@ -156,7 +157,7 @@ def _matcher_for(extension: Extension) -> Callable[[Any], Any]:
         if not first and "%" not in context.text_until_cursor:
             return {"completions": []}
         completion = importlib.import_module("nbtools.jupyter.completion")
-        return completion.complete(extension.session, extension.taken, context)
+        return completion.complete(extension.dispatcher, extension.taken, context)
 
     matcher.matcher_api_version = 2  # type: ignore[attr-defined]  # IPython reads it off the function
     matcher.matcher_identifier = _MATCHER  # type: ignore[attr-defined]  # same

@@ -1,12 +1,14 @@
 """Output while the work runs: streams and displays go to the cell as they appear, long work shows its time.
 
-Tools call `Live` from the nbtools loop or from a worker thread. Both carry the context variables of the cell that
-asked, so that a notebook's front end puts the output where it belongs even when another cell runs meanwhile.
+Jupyter reads off a context variable which cell an output belongs to. `Live` keeps the variables of the cell that asked
+and uses them for every output: what calls it may be older than the cell, the reader of a kernel that was started ahead
+while another cell ran, for one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import html
 import sys
 import time
@@ -52,6 +54,7 @@ class Live:
         self._stage = ""
         self._parts: list[str] = []
         self._display_id: str | None = None
+        self._context = contextvars.copy_context()
         self.displayed: set[str] = set()
 
     @property
@@ -61,6 +64,10 @@ class Live:
 
     def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
         """Show one piece of output; see `nbtools.tool.Context.emit` for the kinds."""
+        # A copy each time: a context can be entered by one thread at a time only.
+        self._context.copy().run(self._put, kind, text, data)
+
+    def _put(self, kind: str, text: str, data: Any) -> None:
         if kind == "stdout":
             self._parts.append(text)
             self._write(sys.stdout, redact(text))

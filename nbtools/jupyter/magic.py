@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.live import Live
+from nbtools.jupyter.session import Session
 from nbtools.jupyter.words import Word
 from nbtools.tool import Effects
 
 if TYPE_CHECKING:
-    from nbtools.jupyter.session import Session
+    from nbtools.result import ToolResult
+    from nbtools.sql import QueryResult
 
 __all__ = ["READS", "Magic", "Request"]
+
+T = TypeVar("T")
 
 READS = Effects(read_only=True)
 
@@ -45,7 +50,7 @@ class Magic:
 
 @dataclasses.dataclass(kw_only=True)
 class Request:
-    """A magic asked for.
+    """A magic asked for, and how it is answered: through the workbench's door, with its output in the cell.
 
     Attributes
     ----------
@@ -61,6 +66,10 @@ class Request:
         Variable that the result is bound to.
     muted
         Whether the line ended with ``;``.
+    streamed
+        What was printed while a tool ran.
+    pictured
+        Whether pictures were shown while it ran.
     """
 
     session: Session
@@ -70,6 +79,7 @@ class Request:
     out: str | None = None
     muted: bool = False
     streamed: str = ""
+    pictured: bool = False
 
     @property
     def quiet(self) -> bool:
@@ -85,3 +95,93 @@ class Request:
         """Put a value into the user's namespace, when the request names a variable."""
         if self.out is not None:
             self.session.bind(self.out, value)
+
+    def call(
+        self, tool: str, arguments: Mapping[str, Any], *, timeout: float | None = None, keep_nulls: bool = False
+    ) -> ToolResult:
+        """Call a tool, show its output, and return the result.
+
+        Parameters
+        ----------
+        tool, arguments
+            What to call; an argument that is `None` counts as not given, unless `keep_nulls`.
+        timeout
+            Seconds; `None` takes the tool's own.
+
+        Raises
+        ------
+        NbtoolsError
+            It failed, or was stopped; the result so far is bound first.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None or keep_nulls}
+        workbench = self.session.workbench
+        result, live = self.session.drive(
+            tool,
+            lambda live: workbench.acall(tool, given, caller="magic", timeout=timeout, on_output=live),
+            stopped=self.bind,
+        )
+        self.streamed = live.stdout
+        self.pictured = any(mime.startswith("image/") for mime in live.displayed)
+        if not result.ok:
+            self.bind(result)
+        return result.raise_for_error()
+
+    def ask(self, query: str, **options: Any) -> QueryResult:
+        """Ask by SQL and return what came back.
+
+        Raises
+        ------
+        NbtoolsError
+            The query is refused, wrong, too slow, or was stopped.
+        """
+        workbench = self.session.workbench
+
+        def work(live: Live) -> Awaitable[QueryResult]:
+            def report(share: float) -> None:
+                live("progress", f"· {share:.0%}")
+
+            return workbench.aquery(query, caller="magic", on_progress=report, **options)
+
+        return self.session.drive("sql_query", work, stopped=lambda _: None)[0]
+
+    def perform(
+        self,
+        name: str,
+        work: Callable[[], T],
+        *,
+        effects: Effects,
+        arguments: Mapping[str, Any] | None = None,
+        said: Callable[[T], str] = lambda _: "",
+    ) -> tuple[T, ToolResult]:
+        """Do something that is no tool through the same door, so that it is judged, timed and recorded alike.
+
+        Parameters
+        ----------
+        name
+            Under which it is judged and recorded.
+        work
+            Does it, in a thread.
+        effects
+            What it does to the world.
+        arguments
+            What the record tells.
+        said
+            Returns the text of the result.
+        """
+        from nbtools.parameters import SchemaParameters
+        from nbtools.result import Output
+        from nbtools.tool import Tool, ToolCall
+
+        kept: list[T] = []
+
+        def function(**given: Any) -> Output:
+            kept.append(work())
+            return Output(text=said(kept[0]))
+
+        tool = Tool(name=name, function=function, parameters=SchemaParameters({}), effects=effects, about=name)
+        told = {key: value for key, value in (arguments or {}).items() if value is not None}
+        asked = ToolCall(tool=name, arguments=told, caller="magic")
+        door = self.session.workbench.door
+        result, _ = self.session.drive(name, lambda _: door.admit(tool, asked), stopped=self.bind)
+        result.raise_for_error()
+        return kept[0], result

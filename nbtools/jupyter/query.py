@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nbtools.jupyter.filenames import matching_files
 from nbtools.jupyter.tables import frames_in
 
 __all__ = ["complete_query"]
@@ -48,9 +49,7 @@ def complete_query(session: Any, text: str, whole: str) -> tuple[str, list[str]]
     """
     quoted = _OPEN_QUOTE.search(text)
     if quoted and text.count("'") % 2:
-        from nbtools.jupyter.completion import files
-
-        return quoted[1], files(quoted[1])
+        return quoted[1], matching_files(quoted[1])
     namespace = session.shell.user_ns
     if parameter := _PARAMETER.search(text):
         return parameter[1] or "", sorted(name for name in namespace if not name.startswith("_"))

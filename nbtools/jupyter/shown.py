@@ -1,31 +1,35 @@
-"""How values reach the cell: a result whose output was streamed does not repeat it, pictures are real pictures."""
+"""How values reach the cell: what it has shown already is not repeated, pictures are real pictures."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 import html
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from nbtools.result import Artifact, ToolResult
 
-__all__ = ["StreamedResult", "pictures", "shown"]
+__all__ = ["ShownResult", "pictures", "shown"]
 
 _LARGEST = 8 * 2**20
 _TEXTUAL = ("image/svg+xml",)
-_SHOWN = ("image/png", "image/jpeg", *_TEXTUAL)
-_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%"
+_KINDS = ("image/png", "image/jpeg", *_TEXTUAL)
+_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%;margin-top:4px"
 
 
-class StreamedResult(ToolResult):
-    """A result whose text the cell has shown already: its own forms are the footer alone."""
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class ShownResult(ToolResult):
+    """A result of whose output the cell has shown the pictures, and maybe the text.
 
-    @classmethod
-    def from_result(cls, result: ToolResult) -> StreamedResult:
-        """Copy a result."""
-        return cls(**{f.name: getattr(result, f.name) for f in dataclasses.fields(ToolResult)})
+    Attributes
+    ----------
+    repeats
+        Whether its own forms have the text; the footer they have always.
+    """
+
+    repeats: bool = True
 
     @property
     def footer(self) -> str:
@@ -34,12 +38,13 @@ class StreamedResult(ToolResult):
         return " · ".join(part for part in (self.tool, f"{self.duration_s * 1000:,.0f} ms", files) if part)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the footer at an IPython prompt."""
-        printer.text(self.footer)
+        """Print the plain form at an IPython prompt."""
+        printer.text(self.text if self.repeats and self.text else self.footer)
 
     def _repr_html_(self) -> str:
-        """Render the footer for a notebook."""
-        return f"<div style='{_STYLE}'>{html.escape(self.footer)}</div>"
+        """Render the text, if it is to be repeated, and the footer."""
+        text = f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.text)}</pre>" if self.repeats else ""
+        return f"<div>{text}<div style='{_STYLE}'>{html.escape(self.footer)}</div></div>"
 
 
 def shown(value: Any, *, streamed: str = "") -> Any:
@@ -50,19 +55,26 @@ def shown(value: Any, *, streamed: str = "") -> Any:
     value
         What the magic answered.
     streamed
-        What was printed while it ran.
+        What was printed while it ran; a text that says the same is not repeated.
     """
-    if isinstance(value, ToolResult) and streamed and value.text.strip() == streamed.strip():
-        return StreamedResult.from_result(value)
-    return value
+    if not isinstance(value, ToolResult) or not value.ok:
+        return value
+    repeats = not streamed or value.text.strip() != streamed.strip()
+    if repeats and not any(artifact.mime.startswith("image/") for artifact in value.artifacts):
+        return value
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(ToolResult)}
+    return ShownResult(**fields, repeats=repeats)
 
 
-def pictures(artifacts: tuple[Artifact, ...]) -> list[Mapping[str, Any]]:
+def pictures(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
     """Return the MIME bundles of the pictures among the files, those that a notebook can hold."""
     bundles: list[Mapping[str, Any]] = []
     for artifact in artifacts:
-        if artifact.mime in _SHOWN and artifact.size <= _LARGEST:
-            content = Path(artifact.path).read_bytes()
+        if artifact.mime in _KINDS and artifact.size <= _LARGEST:
+            try:
+                content = Path(artifact.path).read_bytes()
+            except OSError:
+                continue  # it is gone already; the footer still names it
             data = content.decode() if artifact.mime in _TEXTUAL else base64.b64encode(content).decode()
             bundles.append({artifact.mime: data, "text/plain": f"<picture {Path(artifact.path).name}>"})
     return bundles

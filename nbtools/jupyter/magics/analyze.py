@@ -24,7 +24,7 @@ def _run(request: Request) -> Any:
         "session": request.args.session,
         "timeout": time_of(request),
     }
-    return request.session.call(request, "data_analyze", arguments)
+    return request.call("data_analyze", arguments)
 
 
 MAGIC = Magic(usage=_usage, run=_run)

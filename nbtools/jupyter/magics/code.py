@@ -31,7 +31,7 @@ def run_code(request: Request, code: str, language: str | None, session: str | N
         It ran and did not succeed; the result is bound first, when a variable was named.
     """
     arguments = {"code": code, "language": language, "session": session, "timeout": timeout}
-    result = request.session.call(request, "code_execute", arguments)
+    result = request.call("code_execute", arguments)
     told = result.data if isinstance(result.data, dict) else {}
     if told.get("success") is False:
         request.bind(result)

@@ -132,13 +132,13 @@ def _execute(request: Request) -> Any:
 
 
 def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
-    return request.session.perform(request, name, work, arguments=arguments, effects=READS)[0]
+    return request.perform(name, work, arguments=arguments, effects=READS)[0]
 
 
 def _change(request: Request, name: str, work: Callable[[], Any], said: str, effects: Effects | None = None) -> Any:
     told = {"name": request.args.name}
     made = effects or Effects()
-    return request.session.perform(request, name, work, arguments=told, effects=made, said=lambda _: said)[1]
+    return request.perform(name, work, arguments=told, effects=made, said=lambda _: said)[1]
 
 
 _COMMANDS: dict[str, Callable[[Request], Any]] = {

@@ -81,8 +81,7 @@ def _cell_value(request: Request) -> Any:
 
 def _save(request: Request, key: str, value: Any) -> Any:
     args, memory = request.args, request.session.memory
-    _, result = request.session.perform(
-        request,
+    _, result = request.perform(
         "memory_save",
         lambda: memory.write(key, value, tags=args.tags, ttl=args.ttl),
         arguments={"key": key, "value": value, "tags": args.tags, "ttl": args.ttl},
@@ -200,7 +199,7 @@ def _prog(request: Request) -> str:
 
 
 def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
-    return request.session.perform(request, name, work, arguments=arguments, effects=READS)[0]
+    return request.perform(name, work, arguments=arguments, effects=READS)[0]
 
 
 def _change(
@@ -212,7 +211,7 @@ def _change(
     effects: Effects = _WRITES,
     **arguments: Any,
 ) -> Any:
-    return request.session.perform(request, name, work, arguments=arguments, effects=effects, said=said)[1]
+    return request.perform(name, work, arguments=arguments, effects=effects, said=said)[1]
 
 
 def _records(request: Request, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None) -> Records:
@@ -229,7 +228,8 @@ def _record_table(records: Sequence[Any], title: str, footer: str) -> Table:
     for record in records:
         when = (moment(record.updated_at), moment(record.expires_at))
         score = (f"{record.score or 0:.2f}",) if scored else ()
-        rows.append((record.key, record.value, " ".join(record.tags), record.version, *when, *score))
+        value = "null" if record.value is None else record.value
+        rows.append((record.key, value, " ".join(record.tags), record.version, *when, *score))
     return Table(columns=columns, rows=tuple(rows), title=title, footer=footer, empty="no items")
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.arguments import Parser, seconds
 from nbtools.jupyter.magic import Request
-from nbtools.jupyter.shown import pictures
 
-__all__ = ["checked_script", "script_parser", "show_pictures", "time_of"]
+__all__ = ["checked_script", "script_parser", "time_of"]
 
 
 def script_parser(prog: str, about: str) -> Parser:
@@ -24,13 +21,6 @@ def time_of(request: Request) -> float | None:
     """Return the seconds the script may take: the option given here, else that of ``%config NBTools``."""
     asked: float | None = request.args.timeout or request.session.options.timeout
     return asked
-
-
-def show_pictures(request: Request, result: Any) -> None:
-    """Show the pictures among the files of a result as real pictures, unless the cell is muted."""
-    if not request.muted:
-        for bundle in pictures(result.artifacts):
-            request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
 
 
 def checked_script(request: Request) -> str:

@@ -45,7 +45,7 @@ def _free_from(session: Any, parser: Parser, line: str) -> int:
     for word in iter_words(line):
         if skip:
             skip -= 1
-        elif (word.startswith("-") and not word.startswith("--")) or parser.knows(word):
+        elif word.startswith("-") and word != "--":
             skip = parser.values_of(word)
         elif not connected and _is_connection(session, word, line):
             connected = True
@@ -69,8 +69,7 @@ def _run(request: Request) -> Any:
 
 
 def _ask(request: Request, query: str) -> Any:
-    result = request.session.ask(
-        request,
+    result = request.ask(
         query,
         params=_params(request, query),
         connection=request.args.connection,
@@ -102,8 +101,7 @@ def _explain(request: Request, query: str) -> Listing:
     args = request.args
     options = {"connection": args.connection, "isolated": args.isolated, "dialect": args.dialect}
     params = _params(request, query)
-    plan, _ = request.session.perform(
-        request,
+    plan, _ = request.perform(
         "sql_query",
         lambda: session.explain(query, params=params, **options),
         arguments={"query": query, "explain": True},
@@ -125,7 +123,7 @@ def _catalog(request: Request) -> Any:
         return session.catalog(args.connection)
 
     told = {"table": args.profile, "connection": args.connection}
-    found, _ = request.session.perform(request, name, work, arguments=told, effects=READS)
+    found, _ = request.perform(name, work, arguments=told, effects=READS)
     if args.profile:
         return found
     return tables_table(found, request.session.shell.user_ns if args.connection is None else {})

@@ -10,7 +10,6 @@ from typing import Any
 
 from nbtools.jupyter.arguments import Parser, json_value
 from nbtools.jupyter.magic import Magic, Request
-from nbtools.jupyter.magics.scripts import show_pictures
 from nbtools.jupyter.words import Word
 from nbtools.parameters import FunctionParameters, resolved
 
@@ -102,9 +101,7 @@ def _run(request: Request) -> Any:
     }
     given |= _unknown(getattr(request.args, "unknown", ()))
     timeout = None if "timeout" in given else request.session.options.timeout
-    result = request.session.call(request, request.args.name, given, timeout=timeout, keep_nulls=True)
-    show_pictures(request, result)
-    return result
+    return request.call(request.args.name, given, timeout=timeout, keep_nulls=True)
 
 
 def _one_list(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbtools.jupyter.arguments import Parser
 from nbtools.jupyter.magic import Magic, Request
-from nbtools.jupyter.magics.scripts import checked_script, script_parser, show_pictures, time_of
+from nbtools.jupyter.magics.scripts import checked_script, script_parser, time_of
 
 __all__ = ["MAGIC"]
 
@@ -27,9 +27,7 @@ def _run(request: Request) -> Any:
         "session": request.args.session,
         "timeout": time_of(request),
     }
-    result = request.session.call(request, "data_visualize", arguments)
-    show_pictures(request, result)
-    return result
+    return request.call("data_visualize", arguments)
 
 
 MAGIC = Magic(usage=_usage, run=_run)

@@ -1,0 +1,109 @@
+"""Dispatch: from the line of a magic to its answer."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from typing import Any
+
+from nbtools.errors import NbtoolsError
+from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.catalogue import Entry
+from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.session import Session
+from nbtools.jupyter.words import check_name, fill, split, take_target
+
+__all__ = ["Dispatcher"]
+
+_SEE_TRACEBACK = "Add --traceback to the first line to see where, in full."
+_SEMICOLON = re.compile(r";\s*\Z")
+
+
+class Dispatcher:
+    """Reads the lines of magics and answers them.
+
+    Parameters
+    ----------
+    session
+        What they run in.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def magic(self, entry: Entry) -> Magic:
+        """Return the code of a magic, importing it at first use."""
+        found: Magic = importlib.import_module(entry.module).MAGIC
+        return found
+
+    def parser(self, entry: Entry, name: str, *, cell: bool) -> Parser:
+        """Return the parser of a magic as it is written here."""
+        return self.magic(entry).usage(f"{'%%' if cell else '%'}{name}", cell).finish()
+
+    def usage(self, entry: Entry, name: str) -> str:
+        """Return what ``?`` and ``--help`` print: the usage of each form the magic has."""
+        return "\n".join(self.parser(entry, name, cell=kind == "cell").format_help() for kind in entry.kinds)
+
+    def run(self, entry: Entry, name: str, line: str, cell: str | None) -> Any:
+        """Answer a magic.
+
+        Raises
+        ------
+        NbtoolsError
+            An expected failure; it shows three lines.
+        """
+        try:
+            request = self._read(entry, name, line, cell)
+            if request is None:
+                return None
+            return self._deliver(request, self.magic(entry).run(request))
+        except NbtoolsError as exc:
+            exc.tried = exc.tried or f"running %{name}"
+            exc.hint = exc.hint or (_SEE_TRACEBACK if exc.data.get("traceback") else None)
+            if self.session.options.traceback or "--traceback" in line:
+                exc._render_traceback_ = functools.partial(self._traceback, exc)  # type: ignore[method-assign]  # IPython's hook, for this error alone
+            raise
+
+    def _read(self, entry: Entry, name: str, line: str, cell: str | None) -> Request | None:
+        """Return what is asked, or print the usage when that is what was asked."""
+        magic, parser = self.magic(entry), self.parser(entry, name, cell=cell is not None)
+        target, rest = take_target(line)
+        shown = _SEMICOLON.sub("", rest)
+        start = magic.free_from(self.session, parser, shown) if magic.free_from else len(shown)
+        words = split(shown[:start])
+        if magic.refine is not None:
+            parser = magic.refine(self.session, parser.prog, words, False).finish()
+        asked = parser.asks_help(words)
+        if asked is not None:
+            whole = asked is parser and magic.refine is None
+            print(self.usage(entry, name) if whole else asked.format_help())  # noqa: T201 - help is for the cell
+            return None
+        args = parser.read([fill(word, self.session.shell.user_ns) for word in words])
+        out = target or args.out
+        return Request(
+            session=self.session,
+            args=args,
+            cell=cell,
+            text=shown[start:].strip(),
+            out=check_name(out) if out else None,
+            muted=shown != rest,
+        )
+
+    @staticmethod
+    def _deliver(request: Request, value: Any) -> Any:
+        from nbtools.jupyter.shown import pictures, shown
+
+        request.bind(value)
+        if not request.muted and not request.pictured:
+            for bundle in pictures(getattr(value, "artifacts", ())):
+                request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
+        return None if request.quiet else shown(value, streamed=request.streamed)
+
+    def _traceback(self, exc: NbtoolsError) -> list[str]:
+        """Return the script's own traceback when a script raised, else ours."""
+        if exc.data.get("traceback"):
+            return [str(exc.data["traceback"]).rstrip(), *exc.three_lines()[:2]]
+        shell = self.session.shell
+        told: list[str] = shell.InteractiveTB.structured_traceback(type(exc), exc, exc.__traceback__)
+        return told

@@ -1,0 +1,115 @@
+"""A real IPython shell for each test, with a home and a working folder of its own."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+
+@dataclasses.dataclass(kw_only=True)
+class Cell:
+    """What became of a cell: its value, its error, and what it showed."""
+
+    value: Any = None
+    error: BaseException | None = None
+    stdout: str = ""
+    stderr: str = ""
+    displayed: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def lines(self) -> list[str]:
+        """What a notebook shows of the error."""
+        assert self.error is not None, f"the cell did not fail; it said {self.stdout!r}"
+        return self.error._render_traceback_()
+
+
+class Notebook:
+    """A shell that runs cells and keeps what they show."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+        self.displayed: list[dict[str, Any]] = []
+        publish = shell.display_pub.publish
+
+        def keep(data: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+            self.displayed.append(data)
+            publish(data, *args, **kwargs)
+
+        shell.display_pub.publish = keep
+
+    def run(self, text: str, *, while_running: Callable[[io.StringIO], None] | None = None) -> Cell:
+        """Run a cell; `while_running` gets what is printed, at once."""
+        self.displayed.clear()
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            if while_running is not None:
+                while_running(out)
+            done = self.shell.run_cell(text)
+        error = done.error_before_exec or done.error_in_exec
+        return Cell(
+            value=done.result,
+            error=error,
+            stdout=out.getvalue(),
+            stderr=err.getvalue(),
+            displayed=list(self.displayed),
+        )
+
+    def complete(self, text: str) -> list[str]:
+        """Return what our matcher offers at the end of a text, or where ``|`` stands in it."""
+        before, _, after = text.partition("|")
+        lines = before.split("\n")
+        found = self.shell.Completer._complete(
+            cursor_line=len(lines) - 1, cursor_pos=len(lines[-1]), full_text=before + after
+        )
+        return [item.text for item in found.get("nbtools.magics", {"completions": []})["completions"]]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.shell.user_ns[name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a test, with a small data file; settings of the machine do not reach it."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    for name in ("ALLOWED_PATHS", "NBTOOLS_MEMORY_URL", "NBTOOLS_ALLOWED_PATHS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NBTOOLS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    (work / "sales.csv").write_text("city,amount\nBern,10\nChur,32\n", encoding="utf-8")
+    return work
+
+
+@pytest.fixture
+def bare(folder: Path) -> Iterator[Notebook]:
+    """A shell without the extension."""
+    settings = Config()
+    settings.HistoryManager.enabled = False
+    shell = InteractiveShell(config=settings)
+    yield Notebook(shell)
+    with contextlib.suppress(KeyError, ValueError):
+        shell.run_line_magic("unload_ext", "nbtools")
+    atexit.unregister(shell.atexit_operations)
+    shell.atexit_operations()
+    shell.restore_sys_module_state()
+
+
+@pytest.fixture
+def notebook(bare: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """A shell with the extension, and a memory that lives as long as the test."""
+    monkeypatch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+    bare.run("%load_ext nbtools")
+    return bare
+
+    """Return what JSON makes of a value."""
+    return lambda value: json.loads(json.dumps(value))

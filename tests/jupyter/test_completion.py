@@ -1,0 +1,57 @@
+"""What is offered while a line of ours is written."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("%memory ", {"save", "get", "history"}),
+        ("%memory s", {"save", "search", "scope"}),
+        ("x = %memory s", {"save", "search", "scope"}),
+        ("%memory save k v --t", {"--tags", "--ttl"}),
+        ("%memory scope ", {"agent", "workflow", "node"}),
+        ("%memory find --match ", {"all", "any"}),
+        ("%tool calc", {"calculator"}),
+        ("%tools calc", {"calculator"}),
+        ("%tool calculator --e", {"--expression"}),
+        ("%%data_analyze sal", {"sales.csv"}),
+        ("%%data_visualize sales.csv -i sal", {"sales.csv"}),
+        ("%%code py", {"python"}),
+        ("%nbtools config sql_l", {"sql_limit"}),
+        ("%%nbsql --l", {"--limit"}),
+        ("%nbsql select * from 'sal", {"sales.csv"}),
+        ("%%nbsql\nSELECT * FROM nbt", {"nbtools.memory", "nbtools.calls"}),
+        ("%%nbsql\nsel", {"select"}),
+    ],
+)
+def test_subcommands_options_and_values_are_offered(notebook, text: str, offered: set[str]) -> None:
+    notebook.run("%tools")  # the shelf is imported by the first use of a tool
+    assert offered <= set(notebook.complete(text))
+
+
+def test_keys_tags_frames_and_columns_are_offered(notebook) -> None:
+    notebook.run("%memory save goal 5 --tags plan")
+    notebook.shell.user_ns |= {"sales": pd.DataFrame({"price": [1], "city": ["Bern"]}), "year": 2024}
+    assert notebook.complete("%memory get g") == ["goal"]
+    assert notebook.complete("%memory find --tags ") == ["plan"]
+    assert notebook.complete("%nbsql select * from sa") == ["sales"]
+    assert "price" in notebook.complete("%nbsql select pr| from sales")
+    assert "price" in notebook.complete("%%nbsql\nselect city,\n  pr|\nfrom sales")
+    assert notebook.complete("%%nbsql\nselect s.pr|\nfrom sales s") == ["s.price"]
+    assert notebook.complete("%nbsql select * from sales where y > :ye") == ["year"]
+
+
+def test_other_lines_are_left_to_others(notebook) -> None:
+    assert notebook.complete("x = 7 % me") == []
+    assert notebook.complete("%timeit s") == []
+    assert notebook.complete("import o") == []
+    assert notebook.complete("%%html\nsel") == []
+
+
+def test_nothing_is_opened_to_complete(notebook, tmp_path) -> None:
+    assert notebook.complete("%memory get ") == []
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,145 @@
+"""Loading, unloading, and living beside other extensions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools.jupyter.catalogue import CATALOGUE
+
+ALL_NAMES = {(kind, name) for entry in CATALOGUE for name in entry.names for kind in entry.kinds}
+
+
+def _state(shell: Any) -> tuple[Any, ...]:
+    """Return all that an extension may change in a shell."""
+    magics = shell.magics_manager.magics
+    return (
+        {kind: set(magics[kind]) for kind in magics},
+        list(shell.input_transformers_cleanup),
+        [thing for thing in shell.configurables if type(thing).__module__.startswith("nbtools")],
+        list(shell.Completer.custom_matchers),
+        dict(shell.meta),
+        {name for name in shell.user_ns if not name.startswith("_")},
+    )
+
+
+def test_loading_is_silent_and_brings_every_magic_under_both_names(bare) -> None:
+    cell = bare.run("%load_ext nbtools")
+    assert (cell.stdout, cell.stderr, cell.error) == ("", "", None)
+    magics = bare.shell.magics_manager.magics
+    assert all(name in magics[kind] for kind, name in ALL_NAMES)
+
+
+def test_unloading_takes_everything_back(bare) -> None:
+    before = _state(bare.shell)
+    bare.run("%load_ext nbtools")
+    bare.run("%nbmemory list")
+    assert _state(bare.shell) != before
+    bare.run("%unload_ext nbtools")
+    assert _state(bare.shell) == before
+
+
+def test_loading_twice_changes_nothing_more(notebook) -> None:
+    import nbtools
+
+    before = _state(notebook.shell)
+    nbtools.load_ipython_extension(notebook.shell)
+    assert _state(notebook.shell) == before
+
+
+def test_reloading_keeps_the_magics_working(notebook) -> None:
+    notebook.run("%memory save a 1")
+    assert notebook.run("%reload_ext nbtools").error is None
+    assert notebook.run("%nbtools version").error is None
+    assert notebook.shell.magics_manager.magics["line"]["memory"]
+
+
+def test_unloading_closes_the_workbench_and_the_next_use_opens_another(notebook) -> None:
+    from nbtools.workbench import shared
+
+    notebook.run("%memory list")
+    first = shared()
+    notebook.run("%unload_ext nbtools")
+    with pytest.raises(RuntimeError):
+        _ = first.memory
+    notebook.run("%load_ext nbtools")
+    assert notebook.run("%memory list").error is None
+    assert shared() is not first
+
+
+def test_a_short_name_that_somebody_has_stays_theirs(bare) -> None:
+    theirs = bare.shell.magics_manager.magics["line"]
+    bare.shell.register_magic_function(lambda line: "theirs", "line", "sql")
+    bare.run("%load_ext nbtools")
+    assert bare.run("%sql select 1").value == "theirs"
+    assert bare.run("%nbsql select 1 as one").value["one"].tolist() == [1]
+    assert "%sql is somebody else's, use %nbsql" in str(bare.run("%nbtools").value)
+    bare.run("%unload_ext nbtools")
+    assert "sql" in theirs
+    assert "nbsql" not in theirs
+
+
+def test_a_name_that_somebody_took_afterwards_is_not_taken_from_them(notebook) -> None:
+    notebook.shell.register_magic_function(lambda line: "theirs", "line", "memory")
+    notebook.run("%unload_ext nbtools")
+    assert notebook.run("%memory list").value == "theirs"
+
+
+def test_help_is_the_same_by_question_mark_and_by_option(notebook) -> None:
+    asked = notebook.shell.object_inspect("%memory")["docstring"]
+    printed = notebook.run("%memory --help").stdout
+    assert asked.split() == printed.split()
+    assert "save" in asked
+    assert notebook.shell.object_inspect("%%data_analyze")["docstring"].startswith("usage: %%data_analyze")
+
+
+def test_every_magic_has_a_usage_under_every_name(notebook) -> None:
+    magics = notebook.shell.magics_manager.magics
+    for kind, name in ALL_NAMES:
+        assert f"usage: {'%%' if kind == 'cell' else '%'}{name}" in magics[kind][name].__doc__
+
+
+def test_the_options_are_shown_and_changed_by_config(notebook, caplog) -> None:
+    assert "NBTools" in notebook.run("%config").stdout
+    notebook.run("%config NBTools.limit = 2")
+    assert len(notebook.run("%nbsql select unnest(range(10)) as n").value) == 2
+    notebook.run("%config NBTools.limit = -1")  # IPython logs the refusal, which names the option
+    assert "-1 is not more than 0" in caplog.text
+    assert len(notebook.run("%nbsql select unnest(range(10)) as n").value) == 2
+
+
+def test_the_other_package_of_the_same_name_is_told_clearly(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "site" / "nbtools-20.7.1.dist-info"
+    other.mkdir(parents=True)
+    code = "from IPython.core.interactiveshell import InteractiveShell as S; S.instance().run_line_magic('load_ext', 'nbtools')"
+    env = os.environ | {"PYTHONPATH": f"{other.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert done.returncode == 0
+    told = done.stderr.splitlines()
+    assert len(told) == 3
+    assert "20.7.1" in told[0]
+    assert "pip uninstall nbtools" in told[2]
+
+
+def test_first_use_of_the_line_costs_no_heavy_import(folder: Path) -> None:
+    code = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbtools")
+def complete(text):
+    lines = text.split("\\n")
+    shell.Completer._complete(cursor_line=len(lines) - 1, cursor_pos=len(lines[-1]), full_text=text)
+for text in ("%memory ", "%memory get ", "%tool calculator --", "%%nbsql\\nselect x from ", "%kernels stop ", "%tools "):
+    complete(text)
+heavy = {"pandas", "duckdb", "sqlglot", "pydantic", "requests", "matplotlib", "numpy", "bs4", "zmq"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,152 @@
+"""``%memory`` and ``%%memory``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nbtools.errors import InvalidArguments, MemoryNotFound
+
+
+def test_a_value_is_saved_and_read_again(notebook) -> None:
+    saved = notebook.run('%memory save goal {"kpi": "churn"} --tags plan q3 --ttl 7d').value
+    assert saved.ok
+    assert saved.text == "Memory item 'goal' saved successfully."
+    assert notebook.run("%memory get goal").value == {"kpi": "churn"}
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [("5", 5), ('"5"', "5"), ("two words", "two words"), ("null", None), ("[1, 2]", [1, 2])]
+)
+def test_values_are_json_or_text(notebook, given: str, value: object) -> None:
+    notebook.run(f"%memory save k {given}")
+    assert notebook.run("%memory get k").value == value
+
+
+def test_a_variable_is_saved_as_its_value(notebook) -> None:
+    notebook.run("plan = {'a': [1, None]}; key = 'my key'")
+    notebook.run("%memory save {key} {plan}")
+    assert notebook.run('%memory get "my key"').value == {"a": [1, None]}
+
+
+def test_the_cells_text_is_saved(notebook) -> None:
+    notebook.run("%%memory note --tags text\nfirst line\nsecond {not filled}\n")
+    assert notebook.run("%memory get note").value == "first line\nsecond {not filled}"
+
+
+def test_the_cells_json_is_saved_as_its_value(notebook) -> None:
+    notebook.run('%%memory note --json\n{"a":\n 1}\n')
+    assert notebook.run("%memory get note").value == {"a": 1}
+    assert isinstance(notebook.run("%%memory note --json\n{oops\n").error, InvalidArguments)
+
+
+def test_the_result_goes_where_it_is_told(notebook) -> None:
+    notebook.run("%memory save goal 5")
+    assert notebook.run("goal << %memory get goal").value is None
+    assert notebook["goal"] == 5
+    notebook.run("%memory get goal -o other")
+    assert notebook["other"] == 5
+
+
+def test_a_semicolon_mutes_the_value(notebook) -> None:
+    notebook.run("%memory save goal 5")
+    cell = notebook.run("%memory get goal;")
+    assert (cell.value, cell.stdout, cell.error) == (None, "", None)
+
+
+def test_lists_finds_and_searches_are_records(notebook) -> None:
+    notebook.run("%memory save plan.a 1 --tags x y")
+    notebook.run("%memory save plan.b 'churn of customers' --tags x")
+    notebook.run("%memory save other 3")
+    assert [r.key for r in notebook.run("%memory list plan.").value] == ["plan.a", "plan.b"]
+    assert [r.key for r in notebook.run("%memory find --tags x y").value] == ["plan.a"]
+    assert [r.key for r in notebook.run("%memory find --tags y z --match any").value] == ["plan.a"]
+    assert next(iter(notebook.run("%memory search churn").value)).key == "plan.b"
+    assert len(notebook.run("%memory").value) == 3
+
+
+def test_records_show_themselves_in_text_and_html_escaped(notebook) -> None:
+    notebook.run("%memory save tag '<script>alert(1)</script>'")
+    shown = notebook.run("%memory list").value
+    page = shown._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "alert(1)" in shown.as_table().to_text()
+    assert shown.to_pandas()["key"].tolist() == ["tag"]
+
+
+def test_history_restore_and_delete(notebook) -> None:
+    notebook.run("%memory save k first")
+    notebook.run("%memory save k second")
+    assert [r.value for r in notebook.run("%memory history k").value] == ["first", "second"]
+    notebook.run("%memory restore k 1")
+    assert notebook.run("%memory get k").value == "first"
+    assert notebook.run("%memory delete k").value.text == "Memory item 'k' deleted successfully."
+    assert isinstance(notebook.run("%memory get k").error, MemoryNotFound)
+    assert isinstance(notebook.run("%memory delete k").error, MemoryNotFound)
+
+
+def test_export_and_import_carry_the_items(notebook, folder) -> None:
+    notebook.run("%memory save a 1 --tags t")
+    assert "1 memory items written" in notebook.run("%memory export out.jsonl").value.text
+    assert json.loads((folder / "out.jsonl").read_text())["key"] == "a"
+    notebook.run("%memory delete a")
+    notebook.run("%memory import out.jsonl")
+    assert notebook.run("%memory get a").value == 1
+
+
+def test_scopes_stay_apart(notebook) -> None:
+    notebook.run("%memory save k agent")
+    notebook.run("%memory scope node churn clean")
+    assert isinstance(notebook.run("%memory get k").error, MemoryNotFound)
+    notebook.run("%memory save k node")
+    assert notebook.run("%memory scope").value.facts["level"] == "node"
+    notebook.run("%memory scope agent")
+    assert notebook.run("%memory get k").value == "agent"
+    assert isinstance(notebook.run("%memory scope workflow").error, InvalidArguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("%memory sav k v", "Did you mean %memory save?"),
+        ("%memory save k v --tag x", "Did you mean --tags?"),
+        ("%memory save", "KEY, VALUE"),
+        ("%memory save k v --ttl soon", "not a duration"),
+        ("%memory save k v --ttl 0", "more than 0"),
+        ("%memory restore k one", "whole number"),
+        ("%memory get gaol", "goal"),
+        ("%memory save k 'open", "never closed"),
+        ("%memory get {nothing}", "no variable 'nothing'"),
+        ("%memory get goal -o 1x", "no name for a variable"),
+        ("%memory find", "--tags"),
+    ],
+)
+def test_mistakes_show_at_most_three_lines_that_say_what_to_do(notebook, line: str, told: str) -> None:
+    notebook.run("%memory save goal 5")
+    lines = notebook.run(line).lines
+    assert 2 <= len(lines) <= 3
+    assert told in "\n".join(lines)
+
+
+def test_the_whole_traceback_is_shown_on_request(notebook) -> None:
+    assert any("Traceback" in line for line in notebook.run("%memory get nothing --traceback").lines)
+    notebook.run("%config NBTools.traceback = True")
+    assert any("Traceback" in line for line in notebook.run("%memory get nothing").lines)
+
+
+def test_what_the_magic_does_is_recorded_like_a_tools_call(notebook) -> None:
+    notebook.run("%memory save k v")
+    calls = notebook.run("%tools --history").value
+    assert (calls[0]["tool"], calls[0]["caller"], calls[0]["ok"]) == ("memory_save", "magic", True)
+
+
+def test_a_memory_that_cannot_be_had_takes_no_other_magic_away(bare, tmp_path, monkeypatch) -> None:
+    broken = tmp_path / "home" / "memory.duckdb"
+    broken.parent.mkdir()
+    broken.mkdir()
+    bare.run("%load_ext nbtools")
+    assert len(bare.run("%memory list").lines) <= 3
+    assert bare.run("%nbtools").error is None
+    assert bare.run("%nbsql select 1 as x").error is None

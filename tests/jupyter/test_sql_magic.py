@@ -1,0 +1,110 @@
+"""``%nbsql`` and ``%%nbsql``."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
+
+
+@pytest.fixture
+def asking(notebook):
+    """A notebook that has a frame."""
+    notebook.shell.user_ns["sales"] = pd.DataFrame({"city": ["Bern", "Chur", "Bern"], "amount": [1, 2, 3]})
+    return notebook
+
+
+def test_a_query_over_a_frame_answers_with_a_frame(asking) -> None:
+    found = asking.run("%sql select city, sum(amount) as total from sales group by city order by city").value
+    assert isinstance(found, pd.DataFrame)
+    assert found.values.tolist() == [["Bern", 4], ["Chur", 2]]
+    assert type(found.head(1)) is pd.DataFrame
+
+
+def test_the_answer_shows_where_it_came_from(asking) -> None:
+    found = asking.run("%%nbsql\nfrom sales\n").value
+    assert "frame sales" in found._repr_html_()
+    assert "3 rows" in found.attrs["footer"]
+
+
+def test_a_file_below_the_folder_is_a_table(asking) -> None:
+    assert asking.run("%nbsql select max(amount) as m from 'sales.csv'").value["m"].tolist() == [32]
+
+
+def test_the_result_is_bound_and_its_footer_told(asking) -> None:
+    cell = asking.run("rows << %nbsql select amount from sales where city = 'Bern'")
+    assert cell.value is None
+    assert cell.stdout.startswith("rows: 2 rows")
+    assert asking["rows"]["amount"].tolist() == [1, 3]
+    asking.run("%%nbsql -o other --limit 1\nselect *\nfrom sales\n")
+    assert len(asking["other"]) == 1
+    asking.run("%%nbsql third <<\nselect 1 as x\n")
+    assert asking["third"]["x"].tolist() == [1]
+
+
+def test_a_semicolon_mutes_and_is_no_part_of_the_query(asking) -> None:
+    cell = asking.run("%nbsql -o rows select 1 as x;")
+    assert (cell.value, cell.stdout, cell.error) == (None, "", None)
+    assert asking["rows"]["x"].tolist() == [1]
+
+
+def test_variables_are_bound_and_never_pasted(asking) -> None:
+    asking.shell.user_ns |= {"city": "Bern' or 'a' = 'a", "least": 2}
+    assert len(asking.run("%nbsql select * from sales where city = :city").value) == 0
+    assert len(asking.run("%nbsql select * from sales where amount >= $least").value) == 2
+    assert len(asking.run("%nbsql --param least=3 select * from sales where amount >= :least").value) == 1
+    assert len(asking.run("%nbsql --param city=Bern select * from sales where city = :city").value) == 2
+
+
+def test_braces_in_sql_stay_sql(asking) -> None:
+    asking.shell.user_ns["amount"] = "1; drop table sales"
+    assert asking.run("%nbsql select {'a': 1} as s").value["s"].tolist() == [{"a": 1}]
+
+
+def test_arrow_and_polars_come_on_request(asking) -> None:
+    pytest.importorskip("pyarrow")
+    assert asking.run("%nbsql --as arrow select 1 as x").value.column_names == ["x"]
+    pytest.importorskip("polars")
+    assert asking.run("%nbsql --as polars select 1 as x").value.columns == ["x"]
+
+
+def test_the_plan_is_shown_and_nothing_runs(asking) -> None:
+    plan = asking.run("%nbsql --explain select * from sales").value
+    assert "sales" in plan.to_text().lower() or "scan" in plan.to_text().lower()
+    assert "<pre" in plan.to_html()
+
+
+def test_a_file_database_is_a_connection(asking, folder) -> None:
+    import sqlite3
+
+    with sqlite3.connect(folder / "shop.db") as shop:
+        shop.execute("create table items as select 7 as price")
+    shop.close()
+    url = f"sqlite:///{folder / 'shop.db'}"
+    assert asking.run(f"%nbsql {url} select price from items").value["price"].tolist() == [7]
+    assert asking.run(f"%%nbsql {url}\nselect price from items\n").value["price"].tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("%nbsql drop table sales", SqlNotAllowed),
+        ("%nbsql select 1; select 2", SqlNotAllowed),
+        ("%nbsql select * from '/etc/passwd'", SqlNotAllowed),
+        ("%nbsql selec 1", SqlInvalid),
+        ("%nbsql", InvalidArguments),
+        ("%%nbsql nowhere\nselect 1\n", InvalidArguments),
+        ("%nbsql --limt 3 select 1", InvalidArguments),
+    ],
+)
+def test_refusals_show_no_traceback(asking, line: str, error: type[Exception]) -> None:
+    cell = asking.run(line)
+    assert isinstance(cell.error, error)
+    assert not any("Traceback" in shown for shown in cell.lines)
+
+
+def test_the_toolkits_own_records_can_be_asked(asking) -> None:
+    asking.run("%memory save goal 5")
+    assert asking.run("%nbsql select key from nbtools.memory").value["key"].tolist() == ["goal"]
+    assert "memory_save" in asking.run("%nbsql select tool from nbtools.calls").value["tool"].tolist()

@@ -1,0 +1,115 @@
+"""``%tools``, ``%tool`` and ``%nbtools``."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
+
+
+def test_the_shelf_lists_every_tool_with_its_effects(notebook) -> None:
+    shelf = notebook.run("%tools").value
+    page = shelf._repr_html_()
+    assert "calculator" in page
+    assert "read only" in page
+    assert notebook.run("%nbshelf").value.as_table() == shelf.as_table()
+
+
+def test_a_tools_card_tells_its_arguments(notebook) -> None:
+    card = notebook.run("%tools file_read").value
+    assert "path" in card.to_text()
+    assert "required" in card.to_html()
+
+
+def test_a_tool_is_called_with_options_made_from_its_schema(notebook) -> None:
+    result = notebook.run("%tool calculator --expression '6 * 7'").value
+    assert (result.ok, result.data["value"]) == (True, 42)
+    notebook.run("what = 'three'")
+    assert notebook.run("%tool string_length --text {what}").value.data["characters"] == 5
+
+
+def test_lists_and_objects_are_json_or_variables(notebook, folder) -> None:
+    rows = '[{"a": 1}, {"a": 2}]'
+    assert notebook.run(f"%tool dataframe_to_csv --data {rows} --path out.csv").value.ok
+    notebook.run("rows = [{'a': 1}]")
+    notebook.run("%tool dataframe_to_csv --data {rows} --path again.csv")
+    assert (folder / "again.csv").read_text() == "a\n1\n"
+    tagged = notebook.run("%tool memory_save --key k --value v --tags x y").value
+    assert tagged.ok
+    assert [r.key for r in notebook.run("%memory find --tags x y").value] == ["k"]
+
+
+def test_all_mistakes_of_a_call_are_named_at_once(notebook) -> None:
+    said = "\n".join(notebook.run("%tool file_move --sorce a --overwrite 7").lines)
+    assert "sorce: unknown argument, did you mean 'source'?" in said
+    assert "dest: required" in said
+    assert "overwrite" in said
+
+
+@pytest.mark.parametrize("line", ["%tool calculater --expression 1", "%tools calculater", "%tool calculater?"])
+def test_an_unknown_tool_gets_the_nearest_offered(notebook, line: str) -> None:
+    cell = notebook.run(line)
+    assert isinstance(cell.error, ToolNotFound)
+    assert "calculator" in cell.lines[-1]
+
+
+def test_a_tools_help_is_shown_by_question_mark(notebook) -> None:
+    asked, printed = notebook.run("%tool calculator?"), notebook.run("%tool calculator --help")
+    assert "--expression" in asked.stdout
+    assert asked.stdout == printed.stdout
+
+
+def test_a_failed_call_is_bound_before_its_error_shows(notebook) -> None:
+    cell = notebook.run("r << %tool calculator --expression '1/0'")
+    assert cell.error is not None
+    assert notebook["r"].ok is False
+
+
+def test_the_history_tells_what_was_called(notebook) -> None:
+    notebook.run("%tool calculator --expression 1+1")
+    notebook.run("%tool string_length --text x")
+    history = notebook.run("%tools --history -n 5").value
+    assert [call["tool"] for call in history] == ["string_length", "calculator"]
+    assert [call["tool"] for call in notebook.run("%tools calculator --history").value] == ["calculator"]
+    assert "string_length" in history._repr_html_()
+
+
+def test_the_status_card_tells_where_things_are(notebook, tmp_path) -> None:
+    card = notebook.run("%nbtools").value
+    assert str(tmp_path / "home") in card.to_text()
+    assert "%memory" in card.to_html()
+
+
+def test_the_settings_are_shown_with_their_source(notebook, monkeypatch) -> None:
+    monkeypatch.setenv("NBTOOLS_SQL_LIMIT", "7")
+    notebook.run("%reload_ext nbtools")
+    row = notebook.run("%nbtools config sql_limit").value.rows[0]
+    assert row[:3] == ("sql_limit", "7", "NBTOOLS_SQL_LIMIT")
+    wrong = notebook.run("%nbtools config sql_limt")
+    assert isinstance(wrong.error, ConfigInvalid)
+    assert "sql_limit" in wrong.lines[-1]
+
+
+def test_a_setting_that_does_not_fit_is_told_in_three_lines(bare, monkeypatch) -> None:
+    monkeypatch.setenv("NBTOOLS_SPARES", "many")
+    bare.run("%load_ext nbtools")
+    lines = bare.run("%memory list").lines
+    assert len(lines) == 3
+    assert "NBTOOLS_SPARES" in lines[1]
+
+
+def test_an_unknown_subcommand_gets_the_nearest_offered(notebook) -> None:
+    cell = notebook.run("%nbtools docter")
+    assert isinstance(cell.error, InvalidArguments)
+    assert "%nbtools doctor" in cell.lines[-1]
+
+
+def test_confirm_asks_before_something_destructive(notebook, monkeypatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or "n")
+    notebook.run("%memory save k v")
+    notebook.run("%config NBTools.confirm = True")
+    assert "the answer was no" in "\n".join(notebook.run("%memory delete k").lines)
+    assert len(asked) == 1
+    notebook.run("%config NBTools.confirm = False")
+    assert notebook.run("%memory delete k").error is None

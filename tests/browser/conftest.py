@@ -187,7 +187,7 @@ def open_notebook(lab: Lab, chromium: str) -> Iterator[Any]:
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, headless=True, args=_ARGUMENTS)
-        context = browser.new_context(viewport={"width": 1200, "height": 900}, device_scale_factor=2)
+        context = browser.new_context(viewport={"width": 1200, "height": 1700}, device_scale_factor=2)
         context.route(re.compile(r"^(https?|wss?)://"), guard)
         page = context.new_page()
         page.set_default_timeout(60_000)

@@ -1,0 +1,188 @@
+"""Tools of outside MCP servers: real servers in processes of their own, good ones and bad ones."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import psutil
+import pytest
+
+from nbtools.door import Door
+from nbtools.errors import ConfigInvalid, NetworkError
+from nbtools.gate import AskFunction, Rule
+from nbtools.mcp_client import McpExecutor
+from nbtools.tool import ToolCall
+
+SERVER = """
+import asyncio, os, mcp.types as t
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+def made(name, schema=None, **hints):
+    schema = schema or {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    return t.Tool(name=name, description=f"Tool {name}.", input_schema=schema, annotations=t.ToolAnnotations(**hints))
+
+async def list_tools(ctx, params):
+    return t.ListToolsResult(tools=[
+        made("echo", read_only_hint=True), made("wipe out!", destructive_hint=True), made("fail"),
+        made("die"), made("die once", idempotent_hint=True),
+        made("context", {"type": "object", "properties": {"context": {"type": "string"}}}),
+    ])
+
+async def call_tool(ctx, params):
+    given = params.arguments or {}
+    if params.name == "die":
+        os._exit(1)
+    if params.name == "die once" and not os.path.exists(given["x"]):
+        open(given["x"], "w").close()
+        os._exit(1)
+    if params.name == "fail":
+        return t.CallToolResult(content=[t.TextContent(type="text", text="it broke")], is_error=True)
+    picture = t.ImageContent(type="image", data="iVBORw0KGgo=", mime_type="image/png")
+    text = t.TextContent(type="text", text=f"{params.name}: {given}")
+    return t.CallToolResult(content=[text, picture], structured_content={"given": given})
+
+async def main():
+    server = Server("other", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with stdio_server() as (r, w):
+        await server.run(r, w, server.create_initialization_options())
+
+asyncio.run(main())
+"""
+
+
+def server_of(tmp_path, text=SERVER):
+    path = tmp_path / "server.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return {"command": sys.executable, "args": [str(path)]}
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    executor = McpExecutor("other", {**server_of(tmp_path_factory.mktemp("server")), "trusted": True})
+    executor.connect()
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def call(executor, tool, arguments=None, **options):
+    return executor.call(ToolCall(tool=tool, arguments=arguments or {}, **options))
+
+
+def test_tools_come_under_the_name_of_their_server(outside):
+    assert set(outside.tools()) == {
+        "other__echo",
+        "other__wipe_out_",
+        "other__fail",
+        "other__die",
+        "other__die_once",
+        "other__context",
+    }
+    assert outside.tools()["other__echo"].effects.read_only
+    assert outside.tools()["other__wipe_out_"].effects.destructive
+
+
+def test_a_call_brings_text_data_and_pictures(outside):
+    result = call(outside, "other__echo", {"x": "hi"})
+    assert result.ok
+    assert result.data == {"given": {"x": "hi"}}
+    assert result.text == "echo: {'x': 'hi'}"
+    assert result.artifacts[0].mime == "image/png"
+
+
+def test_an_argument_of_any_name_reaches_the_server(outside):
+    assert call(outside, "other__context", {"context": "c"}).data == {"given": {"context": "c"}}
+
+
+def test_wrong_arguments_are_refused_before_they_travel(outside):
+    result = call(outside, "other__echo", {})
+    assert result.error.code == "INVALID_ARGUMENTS"
+    assert "x: required" in result.error.message
+
+
+def test_a_failure_of_the_tool_is_a_failure_here(outside):
+    result = call(outside, "other__fail", {"x": ""})
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "it broke" in result.error.message
+
+
+def test_a_server_that_dies_is_started_again_and_reported(outside):
+    result = call(outside, "other__die", {"x": ""})
+    assert result.error.code == "NETWORK_ERROR"
+    assert "started again" in result.error.message
+    assert call(outside, "other__echo", {"x": "back"}).ok
+    assert any("started again" in problem for problem in outside.problems)
+
+
+def test_a_harmless_call_is_repeated_after_the_death_of_its_server(outside, tmp_path):
+    assert call(outside, "other__die_once", {"x": str(tmp_path / "died")}).ok
+
+
+def test_a_server_that_is_not_trusted_is_asked_for(tmp_path):
+    asked = []
+
+    def approve(request):
+        asked.append(request.tool.name)
+        return len(asked) > 1
+
+    executor = McpExecutor("other", server_of(tmp_path), door=Door(approver=AskFunction(approve)))
+    executor.connect()
+    try:
+        assert call(executor, "other__echo", {"x": "1"}).error.code == "APPROVAL_DENIED"
+        assert call(executor, "other__echo", {"x": "1"}).ok
+        assert asked == ["other__echo", "other__echo"]
+    finally:
+        executor.close()
+
+
+def test_a_rule_may_allow_a_tool_of_a_server_that_is_not_trusted(tmp_path):
+    door = Door(rules=[Rule(action="allow", tool="other__echo")])
+    executor = McpExecutor("other", server_of(tmp_path), door=door)
+    executor.connect()
+    try:
+        assert call(executor, "other__echo", {"x": "1"}).ok
+    finally:
+        executor.close()
+
+
+def test_only_the_tools_that_were_asked_for_are_offered(tmp_path):
+    executor = McpExecutor("other", {**server_of(tmp_path), "enabled_tools": ["echo"]})
+    executor.connect()
+    try:
+        assert executor.tools().names == ("other__echo",)
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"command": "no-such-command"},
+        {"command": sys.executable, "args": ["-c", "print('this is no MCP server')"]},
+        {"url": "http://127.0.0.1:9/mcp"},
+    ],
+)
+def test_a_server_that_cannot_be_used_is_said(given):
+    executor = McpExecutor("bad", given)
+    with pytest.raises(NetworkError, match="'bad'"):
+        executor.connect()
+    executor.close()
+
+
+@pytest.mark.parametrize("given", [{}, {"command": "a", "url": "b"}, {"comand": "a"}])
+def test_settings_that_do_not_fit_are_refused(given):
+    with pytest.raises(ConfigInvalid):
+        McpExecutor("bad", given)
+
+
+def test_nothing_of_a_server_is_left_after_the_end(tmp_path):
+    executor = McpExecutor("other", server_of(tmp_path))
+    executor.connect()
+    started = [p for p in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(p.cmdline())]
+    assert started
+    executor.close()
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert alive == []

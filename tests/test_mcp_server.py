@@ -1,0 +1,299 @@
+"""Tools over MCP: the official client against our server, over stdio and HTTP, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+import requests
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+
+from nbtools.errors import ConfigInvalid
+from nbtools.mcp_server import HttpServer, client_config, make_server
+from nbtools.result import Artifact, Output
+from nbtools.tool import Context, tool
+from nbtools.workbench import Workbench
+
+DOT = (
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645"
+    "400000000049454e44ae426082"
+)
+
+
+@tool(read_only=True)
+def draw(folder: str) -> Output:
+    """Draw a dot.
+
+    Parameters
+    ----------
+    folder
+        Where the picture goes.
+    """
+    path = f"{folder}/dot.png"
+    with open(path, "wb") as file:  # noqa: PTH123 - as a user's tool would
+        file.write(bytes.fromhex(DOT))
+    return Output(data={"path": path}, text="drawn", artifacts=(Artifact.from_path(path),))
+
+
+@tool(destructive=True)
+def wipe(what: str) -> str:
+    """Wipe something away.
+
+    Parameters
+    ----------
+    what
+        What is to go.
+    """
+    return f"wiped {what}"
+
+
+@tool(read_only=True)
+async def count(to: int, *, ctx: Context) -> int:
+    """Count slowly, and say so.
+
+    Parameters
+    ----------
+    to
+        Where to stop.
+    """
+    for number in range(to):
+        ctx.emit("progress", f"at {number}")
+        await asyncio.sleep(0.12)
+    return to
+
+
+STARTED, ENDED = asyncio.Event(), asyncio.Event()
+
+
+@tool(read_only=True)
+async def hang() -> None:
+    """Never come back."""
+    STARTED.set()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ENDED.set()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with Workbench(
+        home=tmp_path / "home", memory_url=":memory:", allowed_paths=[tmp_path], tools=[draw, wipe, count, hang]
+    ) as made:
+        yield made
+
+
+def with_client(bench, work, **options):
+    """Run `work` with a client that is connected to a server over the bench, on nbtools' own loop."""
+    from nbtools import aio
+
+    async def run():
+        async with Client(make_server(bench), **options) as client:
+            return await work(client)
+
+    return aio.run(run(), timeout=60)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_every_tool_is_listed_with_schema_and_effects(bench, mode):
+    async def work(client):
+        return (await client.list_tools()).tools
+
+    listed = {found.name: found for found in with_client(bench, work, mode=mode)}
+    assert set(listed) == set(bench.executor.tools())
+    assert listed["wipe"].annotations.destructive_hint is True
+    assert listed["calculator"].annotations.read_only_hint is True
+    assert listed["draw"].input_schema["properties"]["folder"]["description"] == "Where the picture goes."
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_picture_comes_as_a_picture_and_stays_readable(bench, mode, tmp_path):
+    async def work(client):
+        said = await client.call_tool("draw", {"folder": str(tmp_path)})
+        listed = await client.list_resources()
+        uri = next(found.uri for found in listed.resources if found.name == "dot.png")
+        return said, await client.read_resource(uri)
+
+    said, read = with_client(bench, work, mode=mode)
+    kinds = [block.type for block in said.content]
+    assert kinds == ["text", "image", "resource_link"]
+    assert said.content[1].mime_type == "image/png"
+    assert said.structured_content == {"path": f"{tmp_path}/dot.png"}
+    assert read.contents[0].blob == said.content[1].data
+
+
+def test_a_failure_is_a_result_that_says_what_to_do(bench):
+    async def work(client):
+        return await client.call_tool("calculator", {"expresion": "1"})
+
+    said = with_client(bench, work)
+    assert said.is_error
+    assert "did you mean 'expression'" in said.content[0].text
+    assert said.structured_content["error"]["code"] == "INVALID_ARGUMENTS"
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(bench):
+    async def work(client):
+        with pytest.raises(MCPError, match="Unknown tool: nope"):
+            await client.call_tool("nope", {})
+
+    with_client(bench, work)
+
+
+def test_memory_items_are_resources(bench):
+    bench.memory.write("a/b c", {"x": 1})
+
+    async def work(client):
+        listed = await client.list_resources()
+        return await client.read_resource(next(r.uri for r in listed.resources if r.name == "a/b c"))
+
+    assert json.loads(with_client(bench, work).contents[0].text) == {"x": 1}
+
+
+def test_a_resource_that_is_not_there_is_refused(bench):
+    async def work(client):
+        for uri in ("nbtools://memory/none", "nbtools://artifacts/x/y", "file:///etc/passwd"):
+            with pytest.raises(MCPError, match="not found"):
+                await client.read_resource(uri)
+
+    with_client(bench, work)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize(("answer", "ok"), [("yes, once", True), ("no", False), (None, False)])
+def test_a_destructive_call_asks_the_clients_user(bench, mode, answer, ok):
+    from mcp import types
+
+    asked = []
+
+    async def answering(context, params):
+        asked.append(params.message)
+        if answer is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+    async def work(client):
+        return await client.call_tool("wipe", {"what": "the slate"})
+
+    said = with_client(bench, work, mode=mode, elicitation_callback=answering)
+    assert said.is_error is not ok
+    assert "the slate" in asked[0]
+    assert len(asked) == 1
+
+
+def test_a_client_that_shows_no_forms_is_denied(bench):
+    async def work(client):
+        return await client.call_tool("wipe", {"what": "the slate"})
+
+    said = with_client(bench, work)
+    assert said.structured_content["error"]["code"] == "APPROVAL_DENIED"
+
+
+def test_progress_reaches_the_client_while_the_call_runs(bench):
+    seen = []
+
+    async def watch(progress, total, message):
+        seen.append(message)
+
+    async def work(client):
+        return await client.call_tool("count", {"to": 4}, progress_callback=watch)
+
+    assert with_client(bench, work).structured_content == {"result": 4}
+    assert "at 0" in seen
+
+
+def test_a_call_that_is_given_up_is_cancelled(bench):
+    async def work(client):
+        task = asyncio.ensure_future(client.call_tool("hang", {}))
+        await STARTED.wait()
+        task.cancel()
+        await asyncio.wait_for(ENDED.wait(), 10)
+
+    with_client(bench, work, mode="legacy")
+
+
+def test_calls_are_recorded_as_made_over_mcp(bench):
+    async def work(client):
+        await client.call_tool("string_length", {"text": "abc"})
+
+    with_client(bench, work)
+    record = next(r for r in bench.call_records() if r["tool"] == "string_length")
+    assert record["caller"] == "mcp"
+    assert record["ok"]
+
+
+def test_over_stdio_nothing_but_the_protocol_is_on_standard_output(tmp_path):
+    async def run():
+        server = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "nbtools.cli", "mcp"],
+            env={"NBTOOLS_HOME": str(tmp_path / "home"), "NBTOOLS_MEMORY_URL": ":memory:"},
+            cwd=tmp_path,
+        )
+        async with Client(stdio_client(server)) as client:
+            names = [found.name for found in (await client.list_tools()).tools]
+            said = await client.call_tool("calculator", {"expression": "6*7"})
+            return names, said.structured_content
+
+    names, data = asyncio.run(asyncio.wait_for(run(), 60))
+    assert "data_analyze" in names
+    assert data == {"value": 42}
+
+
+def test_over_http_only_who_has_the_token_is_served(bench):
+    server = HttpServer(bench)
+    server.start()
+    try:
+        assert requests.post(server.url, json={}, timeout=10).status_code == 401
+        wrong = {"Authorization": "Bearer wrong"}
+        assert requests.post(server.url, json={}, headers=wrong, timeout=10).status_code == 401
+        right = {"Authorization": f"Bearer {server.token}"}
+        evil = requests.post(server.url, json={}, headers={**right, "Host": "evil.example"}, timeout=10)
+        assert evil.status_code in {400, 421}
+        foreign = requests.post(server.url, json={}, headers={**right, "Origin": "http://evil.example"}, timeout=10)
+        assert foreign.status_code == 403
+
+        async def run():
+            import httpx2
+            from mcp.client.streamable_http import streamable_http_client
+
+            async with (
+                httpx2.AsyncClient(headers=right) as session,
+                Client(streamable_http_client(server.url, http_client=session)) as client,
+            ):
+                return (await client.call_tool("calculator", {"expression": "1+1"})).structured_content
+
+        assert asyncio.run(asyncio.wait_for(run(), 30)) == {"value": 2}
+    finally:
+        server.close()
+    with pytest.raises(requests.ConnectionError):
+        requests.get(server.url, timeout=5)
+
+
+def test_a_server_for_other_machines_needs_a_token(bench):
+    with pytest.raises(ConfigInvalid, match="token"):
+        HttpServer(bench, host="0.0.0.0", token="")
+
+
+def test_a_port_that_is_taken_is_said(bench):
+    first = HttpServer(bench)
+    first.start()
+    try:
+        with pytest.raises(ConfigInvalid, match="cannot be had"):
+            HttpServer(bench, port=first.port).start()
+    finally:
+        first.close()
+
+
+def test_the_printed_configuration_starts_a_server():
+    printed = subprocess.run(
+        [sys.executable, "-m", "nbtools.cli", "mcp", "--print-config"], capture_output=True, text=True, timeout=60
+    )
+    assert json.loads(printed.stdout) == client_config()
+    entry = json.loads(printed.stdout)["mcpServers"]["nbtools"]
+    assert entry["command"] == sys.executable

@@ -8,8 +8,10 @@ a query that would tell the columns is judged beside it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from nbtools.sql import guards
+from nbtools.sql.definitions import Kind
 from nbtools.sql.glot import SyntaxWrong, modifying, read_tokens, read_tree
 from nbtools.sql.pivots import Patched, without_dynamic_pivots
 from nbtools.sql.tree import Tree, kinds, parse
@@ -19,26 +21,42 @@ from nbtools.sql.walk import Reads, Rules, Sight, walk
 __all__ = ["judge_duckdb"]
 
 _ONE = "nbtools SQL runs one statement at a time"
+_SETTINGS = "changes settings"
+_CATALOG = "changes the catalog"
+_CODE = "loads code"
+_TRANSACTION = "steers transactions"
+_FILES = "writes files or tables"
+_CHECKPOINT = "writes to the database file"
 _WHY: dict[str, str] = {
-    "ALTER": "changes the catalog",
+    "ABORT": _TRANSACTION,
+    "ALTER": _CATALOG,
+    "ANALYZE": _CHECKPOINT,
     "ATTACH": "opens another database",
+    "BEGIN": _TRANSACTION,
     "CALL": "runs a procedure",
-    "COPY": "writes files or tables",
-    "COPY_DATABASE": "writes a database",
-    "CREATE": "changes the catalog",
+    "CHECKPOINT": _CHECKPOINT,
+    "COMMENT": _CATALOG,
+    "COMMIT": _TRANSACTION,
+    "COPY": _FILES,
+    "CREATE": _CATALOG,
+    "DEALLOCATE": "forgets a prepared statement",
     "DETACH": "closes a database",
-    "DROP": "changes the catalog",
+    "DROP": _CATALOG,
     "EXECUTE": "runs a prepared statement",
-    "EXPORT": "writes files",
-    "EXTENSION": "loads code",
-    "LOAD": "loads code",
+    "EXPORT": _FILES,
+    "FORCE": _CHECKPOINT,
+    "IMPORT": _FILES,
+    "INSTALL": _CODE,
+    "LOAD": _CODE,
     "PRAGMA": "changes or shows the engine's state",
     "PREPARE": "keeps a statement for later",
-    "SET": "changes settings",
-    "VARIABLE_SET": "changes settings",
-    "TRANSACTION": "steers transactions",
-    "VACUUM": "writes to the database file",
-    "CHECKPOINT": "writes to the database file",
+    "RESET": _SETTINGS,
+    "ROLLBACK": _TRANSACTION,
+    "SET": _SETTINGS,
+    "START": _TRANSACTION,
+    "TRANSACTION": _TRANSACTION,
+    "USE": _SETTINGS,
+    "VACUUM": _CHECKPOINT,
 }
 
 
@@ -55,6 +73,8 @@ class _Part:
 
 def judge_duckdb(sql: str, rules: Rules) -> Verdict:
     """Return the verdict on a text for DuckDB."""
+    if rules.definitions is not None and rules.judge is None and rules.follow:
+        rules = dataclasses.replace(rules, judge=functools.partial(_alone, rules))
     deep = guards.nesting(sql)
     if deep is not None:
         return refuse(sql, [deep])
@@ -71,6 +91,14 @@ def judge_duckdb(sql: str, rules: Rules) -> Verdict:
     except Exception as exc:  # a parser that stumbles has not understood the text: refused
         said = (str(exc).splitlines() or [type(exc).__name__])[0][:200]
         return refuse(sql, [Finding(f"the engine cannot parse it: {said}", 0, 1, "SQL_INVALID")])
+
+
+def _alone(rules: Rules, body: str, kind: Kind) -> Verdict:
+    """Judge a definition by itself: what it uses of the catalog counts as allowed and is followed by the caller."""
+    found = guards.first_bad_character(body) or guards.size(body)
+    if found is not None:
+        return refuse(body, [found])
+    return judge_duckdb(body, dataclasses.replace(rules, follow=False, bare_names=kind == "view"))
 
 
 def _kind_of(statement: Tree) -> str:
@@ -177,12 +205,13 @@ def _forbidden(sql: str, kind: str) -> Finding:
     tokens = guards.scan(sql)
     first = next((token for token in tokens if token.word), None)
     at, width = (first.start, len(first.text)) if first else (0, 1)
-    named = kind not in {"UNKNOWN", "MULTI", "EXPLAIN", "NOTHING"}
-    verb = first.word.upper() if first and not named else kind.replace("_", " ")
-    placed = next((token for token in tokens if token.word.upper() == verb.split(" ")[0]), None)
+    # The first word is the statement's, unless WITH or EXPLAIN stand before it.
+    known = first is not None and (first.word.upper() in _WHY or kind in {"UNKNOWN", "MULTI", "EXPLAIN", "NOTHING"})
+    verb = first.word.upper() if known and first else kind.partition("_")[0]
+    placed = next((token for token in tokens if token.word.upper() == verb), None)
     if placed is not None:
         at, width = placed.start, len(placed.text)
-    return Finding(f"{verb} {_WHY.get(kind) or _WHY.get(verb) or 'writes'}; {READ_ONLY}", at, width)
+    return Finding(f"{verb} {_WHY.get(verb, 'writes')}; {READ_ONLY}", at, width)
 
 
 def _characters(sql: str, at: int) -> int:

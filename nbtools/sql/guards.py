@@ -57,7 +57,7 @@ def scan(sql: str) -> list[Token]:
 
     data = sql.encode()
     marks = duckdb.tokenize(sql)
-    ends = [mark[0] for mark in marks[1:]] + [len(data)]
+    ends = [*(mark[0] for mark in marks[1:]), len(data)][: len(marks)]
     tokens: list[Token] = []
     seen = at = 0
     for (start, kind), end in zip(marks, ends, strict=True):

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.sql import guards
+from nbtools.sql.definitions import Definitions
 from nbtools.sql.duck import judge_duckdb
 from nbtools.sql.files import Files
 from nbtools.sql.verdict import Verdict, refuse
@@ -62,10 +63,8 @@ class Policy:
         Folders below which files may be read; none means that no file may. DuckDB only.
     functions
         Further functions that may be called, such as the connection's own harmless ones, by name.
-    macros
-        Macros of the catalog, lower-case name to the definitions under it. A macro that is used is judged by them.
-    views
-        Views of the catalog, lower-case name to their definitions, judged likewise.
+    definitions
+        The macros and views of the catalog; one that a query uses is judged by what stands behind it. DuckDB only.
 
     Examples
     --------
@@ -81,8 +80,7 @@ class Policy:
         allowed_paths: Iterable[str | os.PathLike[str]] = (),
         *,
         functions: Iterable[str] = (),
-        macros: Mapping[str, Sequence[str]] | None = None,
-        views: Mapping[str, Sequence[str]] | None = None,
+        definitions: Definitions | None = None,
     ) -> None:
         name = _ALIASES.get(dialect.lower(), dialect.lower())
         if name not in DIALECTS:
@@ -94,16 +92,7 @@ class Policy:
         self.dialect = name
         self.functions = frozenset(function.lower() for function in functions)
         self._files = Files(allowed_paths)
-        self._macros = dict(macros or {})
-        self._views = dict(views or {})
-        self._rules = Rules(
-            files=self._files,
-            functions=self.functions,
-            macros=frozenset(self._macros),
-            views=frozenset(self._views),
-            macro=self._macro,
-            view=self._view,
-        )
+        self._rules = Rules(files=self._files, functions=self.functions, definitions=definitions)
         self._cached = functools.lru_cache(maxsize=_CACHED)(self._judge)
 
     def __repr__(self) -> str:
@@ -144,38 +133,3 @@ class Policy:
         from nbtools.sql.dialects import judge
 
         return judge(sql, self.dialect, self.functions)
-
-    # -- definitions of the catalog ----------------------------------------------------------------------------------
-
-    def _macro(self, name: str) -> str | None:
-        return self._definitions(self._macros[name], "macro", name)
-
-    def _view(self, name: str) -> str | None:
-        return self._definitions(self._views[name], "view", name)
-
-    def _definitions(self, bodies: Sequence[str], what: str, name: str) -> str | None:
-        """Return why one of the definitions of a name is refused; macros and views inside are judged in turn."""
-        # A definition cannot need itself: whoever asks again while it is judged has been answered by that judgement.
-        inner = Policy(
-            allowed_paths=self._files.roots,
-            functions=self.functions | ({name} if what == "macro" else set()),
-            macros={key: value for key, value in self._macros.items() if key != name or what != "macro"},
-            views={key: value for key, value in self._views.items() if key != name or what != "view"},
-        )
-        for body in bodies:
-            verdict = inner.check(_query_of(body))
-            if not verdict.allowed:
-                return verdict.reasons[0].partition(": ")[2]
-        return None
-
-
-def _query_of(body: str) -> str:
-    """Return a definition as a query: a view's CREATE statement loses its head, an expression gains a SELECT."""
-    tokens = guards.scan(body)
-    words = [token.word for token in tokens[:12]]
-    if words[:1] == ["create"] and "as" in [token.word for token in tokens]:
-        start = next(token.start for token in tokens if token.word == "as")
-        return body[start + 2 :].strip().rstrip(";")
-    if words[:1] and words[0] in {"select", "with", "from", "values", "pivot", "unpivot", "table", "describe"}:
-        return body
-    return f"SELECT ({body}\n)"

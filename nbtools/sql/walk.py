@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools.sql import functions as known
+from nbtools.sql.definitions import Definitions, Kind, Node
 from nbtools.sql.files import Files, is_path_like
 from nbtools.sql.shapes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES, SHAPES, SHOWN, SHOWS
 from nbtools.sql.tree import Tree
-from nbtools.sql.verdict import READ_ONLY
+from nbtools.sql.verdict import READ_ONLY, Verdict
 
 __all__ = ["Reads", "Rules", "Sight", "walk"]
 
@@ -49,11 +50,19 @@ class Rules:
 
     files: Files
     functions: frozenset[str] = frozenset()
-    # Checks the definitions behind a macro or a view of the catalog; returns why they are refused.
-    macro: Callable[[str], str | None] | None = None
-    view: Callable[[str], str | None] | None = None
-    macros: frozenset[str] = frozenset()
-    views: frozenset[str] = frozenset()
+    definitions: Definitions | None = None
+    # Judges one definition by itself; set by `duck`, which knows how a text is judged.
+    judge: Callable[[str, Kind], Verdict] | None = None
+    # False while a definition is judged: what it uses is followed outside.
+    follow: bool = True
+    # In a macro a bare name may be a parameter, which brings any text.
+    bare_names: bool = True
+
+    def refusal(self, kind: Kind, name: str) -> tuple[bool, str | None]:
+        """Return whether the catalog has a macro or view of the name, and why it is refused."""
+        if self.definitions is None or not self.definitions.has(kind, name):
+            return False, None
+        return True, None if self.judge is None else self.definitions.refusal(Node(kind, name), self.judge)
 
 
 def walk(statement: Tree, rules: Rules) -> Reads:
@@ -179,11 +188,9 @@ class _Walker:
         if len(path) == 1 and name.lower() in scope:
             return
         self.reads.tables[name] = None
-        last = path[-1].lower()
-        if last in self.rules.views and self.rules.view is not None:
-            reason = self.rules.view(last)
-            if reason is not None:
-                self._refuse(f"the view {name} is refused: {reason}", node, name)
+        _, reason = self.rules.refusal("view", path[-1].lower())
+        if reason is not None:
+            self._refuse(f"the view {name} is refused: {reason}", node, name)
 
     def _file(self, path: str, node: Tree, *, listing: bool = False) -> None:
         self.reads.files[path] = listing
@@ -229,12 +236,10 @@ class _Walker:
 
     def _is_macro(self, name: str, node: Tree) -> bool:
         """Judge a macro of the catalog by its definition; one that has a built-in function's name hides that."""
-        if name not in self.rules.macros or self.rules.macro is None:
-            return False
-        reason = self.rules.macro(name)
+        found, reason = self.rules.refusal("macro", name)
         if reason is not None:
             self._refuse(f"the macro {name}() is refused: {reason}", node, name)
-        return not known.is_scalar(name)
+        return found and not known.is_scalar(name)
 
     def _setting(self, node: Tree) -> None:
         values = [text for argument in node.get("arguments", ()) for text in _texts(argument.get("expression")) or [""]]
@@ -282,7 +287,7 @@ class _Walker:
             self._refuse(f"{name}() needs a path, written out", node)
         for value in paths:
             texts = _texts(value)
-            if value.get("class") == "COLUMN_REF":
+            if value.get("class") == "COLUMN_REF" and self.rules.bare_names:
                 # The engine takes a bare name for the path; a column of that name is an error there.
                 texts = [".".join(map(str, value.get("column_names", ())))]
             if texts is None:
@@ -293,7 +298,7 @@ class _Walker:
     def _naming(self, function: Tree, node: Tree, scope: Scope) -> None:
         """Judge a macro whose first argument names a table: a bare name, or a text, which may name a file."""
         first = next((value for option, value in _arguments(function) if not option or option == "source"), None)
-        if first is not None and first.get("class") == "COLUMN_REF":
+        if first is not None and first.get("class") == "COLUMN_REF" and self.rules.bare_names:
             self._reads_table([str(part) for part in first.get("column_names", ())] or [""], node, scope)
             return
         texts = _texts(first)

@@ -128,6 +128,8 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
         "tests/conformance/test_repository.py",
     ),
     "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),
+    "nbtools.sql.engines.Engine": ("nbtools.sql.sqlite_engine.SQLiteEngine", "tests/conformance/test_engines.py"),
+    "nbtools.sql.rows.Rows": ("nbtools.sql.rows.PythonRows", "tests/conformance/test_engines.py"),
 }
 
 

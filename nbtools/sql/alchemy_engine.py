@@ -14,10 +14,10 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, MissingExtra, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.lazy import need
-from nbtools.sql.connections import masked, resolved
 from nbtools.sql.engines import Column, Control, Fetched, Request, Table
 from nbtools.sql.reading import read_tuples
 from nbtools.sql.rows import PythonRows
+from nbtools.sql.urls import masked, resolved
 
 __all__ = ["AlchemyEngine"]
 

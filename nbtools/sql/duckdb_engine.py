@@ -401,7 +401,8 @@ def _bound(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], t
 
 
 def _harmless(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    names, types, _, returns, _, writes = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001
+    told = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001 - see `_bound`
+    names, types, _, returns, _, writes = told
     if returns != "query_result" or writes:
         raise SqlNotAllowed(
             "the statement writes; nbtools SQL is read-only.", hint="Send a SELECT.", tried="running SQL"

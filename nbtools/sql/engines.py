@@ -16,12 +16,13 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from nbtools.errors import CallTimeout, Cancelled
 from nbtools.sql.rows import Rows
 
-__all__ = ["Column", "Control", "Engine", "Fetched", "Reason", "Request", "Table", "tables_of"]
+__all__ = ["Column", "Control", "Engine", "Fetched", "Opening", "Reason", "Request", "Table", "tables_of"]
 
 Reason = Literal["timeout", "stop", "closed"]
 
@@ -63,6 +64,16 @@ class Fetched:
     types: tuple[str, ...]
     rows: Rows
     cut_by: Literal["rows", "bytes"] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What engines of a session are opened with."""
+
+    roots: tuple[Path, ...] = ()
+    memory_bytes: int = 1_000_000_000
+    spill_bytes: int = 1_000_000_000
+    schemas: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,7 @@ import nbtools.errors
 from nbtools.confine import scrub_environment
 from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
 from nbtools.lazy import has
-from nbtools.sql.connections import Opening
-from nbtools.sql.engines import Column, Control, Fetched, Request, Table
+from nbtools.sql.engines import Column, Control, Fetched, Opening, Request, Table
 from nbtools.sql.frames import to_shared
 from nbtools.sql.rows import ArrowRows, PythonRows, Rows
 from nbtools.sql.wire import HEAD_BYTES, Wire, plain_loads
@@ -54,6 +53,7 @@ class _Worker:
         self.wire = Wire(line, limit=_HEAD_LIMIT)
         self._side = side
         self._share: float = -1.0
+        self._number = 0
         ends = (their_line.fileno(), their_side.fileno())
         with their_line, their_side:
             self.process = subprocess.Popen(
@@ -83,7 +83,9 @@ class _Worker:
 
     def ask(self, fields: dict[str, Any], descriptors: tuple[int, ...], limit: int) -> tuple[dict[str, Any], Any]:
         """Send a request; return the head of the answer and its rows."""
-        self.wire.send(b"Q", pickle.dumps(fields, protocol=5), descriptors)
+        self._number += 1
+        self._share = -1.0
+        self.wire.send(b"Q", pickle.dumps(fields | {"number": self._number}, protocol=5), descriptors)
         kind, body = self.wire.receive()
         told = json.loads(bytes(body))
         if kind == b"X":
@@ -114,7 +116,8 @@ class _Worker:
     def _signal(self, kind: bytes) -> None:
         # Nobody who pokes may wait: a worker that does not read its side line is killed soon anyway.
         with contextlib.suppress(OSError):
-            Wire(self._side).send(kind)
+            # The number keeps a late interrupt from ending the next request.
+            Wire(self._side).send_json(kind, self._number)
 
     def end(self) -> None:
         """Kill the process and wait for it: it holds nothing that would need a goodbye."""
@@ -173,8 +176,9 @@ class IsolatedEngine:
             yield worker
             keep = True
         except NbtoolsError:
-            # The worker said so itself: it is well and at rest.
+            # The worker said so itself: it is well and at rest. It knows that it was interrupted, we know why.
             keep = True
+            control.check()
             raise
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as exc:
             control.check()

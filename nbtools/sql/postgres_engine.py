@@ -24,11 +24,11 @@ from nbtools.errors import (
     SqlNotAllowed,
 )
 from nbtools.lazy import need
-from nbtools.sql.connections import masked, resolved
 from nbtools.sql.engines import Control, Fetched, Request, Table, tables_of
 from nbtools.sql.faults import from_position
 from nbtools.sql.reading import read_tuples
 from nbtools.sql.rows import PythonRows
+from nbtools.sql.urls import masked, resolved
 
 __all__ = ["PostgresEngine"]
 

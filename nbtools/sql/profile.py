@@ -12,7 +12,8 @@ from nbtools.sql.render import compact
 
 __all__ = ["ColumnProfile", "Profile", "profiled", "source_of"]
 
-Ask = Callable[[str], list[list[Any]]]
+_Ask = Callable[[str], list[list[Any]]]
+_Histogram = tuple[tuple[str, int], ...]
 
 _BINS = 10
 _TOP = 5
@@ -47,7 +48,7 @@ class ColumnProfile:
     distinct: int | None
     least: Any
     greatest: Any
-    histogram: tuple[tuple[str, int], ...] = ()
+    histogram: _Histogram = ()
 
     def bars(self) -> str:
         """Return the histogram as a line of bars, for numbers, or as the most frequent values."""
@@ -123,7 +124,7 @@ def source_of(table: str, quote: Callable[[str], str]) -> str:
 
 
 def profiled(
-    table: str, source: str, columns: Sequence[str], types: Sequence[str], ask: Ask, quote: Callable[[str], str]
+    table: str, source: str, columns: Sequence[str], types: Sequence[str], ask: _Ask, quote: Callable[[str], str]
 ) -> Profile:
     """Profile a table.
 
@@ -169,7 +170,9 @@ def profiled(
     return Profile(table=table, rows=rows, columns=tuple(found))
 
 
-def _histogram(source: str, column: str, kind: str, least: Any, greatest: Any, ask: Ask) -> tuple[tuple[str, int], ...]:
+def _histogram(
+    source: str, column: str, kind: str, least: Any, greatest: Any, ask: _Ask
+) -> tuple[tuple[str, int], ...]:
     if _NOT_COMPARED.search(kind):
         return ()
     if _NUMBER.search(kind) and isinstance(least, int | float) and isinstance(greatest, int | float):
@@ -181,7 +184,7 @@ def _histogram(source: str, column: str, kind: str, least: Any, greatest: Any, a
     return tuple((str(value), int(count)) for value, count in counted)
 
 
-def _ranges(source: str, column: str, least: float, greatest: float, ask: Ask) -> tuple[tuple[str, int], ...]:
+def _ranges(source: str, column: str, least: float, greatest: float, ask: _Ask) -> _Histogram:
     width = (greatest - least) / _BINS
     if not 0 < width < float("inf"):
         counted = ask(f"SELECT count({column}) FROM {source}")

@@ -21,14 +21,15 @@ from nbtools.aio import blocking
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.paths import Roots
 from nbtools.sql.binding import Style, bind
-from nbtools.sql.connections import Opening, masked, open_engine
+from nbtools.sql.connections import open_engine
 from nbtools.sql.duckdb_engine import quoted
-from nbtools.sql.engines import Control, Engine, Request
+from nbtools.sql.engines import Control, Engine, Opening, Request
 from nbtools.sql.frames import EXCEL, find_frames, read_excel
 from nbtools.sql.policy import Policy, Verdict
 from nbtools.sql.profile import Profile, profiled, source_of
 from nbtools.sql.result import QueryResult
 from nbtools.sql.supervise import supervised
+from nbtools.sql.urls import masked
 
 __all__ = ["SqlSession"]
 
@@ -135,12 +136,10 @@ class SqlSession:
         max_bytes: int | None = None,
         on_progress: Callable[[float], None] | None = None,
     ) -> QueryResult:
-        """Run one read-only statement and return its rows.
+        """Run one read-only statement, in the dialect of its connection, and return its rows.
 
         Parameters
         ----------
-        sql
-            The statement, in the dialect of its connection.
         params
             Values for ``:name`` or ``$name`` (a mapping), or for ``?`` or ``$1`` (a sequence).
         connection
@@ -148,7 +147,7 @@ class SqlSession:
         limit, max_bytes
             Where the reader stops; `None` takes the session's.
         dialect
-            ``"duckdb"`` translates the text for the connection, when that can be done exactly.
+            That of the text, when it is to be translated for the connection, such as ``"duckdb"``.
         isolated
             Run in the confined worker process.
         frames
@@ -156,7 +155,7 @@ class SqlSession:
         timeout
             Seconds; `None` takes the session's.
         on_progress
-            Called now and then with the share that is done, 0 to 1.
+            Gets the share that is done, now and then.
 
         Raises
         ------
@@ -164,14 +163,8 @@ class SqlSession:
             The statement is not read-only, or reads what it may not.
         SqlInvalid
             It cannot be parsed or bound; the message points at the place.
-        SqlFailed
+        SqlFailed, LimitExceeded, CallTimeout, Cancelled
             It failed while it ran.
-        LimitExceeded
-            It needs more memory than it may have.
-        CallTimeout
-            It outlived its time.
-        Cancelled
-            It was stopped.
         """
         call = self._call(
             sql,
@@ -186,11 +179,7 @@ class SqlSession:
             progress=on_progress is not None,
         )
         return await self._watched(
-            connection,
-            lambda control: self._answer(call, control),
-            timeout=call.timeout,
-            isolated=isolated,
-            on_progress=on_progress,
+            connection, lambda control: self._answer(call, control), call.timeout, isolated, on_progress
         )
 
     query = blocking(aquery)
@@ -214,7 +203,7 @@ class SqlSession:
             engine, request, _ = self._judged(call)
             return engine.explain(request, control)
 
-        return await self._watched(connection, work, timeout=call.timeout, isolated=isolated)
+        return await self._watched(connection, work, call.timeout, isolated)
 
     explain = blocking(aexplain)
 
@@ -241,7 +230,7 @@ class SqlSession:
             records = self._tables if connection is None else {}
             return found + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
 
-        return await self._watched(connection, work, timeout=self.timeout)
+        return await self._watched(connection, work, self.timeout)
 
     catalog = blocking(acatalog)
 
@@ -270,7 +259,7 @@ class SqlSession:
             head = ask(f"SELECT * FROM {source}", 100)
             return profiled(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
 
-        return await self._watched(connection, work, timeout=self.timeout, isolated=isolated)
+        return await self._watched(connection, work, self.timeout, isolated)
 
     profile = blocking(aprofile)
 
@@ -307,7 +296,6 @@ class SqlSession:
         self,
         connection: str | None,
         work: Callable[[Control], T],
-        *,
         timeout: float | None,
         isolated: bool = False,
         on_progress: Callable[[float], None] | None = None,
@@ -382,10 +370,13 @@ class SqlSession:
         return frames, (*found, *rest, *files)
 
     def _translated(self, call: _Call, engine: Engine) -> str:
-        from nbtools.sql.translate import translate
+        import importlib
 
         assert call.dialect is not None
-        return translate(call.sql, read=call.dialect, write=engine.dialect)
+        text: str = importlib.import_module("nbtools.sql.transpile").transpile(
+            call.sql, read=call.dialect, write=engine.dialect
+        )
+        return text
 
     # -- engines -----------------------------------------------------------------------------------------------------
 

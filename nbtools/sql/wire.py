@@ -5,8 +5,8 @@ kind    sent by    body
 ======  =========  =====================================================================
 ``C``   owner      JSON: the configuration, once
 ``Q``   owner      JSON: a request; the descriptors of its frames come with it
-``I``   owner      empty, on the side: interrupt the request that is running
-``G``   both       on the side; empty: how far is it? JSON: the share that is done
+``I``   owner      on the side, JSON: interrupt the request of this number
+``G``   both       on the side; how far is it? JSON: the share that is done
 ``R``   worker     JSON: ready, and what of the confinement is missing
 ``H``   worker     JSON: columns, types, which cap cut the rows
 ``A``   worker     the rows, an Arrow stream

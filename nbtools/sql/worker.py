@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError
@@ -36,17 +36,18 @@ class _Worker:
     def __init__(self, line: socket.socket, side: socket.socket) -> None:
         self.wire = Wire(line)
         self.side = Wire(side)
-        self.control = Control()
+        self.running = (0, Control())
 
     def listen(self) -> None:
         """Take interrupts, and questions about the progress, until the owner is gone."""
         try:
             while True:
-                kind, _ = self.side.receive()
-                if kind == b"I":
-                    self.control.stop("stop")
+                kind, body = self.side.receive()
+                number, control = self.running
+                if kind == b"I" and number == json.loads(bytes(body)):
+                    control.stop("stop")
                 elif kind == b"G":
-                    self.side.send_json(b"G", self.control.progress())
+                    self.side.send_json(b"G", control.progress())
         except (EOFError, OSError):
             # There is nobody to tell, and the main thread may be deep inside a query.
             os._exit(0)
@@ -59,10 +60,8 @@ class _Worker:
             except EOFError:
                 return
             descriptors = self.wire.take_descriptors()
-            self.control = Control()
             try:
-                # The owner is trusted; only what goes the other way is not.
-                self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301
+                self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301 - the owner is trusted
             except NbtoolsError as exc:
                 self.wire.send_json(b"X", _wire_form(exc))
             except (EOFError, OSError):
@@ -75,17 +74,19 @@ class _Worker:
 
     def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
         """Run one request and send what it gave."""
+        control = Control()
+        self.running = (fields.pop("number"), control)
         task = fields.pop("task")
         frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
         request = Request(frames=frames, **fields)
         if task == "explain":
-            self.wire.send_json(b"H", {"plan": engine.explain(request, self.control)})
+            self.wire.send_json(b"H", {"plan": engine.explain(request, control)})
             return
         if task == "catalog":
             tables = [_table_form(table) for table in engine.catalog()]
             self.wire.send_json(b"H", {"tables": tables})
             return
-        self.send_rows(engine.run(request, self.control))
+        self.send_rows(engine.run(request, control))
 
     def send_rows(self, fetched: Fetched) -> None:
         """Send the columns, then the rows in the form they are in."""
@@ -154,9 +155,9 @@ def main(line: int, side: int) -> None:
         os.chdir(settings["folder"])
         import duckdb  # noqa: F401 - Landlock may hide the package later
 
-        # What is made to fail here is an import: the owner does without pyarrow, or pyarrow shall do without numpy,
-        # which nothing here uses and which takes longer to load than all the rest.
-        sys.modules["numpy" if settings["arrow"] else "pyarrow"] = None  # type: ignore[assignment]
+        # This makes an import fail: the owner does without pyarrow, or pyarrow shall do without numpy, which nothing
+        # here uses and which takes longer to load than all the rest.
+        cast("dict[str, Any]", sys.modules)["numpy" if settings["arrow"] else "pyarrow"] = None
         if settings["arrow"]:
             import pyarrow as pa  # noqa: F401 - see duckdb
         missing = _confined(settings["confinement"])

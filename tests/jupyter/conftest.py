@@ -76,32 +76,53 @@ class Notebook:
         return self.shell.user_ns[name]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of a test, with a small data file; settings of the machine do not reach it."""
-    work = tmp_path / "work"
+def _prepare(place: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Make a working folder with a small data file, and keep the machine's settings away."""
+    work = place / "work"
     work.mkdir()
-    monkeypatch.chdir(work)
+    patch.chdir(work)
     for name in ("ALLOWED_PATHS", "NBTOOLS_MEMORY_URL", "NBTOOLS_ALLOWED_PATHS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NBTOOLS_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+        patch.delenv(name, raising=False)
+    patch.setenv("NBTOOLS_HOME", str(place / "home"))
+    patch.setenv("IPYTHONDIR", str(place / "ipython"))
     (work / "sales.csv").write_text("city,amount\nBern,10\nChur,32\n", encoding="utf-8")
     return work
+
+
+@contextlib.contextmanager
+def open_shell(place: Path, patch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+    """Open a shell without the extension, in a folder of its own."""
+    _prepare(place, patch)
+    with _shell() as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def _shell() -> Iterator[Notebook]:
+    settings = Config()
+    settings.HistoryManager.enabled = False
+    shell = InteractiveShell(config=settings)
+    try:
+        yield Notebook(shell)
+    finally:
+        if "nbtools" in shell.extension_manager.loaded:
+            shell.run_line_magic("unload_ext", "nbtools")
+        atexit.unregister(shell.atexit_operations)
+        shell.atexit_operations()
+        shell.restore_sys_module_state()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working folder of a test."""
+    return _prepare(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def bare(folder: Path) -> Iterator[Notebook]:
     """A shell without the extension."""
-    settings = Config()
-    settings.HistoryManager.enabled = False
-    shell = InteractiveShell(config=settings)
-    yield Notebook(shell)
-    with contextlib.suppress(KeyError, ValueError):
-        shell.run_line_magic("unload_ext", "nbtools")
-    atexit.unregister(shell.atexit_operations)
-    shell.atexit_operations()
-    shell.restore_sys_module_state()
+    with _shell() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -110,6 +131,3 @@ def notebook(bare: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     monkeypatch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
     bare.run("%load_ext nbtools")
     return bare
-
-    """Return what JSON makes of a value."""
-    return lambda value: json.loads(json.dumps(value))

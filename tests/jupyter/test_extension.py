@@ -74,7 +74,7 @@ def test_unloading_closes_the_workbench_and_the_next_use_opens_another(notebook)
 
 def test_a_short_name_that_somebody_has_stays_theirs(bare) -> None:
     theirs = bare.shell.magics_manager.magics["line"]
-    bare.shell.register_magic_function(lambda line: "theirs", "line", "sql")
+    bare.shell.register_magic_function(lambda _: "theirs", "line", "sql")
     bare.run("%load_ext nbtools")
     assert bare.run("%sql select 1").value == "theirs"
     assert bare.run("%nbsql select 1 as one").value["one"].tolist() == [1]
@@ -85,7 +85,7 @@ def test_a_short_name_that_somebody_has_stays_theirs(bare) -> None:
 
 
 def test_a_name_that_somebody_took_afterwards_is_not_taken_from_them(notebook) -> None:
-    notebook.shell.register_magic_function(lambda line: "theirs", "line", "memory")
+    notebook.shell.register_magic_function(lambda _: "theirs", "line", "memory")
     notebook.run("%unload_ext nbtools")
     assert notebook.run("%memory list").value == "theirs"
 
@@ -116,7 +116,10 @@ def test_the_options_are_shown_and_changed_by_config(notebook, caplog) -> None:
 def test_the_other_package_of_the_same_name_is_told_clearly(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "site" / "nbtools-20.7.1.dist-info"
     other.mkdir(parents=True)
-    code = "from IPython.core.interactiveshell import InteractiveShell as S; S.instance().run_line_magic('load_ext', 'nbtools')"
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.instance().run_line_magic("load_ext", "nbtools")
+"""
     env = os.environ | {"PYTHONPATH": f"{other.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
     assert done.returncode == 0
@@ -135,7 +138,9 @@ shell.run_line_magic("load_ext", "nbtools")
 def complete(text):
     lines = text.split("\\n")
     shell.Completer._complete(cursor_line=len(lines) - 1, cursor_pos=len(lines[-1]), full_text=text)
-for text in ("%memory ", "%memory get ", "%tool calculator --", "%%nbsql\\nselect x from ", "%kernels stop ", "%tools "):
+for text in ("%memory ", "%memory get ", "%tool calculator --", "%%nbsql\\nselect x from "):
+    complete(text)
+for text in ("%kernels stop ", "%tools ", "%nbtools config ", "%%data_analyze x"):
     complete(text)
 heavy = {"pandas", "duckdb", "sqlglot", "pydantic", "requests", "matplotlib", "numpy", "bs4", "zmq"}
 print(sorted(heavy & set(sys.modules)))

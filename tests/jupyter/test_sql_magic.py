@@ -18,7 +18,7 @@ def asking(notebook):
 def test_a_query_over_a_frame_answers_with_a_frame(asking) -> None:
     found = asking.run("%sql select city, sum(amount) as total from sales group by city order by city").value
     assert isinstance(found, pd.DataFrame)
-    assert found.values.tolist() == [["Bern", 4], ["Chur", 2]]
+    assert found.to_numpy().tolist() == [["Bern", 4], ["Chur", 2]]
     assert type(found.head(1)) is pd.DataFrame
 
 

@@ -1,0 +1,184 @@
+"""The magics in a real Jupyter kernel: what a notebook file keeps, streaming, Stop."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+pytestmark = pytest.mark.slow
+
+
+def executed(folder: Path, *cells: str) -> list[list[Any]]:
+    """Run cells as nbclient does and return the outputs of each."""
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", *cells)])
+    client = NotebookClient(book, timeout=120, resources={"metadata": {"path": str(folder)}})
+    client.execute()
+    return [cell["outputs"] for cell in book.cells[1:]]
+
+
+def text_of(outputs: list[Any], name: str = "stdout") -> str:
+    return "".join(o["text"] for o in outputs if o["output_type"] == "stream" and o["name"] == name)
+
+
+def test_a_notebook_keeps_text_html_and_pictures(folder) -> None:
+    analyzed, drawn, listed, asked, bound = executed(
+        folder,
+        "%%data_analyze sales.csv\nprint('from the script')",
+        "%%data_visualize sales.csv -i a.png\nimport matplotlib.pyplot as plt\nplt.bar([1, 2], [3, 4]);",
+        "%memory save k v\n%memory list",
+        "%%nbsql\nselect * from 'sales.csv'",
+        "rows << %nbsql select 1 as x\nrows.x.tolist()",
+    )
+    assert text_of(analyzed) == "from the script\n"
+    assert "data_analyze" in analyzed[-1]["data"]["text/html"]
+    assert sum("image/png" in o.get("data", {}) for o in drawn) == 1
+    assert "<table" in listed[-1]["data"]["text/html"]
+    assert "k" in listed[-1]["data"]["text/plain"]
+    assert "2 rows" in asked[-1]["data"]["text/html"]
+    assert "2 rows" in asked[-1]["data"]["text/plain"]
+    assert bound[-1]["data"]["text/plain"] == "[1]"
+    assert not any(text_of(outputs, "stderr") for outputs in (analyzed, drawn, listed, asked, bound))
+
+
+def test_an_error_is_three_lines_in_the_notebook_too(folder) -> None:
+    with pytest.raises(CellExecutionError) as caught:
+        executed(folder, "%memory get nothing", "print('not reached')")
+    assert "There is no memory 'nothing'" in str(caught.value)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("%load_ext nbtools\n%memory get nothing")])
+    NotebookClient(book, timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}).execute()
+    error = book.cells[0]["outputs"][-1]
+    assert error["ename"] == "MemoryNotFound"
+    assert len(error["traceback"]) <= 3
+
+
+def test_long_work_tells_its_time_and_leaves_one_line(folder) -> None:
+    (outputs,) = executed(folder, "%%data_analyze sales.csv\nimport time\ntime.sleep(3.2)\nprint('done')")
+    told = [o["data"]["text/plain"] for o in outputs if "took" in o.get("data", {}).get("text/plain", "")]
+    assert len(told) == 1
+    assert told[0].startswith("data_analyze took")
+
+
+def test_nobody_at_the_keyboard_means_no(folder) -> None:
+    (folder / "nbtools.toml").write_text('[policy]\nmemory_delete = "ask"\n')
+    book = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("%load_ext nbtools\n%memory save k v\n%memory delete k")]
+    )
+    NotebookClient(book, timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}).execute()
+    error = book.cells[0]["outputs"][-1]
+    assert error["ename"] == "ApprovalDenied"
+
+
+class Kernel:
+    """A kernel that is talked to as a front end does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(cwd=str(folder), env=dict(os.environ))
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.pid)
+
+    def send(self, code: str) -> str:
+        return str(self.client.execute(code))
+
+    def messages(self, sent: str, *, timeout: float = 60) -> Iterator[dict[str, Any]]:
+        """Yield what the cell shows, until it is done."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            try:
+                message = self.client.get_iopub_msg(timeout=1)
+            except queue.Empty:
+                continue
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                return
+            yield message
+        raise AssertionError("the cell did not end in time")
+
+    def run(self, code: str) -> list[dict[str, Any]]:
+        return list(self.messages(self.send(code)))
+
+
+@pytest.fixture
+def kernel(folder: Path) -> Iterator[Kernel]:
+    made = Kernel(folder)
+    made.run("%load_ext nbtools")
+    yield made
+    made.client.stop_channels()
+    made.manager.shutdown_kernel(now=False)
+
+
+def test_output_arrives_while_the_script_runs_and_stop_ends_it(kernel) -> None:
+    sent = kernel.send(
+        "%%data_analyze sales.csv\nimport os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
+    )
+    child, errors = 0, []
+    for message in kernel.messages(sent):
+        if message["msg_type"] == "stream" and "pid" in message["content"]["text"]:
+            child = int(message["content"]["text"].split()[1])
+            kernel.manager.interrupt_kernel()
+        if message["msg_type"] == "error":
+            errors.append(message["content"])
+    assert child
+    assert [error["ename"] for error in errors] == ["Cancelled"]
+    assert len(errors[0]["traceback"]) == 3
+    shown = kernel.run("%%data_analyze sales.csv\nprint('again')")
+    assert any("again" in m["content"].get("text", "") for m in shown)
+    # The kernel is killed when it does not end by the interrupt, so it is gone soon, or its cell has ended.
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(child)
+
+
+def wait_until_busy(pid: int) -> None:
+    """Wait until a process has worked for half a second."""
+    process = psutil.Process(pid)
+    before = process.cpu_times().user
+    deadline = time.monotonic() + 20
+    while process.cpu_times().user < before + 0.5 and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_stop_ends_a_query_too(kernel) -> None:
+    kernel.run("%nbsql select 1 as x")  # the import of the engine is not what is to be stopped
+    sent = kernel.send("%%nbsql\nselect count(*) from range(100000000000) a, range(1000) b where a.range % 7 = b.range")
+    begun = time.monotonic()
+    pressed = False
+    errors = []
+    for message in kernel.messages(sent, timeout=25):
+        if message["msg_type"] == "execute_input" and not pressed:
+            pressed = True
+            wait_until_busy(kernel.pid)
+            kernel.manager.interrupt_kernel()
+        if message["msg_type"] == "error":
+            errors.append(message["content"]["ename"])
+    assert errors == ["Cancelled"]
+    assert time.monotonic() - begun < 20
+    assert kernel.run("%nbsql select 1 as x")
+
+
+def test_no_process_is_left_when_the_extension_is_unloaded(kernel) -> None:
+    kernel.run("%%data_analyze sales.csv --session s\nx = 1")
+    assert psutil.Process(kernel.pid).children(recursive=True)
+    kernel.run("%unload_ext nbtools")
+    deadline = time.monotonic() + 10
+    while psutil.Process(kernel.pid).children(recursive=True) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert psutil.Process(kernel.pid).children(recursive=True) == []

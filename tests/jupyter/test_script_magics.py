@@ -1,0 +1,141 @@
+"""``%%data_analyze``, ``%%data_visualize``, ``%%code`` and ``%kernels``, in real kernels."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nbtools.errors import Cancelled, ExecutionFailed, FileMissing, InvalidArguments
+from tests.jupyter.conftest import Notebook, open_shell
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """One notebook for all tests here, because its first kernel takes its time."""
+    with pytest.MonkeyPatch.context() as patch, open_shell(tmp_path_factory.mktemp("scripts"), patch) as opened:
+        patch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+        opened.run("%load_ext nbtools")
+        yield opened
+
+
+def stop_when_printed(text: str) -> Callable[[io.StringIO], None]:
+    """Return what presses Stop as soon as the cell has printed a text."""
+
+    def arm(out: io.StringIO) -> None:
+        def press() -> None:
+            deadline = time.monotonic() + 60
+            while text not in out.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press, daemon=True).start()
+
+    return arm
+
+
+def test_the_script_sees_the_file_and_its_output_is_shown_once(notebook) -> None:
+    cell = notebook.run("%%data_analyze sales.csv\nprint(open(input_file_path).readline())\n")
+    assert cell.stdout.count("city,amount") == 1
+    assert cell.value.text == "city,amount\n\n"
+    assert cell.value.footer.startswith("data_analyze")
+    assert "city,amount" not in cell.value._repr_html_()
+
+
+def test_a_bound_result_keeps_its_text(notebook) -> None:
+    cell = notebook.run("r << %%data_analyze sales.csv\nprint(6 * 7)\n")
+    assert cell.value is None
+    assert "42" in notebook["r"]._repr_html_()
+
+
+def test_a_file_name_is_filled_in(notebook) -> None:
+    notebook.run("where = 'sales.csv'")
+    assert notebook.run("%%data_analyze {where}\nprint(1)\n").error is None
+    assert isinstance(notebook.run("%%data_analyze nowhere.csv\nprint(1)\n").error, FileMissing)
+
+
+def test_a_script_that_raises_shows_its_own_line(notebook) -> None:
+    cell = notebook.run("%%data_analyze sales.csv\nprint('before')\n1/0\n")
+    assert isinstance(cell.error, ExecutionFailed)
+    assert "before" in cell.stdout
+    assert len(cell.lines) == 3
+    assert "line 2: ZeroDivisionError" in cell.lines[1]
+
+
+def test_its_own_traceback_is_shown_on_request(notebook) -> None:
+    cell = notebook.run("%%data_analyze sales.csv --traceback\ndef f():\n    1/0\nf()\n")
+    assert "1/0" in cell.lines[0]
+    assert "nbtools" not in cell.lines[0]
+
+
+def test_a_session_keeps_its_variables(notebook) -> None:
+    notebook.run("%%data_analyze sales.csv --session kept\nx = 41\n")
+    assert "42" in notebook.run("%kernels exec kept print(x + 1)").stdout
+    assert [kernel["name"] for kernel in notebook.run("%kernels").value] == ["kept"]
+    assert "x" in [row["name"] for row in notebook.run("%kernels variables kept").value]
+    notebook.run("%kernels restart kept")
+    assert isinstance(notebook.run("%kernels exec kept print(x)").error, ExecutionFailed)
+    assert notebook.run("%kernels stop kept").value.ok
+    assert len(notebook.run("%kernels").value) == 0
+    assert isinstance(notebook.run("%kernels stop kept").error, InvalidArguments)
+
+
+def test_time_runs_out_and_the_output_stays(notebook) -> None:
+    cell = notebook.run("r << %%data_analyze sales.csv --timeout 1s\nprint('so far', flush=True)\nwhile True: pass\n")
+    assert cell.error.code == "TIMEOUT"
+    assert "so far" in cell.stdout
+    assert notebook["r"].data["stdout"] == "so far\n"
+
+
+def test_stop_ends_the_script_and_the_notebook_goes_on(notebook) -> None:
+    script = "r << %%data_analyze sales.csv\nimport os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)\n"
+    begun = time.monotonic()
+    cell = notebook.run(script, while_running=stop_when_printed("pid"))
+    assert time.monotonic() - begun < 60
+    assert isinstance(cell.error, Cancelled)
+    assert len(cell.lines) == 3
+    assert notebook["r"].error.code == "CANCELLED"
+    assert notebook["r"].data["stdout"].startswith("pid")
+    assert notebook.run("%%data_analyze sales.csv\nprint('again')\n").stdout.startswith("again")
+
+
+def test_a_picture_is_shown_once_and_as_a_picture(notebook) -> None:
+    cell = notebook.run("%%data_visualize sales.csv -i a.png\nimport matplotlib.pyplot as plt\nplt.plot([1, 2]);\n")
+    assert sum("image/png" in bundle for bundle in cell.displayed) == 1
+    assert cell.value.text == "Visualization saved to: a.png"
+    assert "<img" not in cell.value._repr_html_()
+    saving = "import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.savefig(output_image_path); plt.close()\n"
+    cell = notebook.run(f"%%data_visualize sales.csv -i b.svg\n{saving}")
+    assert [next(iter(bundle)) for bundle in cell.displayed] == ["image/svg+xml"]
+
+
+def test_a_chart_that_draws_nothing_is_told(notebook) -> None:
+    cell = notebook.run("%%data_visualize sales.csv -i none.png\nx = 1\n")
+    assert isinstance(cell.error, ExecutionFailed)
+
+
+def test_code_runs_in_other_languages_and_its_failure_is_an_error(notebook) -> None:
+    assert notebook.run("%%code bash\necho $((6 * 7))\n").stdout.startswith("42\n")
+    cell = notebook.run("r << %%code bash\necho so far; exit 3\n")
+    assert "exit code 3" in cell.lines[1]
+    assert notebook["r"].data["exit_code"] == 3
+    assert notebook.run("%%code pyhton\n1\n").error.code == "LANGUAGE_UNAVAILABLE"
+
+
+def test_rich_values_are_shown_as_in_a_cell(notebook) -> None:
+    cell = notebook.run("%%data_analyze sales.csv\nimport pandas as pd\npd.read_csv(input_file_path)\n")
+    assert any("text/html" in bundle for bundle in cell.displayed)
+
+
+def test_the_doctor_finds_working_kernels(notebook) -> None:
+    found = notebook.run("%nbtools doctor").value
+    assert {check.name: check.ok for check in found.checks}["kernels"] is True
+    assert "✔ kernels" in found.to_text()
+    assert "<table" in found.to_html()

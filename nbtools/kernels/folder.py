@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "sweep"]
 
 _PREFIX = "nbk-"
 _LOCK = "owner"

@@ -20,7 +20,7 @@ from nbtools.kernels.client import first
 from nbtools.kernels.custody import Child, Custody
 from nbtools.kernels.folder import Folder
 
-__all__ = ["DEFAULT_PRELOADS", "Nursery"]
+__all__ = ["DEFAULT_PRELOADS", "Fingerprint", "Nursery"]
 
 DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
 _START_S = 90.0

@@ -13,7 +13,15 @@ from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.kernels.kernel import Level
 from nbtools.paths import Roots
 
-__all__ = ["checked_code", "checked_folder", "checked_level", "checked_name", "checked_seconds", "checked_variables"]
+__all__ = [
+    "checked_code",
+    "checked_folder",
+    "checked_level",
+    "checked_name",
+    "checked_seconds",
+    "checked_variables",
+    "outside",
+]
 
 _NAME = re.compile(r"\w[\w .:@+-]{0,63}")
 _MAX_CODE = 64 << 20

@@ -24,7 +24,7 @@ from nbtools.kernels.custody import Custody
 from nbtools.kernels.folder import Folder
 from nbtools.kernels.kernel import Profile
 
-__all__ = ["SpawnedBackend", "confinement_of", "environment_of"]
+__all__ = ["SpawnedBackend", "confinement_of", "environment_of", "limits_of"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _START_S = 60.0

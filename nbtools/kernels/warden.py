@@ -36,7 +36,7 @@ from nbtools import confine
 from nbtools.kernels import family
 from nbtools.kernels.pipe import Pipe
 
-__all__ = ["Ward", "Warden", "end_group", "prepare", "serve"]
+__all__ = ["Ward", "Warden", "close_all_but", "end_group", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0

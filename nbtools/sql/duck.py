@@ -12,13 +12,13 @@ import functools
 
 from nbtools.sql import guards
 from nbtools.sql.definitions import Kind
-from nbtools.sql.glot import SyntaxWrong, modifying, read_tokens, read_tree
+from nbtools.sql.glot import _SyntaxWrong, modifying, read_tokens, read_tree
 from nbtools.sql.pivots import Patched, without_dynamic_pivots
 from nbtools.sql.tree import Tree, kinds, parse
 from nbtools.sql.verdict import READ_ONLY, Finding, Verdict, refuse
 from nbtools.sql.walk import Reads, Rules, Sight, walk
 
-__all__ = ["judge_duckdb"]
+__all__ = ["judge_duckdb", "second_opinion"]
 
 _ONE = "nbtools SQL runs one statement at a time"
 _SETTINGS = "changes settings"
@@ -258,7 +258,7 @@ def second_opinion(sql: str) -> list[Finding]:
     """Return what sqlglot objects to; nothing when it cannot parse what the engine can."""
     try:
         trees = read_tree(sql, "duckdb", read_tokens(sql, "duckdb"))
-    except SyntaxWrong as exc:
+    except _SyntaxWrong as exc:
         # Too deep is a refusal of its own; what sqlglot does not know the engine's tree has judged.
         return [exc.finding] if exc.finding.code == "SQL_NOT_ALLOWED" else []
     if len(trees) != 1:

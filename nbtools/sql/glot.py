@@ -12,7 +12,7 @@ from typing import Any
 from nbtools.sql.guards import MAX_DEPTH
 from nbtools.sql.verdict import READ_ONLY, Finding
 
-__all__ = ["SyntaxWrong", "modifying", "place", "read_tokens", "read_tree", "word"]
+__all__ = ["modifying", "place", "read_tokens", "read_tree", "word"]
 
 _MAX_TYPES = 10
 # What is a statement of its own, or changes something inside a query. Named as text: which classes exist depends on
@@ -28,7 +28,7 @@ _OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
 _CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
 
 
-class SyntaxWrong(Exception):
+class _SyntaxWrong(Exception):
     """sqlglot cannot parse the text; the place is in characters."""
 
     def __init__(self, what: str, offset: int = -1, width: int = 1) -> None:
@@ -45,17 +45,17 @@ def _classes() -> tuple[Any, frozenset[type], type]:
 
 
 def read_tokens(sql: str, dialect: str) -> list[Any]:
-    """Return sqlglot's tokens, or raise `SyntaxWrong` or a `Finding` wrapped in it when they nest too deep."""
+    """Return sqlglot's tokens, or raise `_SyntaxWrong` or a `Finding` wrapped in it when they nest too deep."""
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import SqlglotError
 
     try:
         tokens: list[Any] = Dialect.get_or_raise(dialect).tokenize(sql)
     except SqlglotError as exc:
-        raise SyntaxWrong(_first_line(exc)) from None
+        raise _SyntaxWrong(_first_line(exc)) from None
     found = _too_deep(tokens, sql, dialect)
     if found is not None:
-        wrong = SyntaxWrong(found.what)
+        wrong = _SyntaxWrong(found.what)
         wrong.finding = found
         raise wrong
     return tokens
@@ -93,18 +93,18 @@ def _type_tokens(dialect: str) -> frozenset[Any]:
 
 
 def read_tree(sql: str, dialect: str, tokens: list[Any]) -> list[Any]:
-    """Return the trees of a text's statements, empty ones left out, or raise `SyntaxWrong`."""
+    """Return the trees of a text's statements, empty ones left out, or raise `_SyntaxWrong`."""
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, SqlglotError
 
     try:
         parsed = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)
     except ParseError as exc:
-        raise SyntaxWrong(*_described(exc, sql)) from None
+        raise _SyntaxWrong(*_described(exc, sql)) from None
     except (SqlglotError, RecursionError) as exc:
-        raise SyntaxWrong(_first_line(exc)) from None
+        raise _SyntaxWrong(_first_line(exc)) from None
     except Exception as exc:  # a parser that stumbles has not understood the text
-        raise SyntaxWrong(f"the parser stumbled: {_first_line(exc)}") from None
+        raise _SyntaxWrong(f"the parser stumbled: {_first_line(exc)}") from None
     semicolon = _classes()[2]
     return [tree for tree in parsed if tree is not None and not isinstance(tree, semicolon)]
 

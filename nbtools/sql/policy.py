@@ -26,7 +26,7 @@ from nbtools.sql.files import Files
 from nbtools.sql.verdict import Verdict, refuse
 from nbtools.sql.walk import Rules
 
-__all__ = ["DIALECTS", "Policy", "Verdict"]
+__all__ = ["DIALECTS", "Policy"]
 
 DIALECTS: tuple[str, ...] = (
     "duckdb",

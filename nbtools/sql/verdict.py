@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
 
-__all__ = ["READ_ONLY", "Finding", "Verdict", "refuse"]
+__all__ = ["READ_ONLY", "Finding", "Verdict", "VerdictCode", "refuse"]
 
 READ_ONLY = "nbtools SQL is read-only"
 _SHOWN = 100

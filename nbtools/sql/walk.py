@@ -18,7 +18,7 @@ from nbtools.sql.shapes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES, SHAPES, SHOW
 from nbtools.sql.tree import Tree
 from nbtools.sql.verdict import READ_ONLY, Verdict
 
-__all__ = ["Reads", "Rules", "Sight", "walk"]
+__all__ = ["Reads", "Rules", "Scope", "Sight", "walk"]
 
 Scope = frozenset[str]
 

@@ -140,7 +140,6 @@ class KeeperRepository:
         while True:
             connection = self._take(end)
             try:
-                connection.settimeout(max(end - time.monotonic(), 0.05))
                 connection.sendall(data)
                 answer = receive(connection)
             except (OSError, EOFError) as exc:
@@ -187,7 +186,7 @@ class KeeperRepository:
             connection = None
             if address and not self._place.is_elsewhere():
                 with contextlib.suppress(OSError, EOFError, ValueError):
-                    connection = connect_to(address, timeout=max(end - time.monotonic(), 0.05))
+                    connection = connect_to(address, timeout=self._timeout)
                     if self._is_greeted(connection, address):
                         return connection
             if connection is not None:

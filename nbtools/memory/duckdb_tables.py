@@ -18,7 +18,7 @@ from nbtools.memory.duckdb_schema import connect
 from nbtools.memory.journal import Entry
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
-from nbtools.memory.rows import Row
+from nbtools.memory.rows import LiveItem, Row
 
 __all__ = ["Tables"]
 
@@ -89,17 +89,13 @@ class Tables:
         """Return every id ever written."""
         return [record_id for (record_id,) in self._all("SELECT id FROM items", [])]
 
-    def scan_live(self) -> Iterator[list[Row]]:
-        """Yield all rows with a value, in slices, without their vectors."""
-        plain = _FIELDS.replace(", vector", ", NULL")
+    def scan_live(self, *, values: bool) -> Iterator[list[LiveItem]]:
+        """Yield all live records in slices, the oldest first."""
+        chosen = "agent_id, workflow_id, node_id, key, expires, tags, " + ("value" if values else "NULL")
         with self._own_cursor() as cursor:
-            cursor.execute(f"SELECT {plain} FROM items WHERE value IS NOT NULL ORDER BY seq")
+            cursor.execute(f"SELECT {chosen} FROM items WHERE value IS NOT NULL ORDER BY seq")
             while some := cursor.fetchmany(2_000):
-                yield [_row(fields) for fields in some]
-
-    def count(self) -> int:
-        """Return how many rows have a value."""
-        return int(self._one("SELECT count(*) FROM items WHERE value IS NOT NULL")[0])
+                yield [LiveItem._make(fields) for fields in some]
 
     def due(self, now: int, limit: int) -> list[str]:
         """Return ids of records that have expired."""

@@ -26,7 +26,7 @@ from nbtools.memory.index import LiveIndex
 from nbtools.memory.journal import Entry, Journal
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query
-from nbtools.memory.rows import Clock, Row
+from nbtools.memory.rows import Clock, LiveItem, Row
 from nbtools.memory.search import cosine, fuse
 
 __all__ = ["Engine", "Outcome"]
@@ -336,7 +336,7 @@ class Engine:
         # Cached before they leave the overlay: a reader without the lock finds them in one of the two.
         self._cache.put(rows)
         for row in rows:
-            del self._overlay[row.id]
+            self._overlay.pop(row.id, None)
 
     # -- inside: reading
 
@@ -344,12 +344,11 @@ class Engine:
         with self._state:
             return list(self._unmerged)
 
-    def _scan(self) -> Iterator[list[Row]]:
+    def _scan(self, values: bool) -> tuple[list[Row], Iterator[list[LiveItem]]]:
         # The overlay is copied first: what is merged meanwhile is then in DuckDB, and what comes meanwhile is noted.
         with self._state:
             overlay = list(self._overlay.values())
-        yield from self.tables.scan_live()
-        yield overlay
+        return overlay, self.tables.scan_live(values=values)
 
     def _fetch(self, ids: Sequence[str]) -> dict[str, Row]:
         """Read rows from DuckDB, and cache them unless something was merged meanwhile that makes them old."""

@@ -4,10 +4,11 @@ Keys, tags and words of all live records in an in-memory SQLite, because a row s
 times faster than DuckDB. Changes are queued and taken over when the next question is asked, so a counter that is added
 to a thousand times costs one update, and a note can be found at once.
 
-Words are in an FTS5 table without contents, ranked by its BM25; the first search fills it. Ranking costs about a
-microsecond for each record that has one of the words, so the work is bounded: words are taken from the rarest on, until
-`_BUDGET` records have one of them. The commoner words then only decide among these, and a word that is common by itself
-is ranked among the newest records that have it.
+Words are in an FTS5 table without contents, ranked by its BM25; the first search fills it. Ranking costs a microsecond
+or two for each record that has one of the words, and a tenth of that for each record that has it at all, so the work is
+bounded: words that more than `_COMMON` records have are left out while there are others; from the rarest on, words are
+taken until `_BUDGET` records have one of them, and the others then only decide among these; a word that exceeds the
+budget by itself is ranked among the newest records that have it. Below `_BUDGET` records nothing of this happens.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from nbtools.memory.records import Scope, escape_part
+from nbtools.memory.records import escape_part
 from nbtools.memory.repository import Query
-from nbtools.memory.rows import Row
+from nbtools.memory.rows import LiveItem, Row, scope_of
 from nbtools.memory.search import rank, record_text, split_words
 
 __all__ = ["LiveIndex", "end_of_prefix"]
 
-_BUDGET = 1_000
+_BUDGET = 500
+_COMMON = 5_000
 _MOST_FOUND = 1_000
 _SCHEMA = """
-CREATE TABLE scopes (n INTEGER PRIMARY KEY, prefix TEXT UNIQUE);
 CREATE TABLE live (n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, UNIQUE (scope, key));
 CREATE TABLE tagged (scope INTEGER, tag TEXT, key TEXT, PRIMARY KEY (scope, tag, key)) WITHOUT ROWID;
 """
 _FTS = "CREATE VIRTUAL TABLE words USING fts5(text, scope, content='', tokenize='unicode61 remove_diacritics 0')"
 _LIVE = "(live.expires IS NULL OR live.expires > ?)"
 
-_Scan = Callable[[], Iterable[Sequence[Row]]]
+_Scan = Callable[[bool], tuple[Sequence[Row], Iterable[Sequence[LiveItem]]]]
 _Scores = dict[tuple[int, str], float]
 
 
@@ -45,8 +46,9 @@ class LiveIndex:
     Parameters
     ----------
     scan
-        Yields all rows as they are now, a later one of an id replacing an earlier one. Called when the index, or its
-        words, are built; changes that `note` is told from that moment on may be in it or not.
+        Returns rows that are not in the file yet, and slices of the live records in it, with their values or with
+        `None`. Called when the index, or its words, are built; changes that `note` is told from that moment on may be
+        in either.
     """
 
     def __init__(self, scan: _Scan) -> None:
@@ -151,21 +153,52 @@ class LiveIndex:
         database.execute("PRAGMA journal_mode = OFF")
         database.executescript(_SCHEMA)
         self._database = database
-        for rows in self._scan():
-            self._put(rows)
+        fresh, slices = self._scan(False)
+        for items in slices:
+            live, tagged = [], []
+            for item in items:
+                number = self._number_of(item.agent, item.workflow, item.node)
+                live.append((next(self._numbers), number, item.key, item.expires, "\n".join(item.tags)))
+                tagged += [(number, tag, item.key) for tag in item.tags]
+            database.execute("BEGIN")
+            database.executemany("INSERT INTO live VALUES (?, ?, ?, ?, ?)", live)
+            database.executemany("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", tagged)
+            database.execute("COMMIT")
+        self._put(fresh)
 
     def _build_words(self) -> None:
         assert self._database is not None
+        execute = self._database.execute
         self._words = True
         self._orphans = 0
         try:
-            self._database.execute("DROP TABLE IF EXISTS words")
-            self._database.execute(_FTS)
-            self._database.execute("INSERT INTO words (words, rank) VALUES ('rank', 'bm25(1.0, 0.0)')")
+            execute("DROP TABLE IF EXISTS words")
+            execute(_FTS)
+            execute("INSERT INTO words (words, rank) VALUES ('rank', 'bm25(1.0, 0.0)')")
         except sqlite3.OperationalError:
             self._texts = {}  # This SQLite was built without FTS5: ranking is done in Python, slower.
-        for rows in self._scan():
-            self._put(rows)
+        fresh, slices = self._scan(True)
+        for items in slices:
+            texts = []
+            execute("BEGIN")
+            for item in items:
+                number = self._number_of(item.agent, item.workflow, item.node)
+                found = execute("SELECT n FROM live WHERE scope = ? AND key = ?", (number, item.key)).fetchone()
+                if found is not None:
+                    texts.append((found[0], _text(item.key, item.tags, item.value), f"s{number}"))
+            self._add_words(texts)
+            execute("COMMIT")
+        self._put(fresh)
+        if self._texts is None:
+            execute("INSERT INTO words (words) VALUES ('optimize')")
+
+    def _add_words(self, texts: Sequence[tuple[int, str, str]]) -> None:
+        assert self._database is not None
+        if self._texts is not None:
+            self._texts.update((n, text) for n, text, _ in texts)
+        else:
+            sql = "INSERT INTO words (rowid, text, scope) VALUES (?, ?, ?)"
+            self._database.executemany(sql, texts)
 
     def _take_over(self) -> None:
         with self._queue_lock:
@@ -181,7 +214,7 @@ class LiveIndex:
         for row in rows:
             if row.op == "call":
                 continue
-            number = self._number_of(row.scope)
+            number = self._number_of(row.agent, row.workflow, row.node)
             old = execute("SELECT n, tags FROM live WHERE scope = ? AND key = ?", (number, row.key)).fetchone()
             if old is not None:
                 execute("DELETE FROM live WHERE n = ?", (old[0],))
@@ -201,14 +234,7 @@ class LiveIndex:
         for tag in row.tags:
             self._database.execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (number, tag, row.key))
         if self._words:
-            text = record_text(row.key, row.tags, row.value or "null")
-            if not text.isascii():
-                text = " ".join(split_words(text))
-            if self._texts is not None:
-                self._texts[n] = text
-            else:
-                fields = (n, text, f"s{number}")
-                self._database.execute("INSERT INTO words (rowid, text, scope) VALUES (?, ?, ?)", fields)
+            self._add_words([(n, _text(row.key, row.tags, row.value), f"s{number}")])
 
     def _forget_words(self, n: int) -> None:
         if self._texts is not None:
@@ -216,12 +242,11 @@ class LiveIndex:
         elif self._words:
             self._orphans += 1
 
-    def _number_of(self, scope: Scope) -> int:
-        number = self._scopes.get(scope.prefix)
+    def _number_of(self, agent: str, workflow: str | None, node: str | None) -> int:
+        prefix = scope_of(agent, workflow, node).prefix
+        number = self._scopes.get(prefix)
         if number is None:
-            number = self._scopes[scope.prefix] = len(self._scopes) + 1
-            assert self._database is not None
-            self._database.execute("INSERT INTO scopes VALUES (?, ?)", (number, scope.prefix))
+            number = self._scopes[prefix] = len(self._scopes) + 1
         return number
 
     # -- asking
@@ -241,28 +266,42 @@ class LiveIndex:
 
     def _rank(self, words: Sequence[str], asked: _Asked) -> _Scores:
         where = f'scope : "s{asked.number}" AND ' if asked.number is not None and len(self._scopes) > 1 else ""
-        sizes = sorted((self._has(where + _any([word]), _BUDGET + 1), word) for word in words)
+        sizes = sorted((self._has(where + _any([word]), _COMMON + 1), word) for word in words)
         known = [(size, word) for size, word in sizes if size]
         if not known:
             return {}
-        everything = _any([word for _, word in known])
-        if asked.is_narrow or sum(size for size, _ in known) <= _BUDGET:
+        telling = known if asked.is_narrow else [pair for pair in known if pair[0] <= _COMMON]
+        everything = _any([word for _, word in telling])
+        if not telling:
+            return self._newest(where, [word for _, word in known], asked)
+        if asked.is_narrow or sum(size for size, _ in telling) <= _BUDGET:
             return self._scores(where + everything, 0, asked)
         rare, total = [], 0
-        for size, word in known:
+        for size, word in telling:
             total += size
             if total > _BUDGET:
                 break
             rare.append(word)
         best = self._scores(f"{where}{_any(rare)} AND {everything}", 0, asked) if rare else {}
         if len(best) < asked.most:
-            common = where + _any([known[len(rare)][1]])
-            oldest = self._one(
-                "SELECT min(rowid) FROM (SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?)",
-                (common, _BUDGET),
-            )
-            best = self._scores(f"{common} AND {everything}", oldest, asked) | best
+            common = where + _any([telling[len(rare)][1]])
+            sql = "SELECT min(rowid) FROM (SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?)"
+            match = common if len(telling) == 1 else f"{common} AND {everything}"
+            best = self._scores(match, self._one(sql, (common, _BUDGET)), asked) | best
         return best
+
+    def _newest(self, where: str, words: Sequence[str], asked: _Asked) -> _Scores:
+        """Return the newest records with all of the words, then with any: none of them says much."""
+        sql = (
+            "SELECT live.scope, live.key FROM words CROSS JOIN live ON live.n = words.rowid "
+            f"WHERE words MATCH ? AND {asked.where} ORDER BY words.rowid DESC LIMIT ?"
+        )
+        found: _Scores = {}
+        for match in (" AND ".join(map(_quoted, words)), _any(words)):
+            if len(found) < asked.most:
+                for place in self._all(sql, (f"{where}({match})", *asked.values, asked.most)):
+                    found.setdefault(place, 1e-6 / (1 + len(found)))
+        return found
 
     def _scores(self, match: str, oldest: int, asked: _Asked) -> _Scores:
         # The join leaves out orphans before the best are chosen.
@@ -353,4 +392,13 @@ def _source(number: int, query: Query, now: int) -> tuple[str, list[object]]:
 
 
 def _any(words: Sequence[str]) -> str:
-    return "(" + " OR ".join(f'text : "{word}"' for word in words) + ")"
+    return "(" + " OR ".join(map(_quoted, words)) + ")"
+
+
+def _quoted(word: str) -> str:
+    return f'text : "{word}"'
+
+
+def _text(key: str, tags: Iterable[str], value: str | None) -> str:
+    text = record_text(key, tags, value or "null")
+    return text if text.isascii() else " ".join(split_words(text))

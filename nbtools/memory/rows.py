@@ -5,6 +5,7 @@ Times are whole microseconds since 1970, the value is JSON text. A row is immuta
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nbtools.memory.records import ChangeKind, MemoryRecord, Scope
 
-__all__ = ["Clock", "Row", "moment", "row_from_list", "row_to_list", "row_to_record"]
+__all__ = ["Clock", "LiveItem", "Row", "moment", "row_from_list", "row_to_list", "row_to_record", "scope_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,6 +45,24 @@ class Row(NamedTuple):
     def is_live(self, now: int) -> bool:
         """Tell whether the record is there at that moment."""
         return self.value is not None and (self.expires is None or self.expires > now)
+
+
+@functools.lru_cache(maxsize=4096)
+def scope_of(agent: str, workflow: str | None, node: str | None) -> Scope:
+    """Return the scope of these parts; the same object again and again, with its prefix made once."""
+    return Scope(agent_id=agent, workflow_id=workflow, node_id=node)
+
+
+class LiveItem(NamedTuple):
+    """What an index needs to know of a live record; the value is `None` when it was not asked for."""
+
+    agent: str
+    workflow: str | None
+    node: str | None
+    key: str
+    expires: int | None
+    tags: Sequence[str]
+    value: str | None
 
 
 def row_to_list(row: Row) -> list[Any]:

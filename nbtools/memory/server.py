@@ -32,6 +32,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.memory.decide import Request
 from nbtools.memory.engine import Engine
 from nbtools.memory.place import HEARTBEAT, Place
+from nbtools.memory.rows import scope_of
 from nbtools.memory.salvage import close_engine, take_snapshot
 from nbtools.memory.wire import (
     call_query_from_wire,
@@ -42,7 +43,6 @@ from nbtools.memory.wire import (
     frame,
     query_from_wire,
     rows_to_frames,
-    scope_of,
     take_frame,
 )
 

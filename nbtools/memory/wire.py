@@ -17,15 +17,16 @@ import functools
 import json
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools import errors
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.memory.decide import Done
-from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.records import MemoryRecord
 from nbtools.memory.repository import Applied, CallQuery, Change, Query
-from nbtools.memory.rows import Row, moment
+from nbtools.memory.rows import Row, moment, scope_of
 
 __all__ = [
     "MAX_FRAME",
@@ -46,7 +47,6 @@ __all__ = [
     "record_from_wire",
     "row_to_wire",
     "rows_to_frames",
-    "scope_of",
     "take_frame",
 ]
 
@@ -95,9 +95,16 @@ def receive(connection: socket.socket) -> dict[str, Any]:
         The other side is gone.
     """
     answer: dict[str, Any] | None = None
+    # Nothing comes before it is asked for, so what arrives behind a frame belongs to the same answer.
+    data = connection.recv(1 << 16)
     while True:
-        (size,) = _HEAD.unpack(_exactly(connection, 4))
-        part: dict[str, Any] = json.loads(_exactly(connection, size & ~_MORE))
+        if len(data) < 4:
+            data = _more(connection, data, 4)
+        (size,) = _HEAD.unpack_from(data)
+        end = 4 + (size & ~_MORE)
+        if len(data) < end:
+            data = _more(connection, data, end)
+        part: dict[str, Any] = json.loads(data[4:end])
         if answer is None:
             answer = part
         else:
@@ -105,6 +112,17 @@ def receive(connection: socket.socket) -> dict[str, Any]:
                 answer[name] += items
         if not size & _MORE:
             return answer
+        data = data[end:]
+
+
+def _more(connection: socket.socket, data: bytes, size: int) -> bytes:
+    whole = bytearray(data)
+    while len(whole) < size:
+        part = connection.recv(1 << 20)
+        if not part:
+            raise EOFError("the keeper closed the connection")
+        whole += part
+    return bytes(whole)
 
 
 def connect_to(address: Any, *, timeout: float) -> socket.socket:
@@ -127,34 +145,19 @@ def connect_to(address: Any, *, timeout: float) -> socket.socket:
     try:
         connection.settimeout(timeout)
         connection.connect(target)
+        # From here on the system itself watches the time: a timeout of Python's costs a call more for each part read.
+        if sys.platform == "win32":
+            return connection
+        connection.setblocking(True)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = connection.recv(size)
-    if len(data) == size:
-        return data
-    if not data and size:
-        raise EOFError("the keeper closed the connection")
-    whole = bytearray(data)
-    while len(whole) < size:
-        data = connection.recv(min(size - len(whole), 1 << 20))
-        if not data:
-            raise EOFError("the keeper closed the connection")
-        whole += data
-    return bytes(whole)
-
-
 # -- records
-
-
-@functools.lru_cache(maxsize=4096)
-def scope_of(agent: str, workflow: str | None, node: str | None) -> Scope:
-    """Return the scope of these parts; the same object again and again, with its prefix made once."""
-    return Scope(agent_id=agent, workflow_id=workflow, node_id=node)
 
 
 def row_to_wire(row: Row, *, values: bool = True, score: float | None = None) -> str:

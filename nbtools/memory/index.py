@@ -307,7 +307,7 @@ class LiveIndex:
         # The join leaves out orphans before the best are chosen.
         sql = (
             "SELECT live.scope, live.key, -rank FROM words CROSS JOIN live ON live.n = words.rowid "
-            f"WHERE words MATCH ? AND words.rowid >= ? AND {asked.where} ORDER BY rank LIMIT ?"
+            f"WHERE words MATCH ? AND words.rowid >= ? AND {asked.where} ORDER BY rank, words.rowid DESC LIMIT ?"
         )
         rows = self._all(sql, (match, oldest, *asked.values, asked.most))
         return {(scope, key): score for scope, key, score in rows}

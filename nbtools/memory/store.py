@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
-from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
+from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, nearest
 from nbtools.memory.records import (
     Limits,
     MemoryRecord,
@@ -34,8 +34,6 @@ __all__ = ["AgentMemory", "Embed"]
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]
-
-_NO_LIMITS = Limits(key_bytes=1 << 20)
 
 
 class AgentMemory(Mapping[str, Any]):
@@ -97,15 +95,13 @@ class AgentMemory(Mapping[str, Any]):
     # -- reading as a mapping
 
     def __getitem__(self, key: str) -> Any:
-        record = self.record(key) if _can_be_key(key) else None
+        record = self.record(key) if self._can_be_key(key) else None
         if record is None:
             raise self._missing(key)
         return record.value
 
     def __contains__(self, key: object) -> bool:
-        if not _can_be_key(key):
-            return False
-        return bool(self._query(keys=(key,), values=False).records)
+        return self._can_be_key(key) and bool(self._query(keys=(key,), values=False).records)
 
     def __len__(self) -> int:
         return self._query(count=True).total
@@ -366,6 +362,14 @@ class AgentMemory(Mapping[str, Any]):
     def _vector(self, key: str, tags: Iterable[str], text: str) -> tuple[float, ...] | None:
         return tuple(map(float, self._embed(record_text(key, tags, text)))) if self._embed else None
 
+    def _can_be_key(self, key: object) -> bool:
+        """Tell whether a store may be asked for it; what may not be stored is simply not there."""
+        try:
+            check_key(key, self.limits)
+        except (InvalidArguments, LimitExceeded):
+            return False
+        return True
+
     def _missing(self, key: object) -> MemoryNotFound:
         hint = None
         if isinstance(key, str) and key:
@@ -374,15 +378,6 @@ class AgentMemory(Mapping[str, Any]):
                 close = nearest(key, [record.key for record in some])
                 hint = f"did you mean {close!r}?" if close else None
         return MemoryNotFound(f"There is no memory {key!r} in {self.scope.prefix!r}.", hint=hint)
-
-
-def _can_be_key(key: object) -> bool:
-    """Tell whether a store may be asked for it; what may not be stored is simply not there."""
-    try:
-        check_key(key, _NO_LIMITS)
-    except InvalidArguments:
-        return False
-    return True
 
 
 def _check_count(number: Any, what: str) -> int | None:

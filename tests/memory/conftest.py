@@ -1,0 +1,84 @@
+"""Memories of every kind, and keepers that end with their test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
+from nbtools.memory.place import Place
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Return what the condition gives as soon as it is true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie has ended; whoever started it has yet to look.
+    state = Path(f"/proc/{pid}/stat")
+    return not (state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def keeper_of(path: Path) -> int:
+    """Return the process id of the keeper of a file, 0 when there is none."""
+    return int(Place(path).holder().get("pid", 0))
+
+
+def end_keeper(path: Path, number: int = signal.SIGTERM) -> None:
+    """End the keeper of a file and wait until it is gone."""
+    pid = keeper_of(path)
+    if pid and pid != os.getpid():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        wait_until(lambda: not is_alive(pid))
+
+
+@pytest.fixture
+def memory() -> Iterator[AgentMemory]:
+    """A memory over the reference repository."""
+    with AgentMemory(InMemoryRepository(), agent_id="a", owns_repository=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """The place of a memory file, whose keeper is ended behind the test."""
+    place = tmp_path / "m.duckdb"
+    yield place
+    end_keeper(place, signal.SIGKILL)
+    socket = place.with_name("m.duckdb.keeper") / "socket"
+    socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def open_shared(path: Path) -> Iterator[Callable[..., AgentMemory]]:
+    """Open memories over the keeper of one file, and close them behind the test."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(**options: Any) -> AgentMemory:
+            return stack.enter_context(open_memory(f"duckdb://{path}", agent_id="a", **{"idle_exit": 20.0} | options))
+
+        yield open_one
+
+
+def journal_rows(path: Path) -> list[Any]:
+    """Return the parsed lines of a file's journal."""
+    log = Place(path).log
+    return [json.loads(line[9:]) for segment in sorted(log.glob("*.log")) for line in segment.read_bytes().splitlines()]

@@ -244,18 +244,27 @@ class Workbench:
         from nbtools.memory import AgentMemory, MemoryFiles
         from nbtools.paths import Roots
         from nbtools.sql import SqlSession
-        from nbtools.toolbox import CommandPolicy, Confinements, WebPolicy
+        from nbtools.toolbox import CommandPolicy, Confinements, Processes, WebPolicy
 
         config = self.config
-        confinements = Confinements(person=cast("Any", config.sandbox), model=cast("Any", config.model_sandbox))
+        confinements = Confinements(
+            person=cast("Any", config.sandbox),
+            model=cast("Any", config.model_sandbox),
+            model_required=config.sources.get("model_sandbox", "default") != "default",
+        )
         commands = CommandPolicy(allowed=config.allowed_commands)
         web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
+
+        def processes() -> Processes:
+            return Processes(commands, self.roots, network=config.network, memory_bytes=config.kernel_memory)
+
         return {
             AgentMemory: lambda: self.memory,
             CommandPolicy: lambda: commands,
             Confinements: lambda: confinements,
             Kernels: lambda: self.kernels,
             MemoryFiles: lambda: self.memory_files,
+            Processes: lambda: self._built("_processes", processes),
             Roots: lambda: self.roots,
             SqlSession: lambda: self.sql_session,
             WebPolicy: lambda: web,
@@ -449,7 +458,9 @@ class Workbench:
             self.recorder.close()
         with self._lock:
             self._closed = True
-            parts = [self.__dict__.pop(name, None) for name in ("_kernels", "_sql", "_memory_files", "_memory")]
+            parts = [
+                self.__dict__.pop(name, None) for name in ("_processes", "_kernels", "_sql", "_memory_files", "_memory")
+            ]
             closers, self._closers = self._closers, []
         for part in [*closers, *parts]:
             if part is not None:

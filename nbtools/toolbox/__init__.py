@@ -7,10 +7,11 @@ stand on. What the tools may do (`Confinements`, `CommandPolicy`, `WebPolicy`) a
 
 from __future__ import annotations
 
-from nbtools.toolbox import data, files, memory, memory_files, scripts, sql, text, web
+from nbtools.toolbox import data, files, memory, memory_files, scripts, sql, system, text, web
 from nbtools.toolbox.policies import CommandPolicy, Confinements, WebPolicy
+from nbtools.toolbox.processes import Processes
 
-__all__ = ["STANDARD", "CommandPolicy", "Confinements", "WebPolicy"]
+__all__ = ["STANDARD", "CommandPolicy", "Confinements", "Processes", "WebPolicy"]
 
 STANDARD = (
     memory.TOOLS,
@@ -20,6 +21,7 @@ STANDARD = (
     files.TOOLS,
     data.TOOLS,
     web.TOOLS,
+    system.TOOLS,
     text.TOOLS,
 )
 """The toolsets of the shelf, in the order in which they are shown."""

@@ -21,7 +21,7 @@ from nbtools.result import Artifact
 from nbtools.tool import Context
 from nbtools.toolbox.policies import Confinements, Level
 
-__all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "run"]
+__all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "level_of", "run"]
 
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _HINTS = {
@@ -49,7 +49,8 @@ def is_confined(ctx: Context) -> bool:
     return (found.model if ctx.by_model else found.person) == "strict"
 
 
-async def _level(ctx: Context) -> Level | None:
+async def level_of(ctx: Context) -> Level | None:
+    """Return the confinement that the caller is held to; `None` leaves it to the kernels."""
     policy = ctx.use(Confinements)
     if not ctx.by_model:
         return policy.person
@@ -95,7 +96,7 @@ async def run(
         language=language,
         session=session,
         timeout=timeout,
-        sandbox=await _level(ctx),
+        sandbox=await level_of(ctx),
         cwd=cwd,
         variables=variables,
         inputs_paths=inputs,

@@ -1,0 +1,239 @@
+"""Running a judged command line: pipelines of processes, joined by pipes that are made here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import select
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nbtools.aio import in_thread
+from nbtools.errors import FileMissing, PathNotAllowed
+from nbtools.kernels.supervise import Ending, supervise
+from nbtools.paths import Roots
+from nbtools.toolbox.command_line import Command, Redirect, Step, Word
+from nbtools.toolbox.policies import Level
+from nbtools.toolbox.processes import Processes, Stream, exit_code
+
+if TYPE_CHECKING:
+    from nbtools.kernels.custody import Child
+
+__all__ = ["Line", "Plan", "planned"]
+
+_NULL = Path(os.devnull)
+_NOT_FOUND = 127
+_GRACE_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stage:
+    """A command, where it runs, and where its redirections lead."""
+
+    words: tuple[Word, ...]
+    cwd: Path
+    redirects: tuple[tuple[Redirect, Path | None], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A pipeline that may run."""
+
+    operator: Literal[";", "&&", "||"]
+    stages: tuple[_Stage, ...]
+
+
+def planned(steps: Sequence[Step], roots: Roots, environment: Mapping[str, str]) -> list[Plan]:
+    """Return what will run where: every ``cd`` is followed and every redirection judged before anything starts.
+
+    Raises
+    ------
+    PathNotAllowed
+        A folder or a file of a redirection is outside the allowed folders.
+    FileMissing
+        A folder, or a file to read, is not there.
+    """
+    cwd = roots.start()
+    plans: list[Plan] = []
+    for step in steps:
+        first = step.commands[0].words
+        if first[0].literal == "cd" and len(step.commands) == 1:
+            cwd = _entered(str(first[1].literal), cwd, roots)
+            continue
+        stages = tuple(_stage(command, cwd, roots, environment) for command in step.commands)
+        plans.append(Plan(operator=step.operator, stages=stages))
+    return plans
+
+
+def _entered(folder: str, cwd: Path, roots: Roots) -> Path:
+    real = roots.resolve(cwd / folder)
+    if not real.is_dir():
+        raise FileMissing(f"cd: {folder!r} is no folder.")
+    return real
+
+
+def _stage(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> _Stage:
+    redirects = tuple((r, _target(r, cwd, roots, environment)) for r in command.redirects)
+    return _Stage(words=command.words, cwd=cwd, redirects=redirects)
+
+
+def _target(redirect: Redirect, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> Path | None:
+    if redirect.file is None:
+        return None
+    names = redirect.file.expanded(environment, cwd)
+    if len(names) != 1 or not names[0]:
+        raise PathNotAllowed("a redirection leads to no file, or to several.", hint="Name one file.")
+    if names[0] == os.devnull:
+        return _NULL
+    writes = redirect.kind != "<"
+    return roots.resolve(cwd / names[0], must_exist=not writes, for_writing=writes)
+
+
+class Line:
+    """One command line while it runs.
+
+    Parameters
+    ----------
+    processes
+        Who starts and keeps them.
+    roots
+        Where redirections may lead.
+    environment, path
+        What the programs inherit, and where they are looked for.
+    level
+        Their confinement.
+    stdout, stderr
+        What they write to.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        roots: Roots,
+        *,
+        environment: Mapping[str, str],
+        path: str,
+        level: Level,
+        stdout: Stream,
+        stderr: Stream,
+    ) -> None:
+        self._processes = processes
+        self._roots = roots
+        self._environment = environment
+        self._path = path
+        self._level: Level = level
+        self._stdout = stdout
+        self._stderr = stderr
+        self._children: list[Child] = []
+        self._over = False
+        self.returncode: int | None = None
+
+    async def run(self, plans: Sequence[Plan], *, timeout: float) -> Ending | None:
+        """Run the pipelines, and return what ended them when they did not end by themselves."""
+        work = asyncio.ensure_future(self._steps(plans))
+        runaway = asyncio.Event()
+        watchers = [asyncio.ensure_future(self._watch(stream, runaway)) for stream in (self._stdout, self._stderr)]
+        try:
+            ending = await supervise(
+                work, timeout=timeout, grace=_GRACE_S, interrupt=self._ask, kill=self._kill, runaway=runaway
+            )
+            if not work.done():
+                work.cancel()
+            elif not work.cancelled():
+                self.returncode = work.result()
+            return ending
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await self._kill()
+
+    async def _watch(self, stream: Stream, runaway: asyncio.Event) -> None:
+        await stream.full.wait()
+        runaway.set()
+
+    async def _ask(self) -> None:
+        self._over = True
+        self._signal(signal.SIGTERM)
+
+    async def _kill(self) -> None:
+        self._over = True
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        for child in self._children:
+            child.signal(number)
+
+    async def _steps(self, plans: Sequence[Plan]) -> int:
+        code = 0
+        for plan in plans:
+            skipped = (plan.operator == "&&" and code != 0) or (plan.operator == "||" and code == 0)
+            if not skipped and not self._over:
+                code = await self._pipeline(plan.stages)
+        return code
+
+    async def _pipeline(self, stages: Sequence[_Stage]) -> int:
+        arguments = [await in_thread(self._expanded, stage) for stage in stages]
+        self._children = []
+        last: Child | None = None
+        with contextlib.ExitStack() as ours:
+            before = _kept(ours, os.open(os.devnull, os.O_RDONLY))
+            for at, (stage, argv) in enumerate(zip(stages, arguments, strict=True)):
+                after, out = -1, self._stdout.write_end
+                if at < len(stages) - 1:
+                    after, out = (_kept(ours, descriptor) for descriptor in os.pipe())
+                table = self._redirected(stage, [before, out, self._stderr.write_end], ours)
+                last = await self._start(stage, argv, table)
+                if last is not None:
+                    self._children.append(last)
+                before = after
+        # Our copies of the pipes are closed by now: a reader sees the end as soon as its writer has ended.
+        if self._over:
+            self._signal(signal.SIGKILL)
+        for child in self._children:
+            await asyncio.wait({child.exited})
+        return _NOT_FOUND if last is None else exit_code(last.exited.result())
+
+    def _expanded(self, stage: _Stage) -> list[str]:
+        return [value for word in stage.words for value in word.expanded(self._environment, stage.cwd)]
+
+    def _redirected(self, stage: _Stage, table: list[int], ours: contextlib.ExitStack) -> list[int]:
+        for redirect, path in stage.redirects:
+            if path is None:
+                table[redirect.descriptor] = table[redirect.copied]
+                continue
+            flags = {"<": os.O_RDONLY, ">": os.O_WRONLY | os.O_CREAT | os.O_TRUNC}.get(
+                redirect.kind, os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            )
+            opened = os.open(path, flags) if path == _NULL else self._roots.open_file(path, flags)
+            table[redirect.descriptor] = _kept(ours, opened)
+        return table
+
+    async def _start(self, stage: _Stage, argv: list[str], table: list[int]) -> Child | None:
+        """Start a program; one that is not found is told on its standard error, as a shell does."""
+        program = argv[0] if os.path.isabs(argv[0]) else shutil.which(argv[0], path=self._path)  # noqa: PTH117 - text
+        if program is None or ("/" in argv[0] and not os.path.isabs(argv[0])):  # noqa: PTH117 - same
+            _say(table[2], f"{argv[0]}: command not found\n")
+            return None
+        return await self._processes.start(
+            [program, *argv[1:]],
+            cwd=stage.cwd,
+            environment={**self._environment, "PWD": str(stage.cwd)},
+            level=self._level,
+            descriptors=table,
+        )
+
+
+def _kept(ours: contextlib.ExitStack, descriptor: int) -> int:
+    ours.callback(os.close, descriptor)
+    return descriptor
+
+
+def _say(descriptor: int, text: str) -> None:
+    # The pipe may be full, and it is this thread that empties it.
+    if select.select([], [descriptor], [], 0)[1]:
+        os.write(descriptor, text.encode("utf-8", "replace"))

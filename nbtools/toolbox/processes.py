@@ -1,0 +1,404 @@
+"""Processes that tools start: confined, with bounded output, and ended with everything that they started.
+
+They are kept by a warden process of their own (see `nbtools.kernels.custody`), which ends them when the workbench
+closes, and also when its process is killed. Everything here runs on the nbtools loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import dataclasses
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbtools import aio
+from nbtools.errors import InvalidArguments, LanguageUnavailable, LimitExceeded
+from nbtools.paths import Roots
+from nbtools.toolbox.policies import CommandPolicy, Level
+
+if TYPE_CHECKING:
+    from nbtools.kernels.custody import Child, Custody, Exit
+    from nbtools.kernels.folder import Folder
+
+__all__ = ["Background", "Processes", "Stream", "exit_code"]
+
+_CHUNK = 1 << 16
+_DRAIN_BYTES = 1 << 21
+_KEPT = 32
+_TAIL = 100_000
+_START_S = 30.0
+_SETTLE_S = 0.15
+_TERM_S = 2.0
+_DEAD_S = 5.0
+
+
+class Stream:
+    """One output of a process: a pipe that is read as it fills, the kept text, and what to do with each piece.
+
+    Parameters
+    ----------
+    most
+        Bytes to keep.
+    tail
+        Whether the last bytes are kept, and the rest forgotten; otherwise the first, and `full` is set at the cap.
+    on_text
+        Called with each piece of text as it arrives.
+    """
+
+    def __init__(self, most: int, *, tail: bool = False, on_text: Callable[[str], None] | None = None) -> None:
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        self._most = most
+        self._tail = tail
+        self._on_text = on_text
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._kept = bytearray()
+        self.full = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._read_end, self._read)
+
+    @property
+    def text(self) -> str:
+        """What is kept, bytes that are no UTF-8 replaced."""
+        return self._kept.decode("utf-8", "replace")
+
+    def close_write_end(self) -> None:
+        """Close our copy of the end that the process writes to, once it has its own."""
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+    def close(self) -> None:
+        """Take what waits in the pipe, and close it: a daemon may hold it open for ever."""
+        self.close_write_end()
+        left = _DRAIN_BYTES
+        while self._read_end >= 0 and left > 0:
+            left -= self._read() or left
+        self._end()
+
+    def _end(self) -> None:
+        if self._read_end >= 0:
+            asyncio.get_running_loop().remove_reader(self._read_end)
+            os.close(self._read_end)
+            self._read_end = -1
+
+    def _read(self) -> int:
+        """Read once; return how many bytes there were."""
+        try:
+            data = os.read(self._read_end, _CHUNK)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+            return 0
+        self._keep(data)
+        text = self._decoder.decode(data)
+        if text and self._on_text is not None:
+            self._on_text(text)
+        return len(data)
+
+    def _keep(self, data: bytes) -> None:
+        if self._tail:
+            self._kept += data
+            del self._kept[: -self._most]
+            return
+        room = self._most - len(self._kept)
+        self._kept += data[:room]
+        if len(data) > room:
+            self.full.set()
+            # Nothing more is wanted, of this stream or for its listener.
+            self._on_text = None
+
+
+@dataclasses.dataclass(kw_only=True)
+class Background:
+    """A process that goes on after the call that started it."""
+
+    command: str
+    args: tuple[str, ...]
+    child: Child
+    stdout: Stream
+    stderr: Stream
+    pid: int
+    started_at: float = dataclasses.field(default_factory=time.time)
+    stopped: bool = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return not self.child.exited.done()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return pid, status, return code and the end of both streams."""
+        status = "running" if self.running else "stopped" if self.stopped else "exited"
+        return {
+            "pid": self.pid,
+            "status": status,
+            "returncode": None if self.running else exit_code(self.child.exited.result()),
+            "stdout": self.stdout.text,
+            "stderr": self.stderr.text,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Return what a listing shows."""
+        facts = self.to_dict()
+        return {
+            "pid": self.pid,
+            "command": " ".join([self.command, *self.args])[:200],
+            "status": facts["status"],
+            "returncode": facts["returncode"],
+            "age_s": round(time.time() - self.started_at, 1),
+        }
+
+
+class Processes:
+    """Starts processes for tools, and keeps those that run in the background.
+
+    Parameters
+    ----------
+    policy
+        What children inherit, and how many may run in the background.
+    roots
+        The folders that a strictly confined process may read and write.
+    network
+        Whether a strictly confined process may reach the internet.
+    memory_bytes, processes
+        Limits for each process with all that it starts; `None` sets none.
+    """
+
+    def __init__(
+        self,
+        policy: CommandPolicy,
+        roots: Roots,
+        *,
+        network: bool = False,
+        memory_bytes: int | None = None,
+        processes: int | None = 256,
+    ) -> None:
+        self.policy = policy
+        self._roots = roots
+        self._network = network
+        self._limits = {"memory_bytes": memory_bytes, "processes": processes}
+        self._folder: Folder | None = None
+        self._custody: Custody | None = None
+        self._opening: asyncio.Lock | None = None
+        self._background: dict[int, Background] = {}
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        level: Level,
+        descriptors: Sequence[int],
+    ) -> Child:
+        """Start a process and return it at once.
+
+        Parameters
+        ----------
+        argv
+            Absolute path of the program, and its arguments.
+        cwd
+            Working folder.
+        environment
+            All of it.
+        level
+            Confinement.
+        descriptors
+            Standard input, output and error; they stay the caller's to close.
+
+        Raises
+        ------
+        LanguageUnavailable
+            This system cannot keep processes.
+        """
+        custody = await self._ready()
+        message = {
+            "do": "spawn",
+            "id": secrets.token_hex(6),
+            "argv": list(argv),
+            "env": dict(environment),
+            "cwd": str(cwd),
+            "confinement": self._confinement(level, cwd),
+            "targets": [0, 1, 2],
+            **({} if level == "off" else self._limits),
+        }
+        return custody.begin(message, list(descriptors))
+
+    def _confinement(self, level: Level, cwd: Path) -> dict[str, Any]:
+        from nbtools import confine
+
+        roots = tuple(map(str, self._roots.roots))
+        made = confine.Confinement(
+            level=level,
+            read=roots,
+            write=(*roots, str(cwd), "/dev/null"),
+            network=self._network,
+            memory_bytes=self._limits["memory_bytes"],
+            sockets=False,
+            supervised=level == "strict",
+        )
+        return made.to_dict()
+
+    async def _ready(self) -> Custody:
+        if os.name == "nt":
+            raise LanguageUnavailable("shell and process need Linux or macOS.", hint="Use code_execute instead.")
+        from nbtools.kernels.custody import Custody
+        from nbtools.kernels.folder import Folder
+
+        # Made on the loop that it belongs to.
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:
+            if self._custody is not None and self._custody.alive:
+                return self._custody
+            self._folder = self._folder or Folder()
+            own = self._folder.make(f"p{secrets.token_hex(3)}")
+            custody = Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+            waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
+            await asyncio.wait(waiters, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
+            if not custody.hello.done() or custody.hello.cancelled():
+                await custody.close()
+                raise LimitExceeded("the process that keeps other processes did not start.", retryable=True)
+            self._custody = custody
+            return custody
+
+    async def begin(
+        self,
+        program: str,
+        command: str,
+        args: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        level: Level,
+        cwd: Path,
+    ) -> Background:
+        """Start a background process, and wait a moment to see whether it ends at once.
+
+        Parameters
+        ----------
+        program
+            Its absolute path.
+        command, args
+            As they were asked for.
+
+        Raises
+        ------
+        LimitExceeded
+            As many as may run do so already.
+        """
+        running = sum(process.running for process in self._background.values())
+        if running >= self.policy.processes:
+            raise LimitExceeded(
+                f"{running} background processes run already; {self.policy.processes} may.",
+                hint="Stop one: process(action='stop', pid=…).",
+            )
+        stdout, stderr = Stream(_TAIL, tail=True), Stream(_TAIL, tail=True)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            child = await self.start(
+                [program, *args],
+                cwd=cwd,
+                environment=environment,
+                level=level,
+                descriptors=[nothing, stdout.write_end, stderr.write_end],
+            )
+        except BaseException:
+            stdout.close()
+            stderr.close()
+            raise
+        finally:
+            os.close(nothing)
+            stdout.close_write_end()
+            stderr.close_write_end()
+        pid = await asyncio.wait_for(child.started, _START_S)
+        made = Background(command=command, args=tuple(args), child=child, stdout=stdout, stderr=stderr, pid=pid)
+        for stream in (stdout, stderr):
+            child.exited.add_done_callback(_closer(stream))
+        self._forget_old()
+        self._background[pid] = made
+        await asyncio.wait({child.exited}, timeout=_SETTLE_S)
+        return made
+
+    def _forget_old(self) -> None:
+        """Keep what ended for a while, so that its output can be asked for."""
+        ended = [pid for pid, process in self._background.items() if not process.running]
+        for pid in ended[: max(0, len(self._background) - _KEPT + 1)]:
+            del self._background[pid]
+
+    def find(self, pid: int | None) -> Background:
+        """Return a background process by its id.
+
+        Raises
+        ------
+        InvalidArguments
+            None was started here with that id: other processes of this machine are nobody's business.
+        """
+        if pid is not None and pid in self._background:
+            return self._background[pid]
+        known = ", ".join(map(str, self._background)) or "none"
+        raise InvalidArguments(f"no process {pid} was started here.", hint=f"Started were {known}.")
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the background processes, those that ended lately among them."""
+        return [process.summary() for process in self._background.values()]
+
+    async def stop(self, pid: int | None) -> Background:
+        """End a background process and what it started: politely first, then for good.
+
+        Raises
+        ------
+        InvalidArguments
+            There is none with that id.
+        """
+        found = self.find(pid)
+        if found.running:
+            found.stopped = True
+            await _end(found.child, grace=_TERM_S)
+        return found
+
+    async def aclose(self) -> None:
+        """End everything. Harmless when repeated; a later start begins anew."""
+        await aio.here(self._close())
+
+    close = aio.blocking(aclose)
+
+    async def _close(self) -> None:
+        custody, folder = self._custody, self._folder
+        self._custody = self._folder = None
+        if custody is not None:
+            await custody.close()
+        # The exits have been noted by then; their callbacks run before the folder goes.
+        await asyncio.sleep(0)
+        self._background.clear()
+        if folder is not None:
+            folder.close()
+
+
+def _closer(stream: Stream) -> Callable[[asyncio.Future[Exit]], None]:
+    return lambda _: stream.close()
+
+
+async def _end(child: Child, *, grace: float) -> None:
+    """Ask a process to end, and kill it with everything it started when it has not within `grace` seconds."""
+    child.signal(signal.SIGTERM)
+    await asyncio.wait({child.exited}, timeout=grace)
+    if not child.exited.done():
+        child.signal(signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(child.exited), _DEAD_S)
+
+
+def exit_code(how: Exit) -> int:
+    """Return the exit code, or 128 plus the number of the signal that ended the process, as shells do."""
+    if how.signal is not None:
+        return 128 + how.signal
+    return 0 if how.code is None else how.code

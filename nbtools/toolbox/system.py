@@ -1,0 +1,234 @@
+"""Tools for this computer: allowed commands, background processes, the environment without its secrets."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Gt, Le, Len
+
+from nbtools import aio
+from nbtools.errors import CallTimeout, Cancelled, FileMissing, InvalidArguments, LimitExceeded
+from nbtools.paths import Roots
+from nbtools.result import Output
+from nbtools.telemetry import is_secret_name
+from nbtools.tool import Context, tool
+from nbtools.toolbox.command_line import parse
+from nbtools.toolbox.command_rules import check, check_program, search_path
+from nbtools.toolbox.execution import level_of
+from nbtools.toolbox.policies import CommandPolicy, Level
+from nbtools.toolbox.processes import Processes
+
+__all__ = ["TOOLS", "env_vars", "process", "shell"]
+
+
+def _inherited(policy: CommandPolicy) -> dict[str, str]:
+    """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
+    from nbtools.confine import scrub_environment
+
+    given = {name: value for name, value in policy.inherited().items() if not is_secret_name(name)}
+    made = scrub_environment(given)
+    return {**made, "PATH": search_path(made)}
+
+
+async def _level(ctx: Context) -> Level:
+    return await level_of(ctx) or "limits"
+
+
+@tool(
+    title="Run a command",
+    destructive=True,
+    open_world=True,
+    examples=({"command": "ls -l | head -5"}, {"command": "git log --oneline -3", "timeout": 10}),
+)
+async def shell(
+    command: Annotated[str, Len(1, 10_000)],
+    timeout: Annotated[float, Gt(0), Le(3_600)] = 30.0,
+    *,
+    ctx: Context,
+) -> Output:
+    """Run an allowed command line in the working folder; gives stdout, stderr and returncode.
+
+    Commands may be joined by |, &&, || and ;, quoted, given patterns (*.csv) and $VARIABLES, and redirected to files
+    below the allowed folders; cd enters a folder. Every command has to be on the list in ALLOWED_COMMANDS. Command
+    substitution, assignments, loops and background commands are refused. The environment has no secrets. At most
+    1,000,000 bytes come back from each stream; when the time is over, everything that was started is ended.
+
+    Parameters
+    ----------
+    command
+        The command line, at most 10,000 characters.
+    timeout
+        Seconds until it is ended, at most 3,600.
+
+    Raises
+    ------
+    PermissionDenied
+        A command is not allowed, or the line uses what cannot be judged.
+    PathNotAllowed
+        A redirection or cd leads outside the allowed folders.
+    CallTimeout, LimitExceeded
+        It took too long or printed too much; the output so far is in data.
+    """
+    policy, roots = ctx.use(CommandPolicy), ctx.use(Roots)
+    environment = _inherited(policy)
+    steps = parse(command)
+    check(steps, policy.allowed, environment["PATH"])
+    level = await _level(ctx)
+    data, ending = await aio.here(_run(ctx, policy, roots, environment, level, steps, timeout))
+    if ending == "timeout":
+        raise CallTimeout(f"timed out after {timeout:g} s", hint="Allow more with timeout, or do less.", data=data)
+    if ending == "output_limit":
+        raise LimitExceeded(
+            f"the command printed more than {policy.output_bytes:,} bytes and was ended.",
+            hint="Print less: | head, or > file.",
+            data=data,
+        )
+    if ending == "stopped":
+        raise Cancelled("the command was stopped.", data=data)
+    return Output(data=data, text=_report(data))
+
+
+async def _run(
+    ctx: Context,
+    policy: CommandPolicy,
+    roots: Roots,
+    environment: dict[str, str],
+    level: Level,
+    steps: Any,
+    timeout: float,
+) -> tuple[dict[str, Any], str | None]:
+    from nbtools.toolbox.command_run import Line, planned
+    from nbtools.toolbox.processes import Stream
+
+    plans = planned(steps, roots, environment)
+    stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
+    stderr = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stderr", text))
+    try:
+        line = Line(
+            ctx.use(Processes),
+            roots,
+            environment=environment,
+            path=environment["PATH"],
+            level=level,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        ending = await line.run(plans, timeout=timeout)
+    finally:
+        stdout.close()
+        stderr.close()
+    return {"stdout": stdout.text, "stderr": stderr.text, "returncode": line.returncode}, ending
+
+
+def _report(data: dict[str, Any]) -> str:
+    parts = [str(data["stdout"]), str(data["stderr"])]
+    if data["returncode"]:
+        parts.append(f"[exit code {data['returncode']}]")
+    return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "[no output, exit code 0]"
+
+
+@tool(
+    title="Background process",
+    destructive=True,
+    open_world=True,
+    examples=(
+        {"action": "start", "command": "python", "args": ["-m", "http.server", "8000"]},
+        {"action": "status", "pid": 4242},
+        {"action": "list"},
+    ),
+)
+async def process(
+    action: Literal["start", "status", "stop", "list"] = "start",
+    command: str | None = None,
+    args: tuple[str, ...] = (),
+    pid: int | None = None,
+    *,
+    ctx: Context,
+) -> Output:
+    """Start, watch and stop processes in the background; all of them end with the workbench.
+
+    Gives pid, status (running, exited or stopped), returncode, and the last 100,000 bytes of stdout and stderr; list
+    gives processes. The command has to be on the list in ALLOWED_COMMANDS, no shell reads it, and its environment has
+    no secrets. At most 8 run at once.
+
+    Parameters
+    ----------
+    action
+        "start" (command, args), "status" (pid), "stop" (pid) or "list".
+    command
+        Program to start.
+    args
+        Its arguments, one by one.
+    pid
+        Id of a process that was started here.
+
+    Raises
+    ------
+    PermissionDenied
+        The command is not allowed.
+    FileMissing
+        There is no such program.
+    LimitExceeded
+        Too many run already.
+    """
+    processes = ctx.use(Processes)
+    if action == "start":
+        data = await _start(ctx, processes, command, args)
+    elif action == "status":
+        data = processes.find(pid).to_dict()
+    elif action == "stop":
+        data = (await aio.here(processes.stop(pid))).to_dict()
+    else:
+        listed = processes.listed()
+        lines = [f"{p['pid']}  {p['status']}  {p['command']}" for p in listed]
+        return Output(data={"processes": listed}, text="\n".join(lines) or "Nothing was started.")
+    text = f"process {data['pid']}: {data['status']}"
+    if data["returncode"] is not None:
+        text += f", exit code {data['returncode']}"
+    streams = [str(data[name]).rstrip("\n") for name in ("stdout", "stderr") if str(data[name]).strip()]
+    return Output(data=data, text="\n".join([text, *streams]))
+
+
+async def _start(ctx: Context, processes: Processes, command: str | None, args: tuple[str, ...]) -> dict[str, Any]:
+    if not command:
+        raise InvalidArguments("start needs a command.", hint="process(action='start', command='python', args=[…])")
+    if any("\0" in word for word in (command, *args)):
+        raise InvalidArguments("the command or an argument has a NUL character.")
+    policy = ctx.use(CommandPolicy)
+    environment = _inherited(policy)
+    check_program(command, args, policy.allowed, environment["PATH"])
+    program = shutil.which(command, path=environment["PATH"])
+    if program is None or not Path(program).is_absolute():
+        raise FileMissing(f"there is no program {command!r}.", hint="Check its name, or install it.")
+    level = await _level(ctx)
+    cwd = ctx.use(Roots).start()
+    made = processes.begin(program, command, args, environment=environment, level=level, cwd=cwd)
+    return (await aio.here(made)).to_dict()
+
+
+@tool(title="Environment", read_only=True, idempotent=True, examples=({}, {"pattern": "PATH*"}))
+def env_vars(pattern: str | None = None, *, ctx: Context) -> Output:
+    """List environment variables; gives vars, a mapping of name to value.
+
+    Variables whose names look secret (KEY, TOKEN, PASSWORD, …) are left out, and so are values that look like keys or
+    hold a password.
+
+    Parameters
+    ----------
+    pattern
+        Which names, * and ? standing for anything (``PATH*``); null lists all.
+    """
+    from nbtools.confine import scrub_environment
+
+    given = ctx.use(CommandPolicy).inherited()
+    shown = scrub_environment({name: value for name, value in given.items() if not is_secret_name(name)})
+    wanted = {n: v for n, v in sorted(shown.items()) if pattern is None or fnmatch.fnmatchcase(n, pattern)}
+    lines = [f"{name}={value}" for name, value in wanted.items()]
+    return Output(data={"vars": wanted}, text="\n".join(lines) or f"No variable fits {pattern}.")
+
+
+TOOLS = (shell, process, env_vars)
+"""The tools of this module."""

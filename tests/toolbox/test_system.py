@@ -1,0 +1,634 @@
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbtools import aio
+from nbtools.errors import ParseError, PermissionDenied
+from nbtools.paths import Roots
+from nbtools.tool import ToolCall
+from nbtools.toolbox import CommandPolicy, Confinements
+from nbtools.toolbox.command_line import parse
+from nbtools.toolbox.command_rules import check, check_program
+from nbtools.toolbox.processes import Processes
+from nbtools.toolbox.system import TOOLS
+
+ALLOWED = ("ls", "cat", "echo", "env", "xargs", "find", "head", "sort", "wc", "sleep", "timeout", "nice", "yes", "true")
+ALLOWED += ("false", "pwd", "printf", "touch", "nohup", "setsid", "seq", "tr", "grep", sys.executable)
+PATH = os.environ["PATH"]
+
+
+@pytest.fixture(scope="module")
+def keeping(tmp_path_factory):
+    """One service for the module; its folders are those of each test."""
+    made = Processes(CommandPolicy(), Roots([tmp_path_factory.getbasetemp()]))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def call(shelf, keeping):
+    environment = {**os.environ, "MY_API_KEY": "hidden", "DB": "postgres://me:pw@host/db", "PLAIN": "seen"}
+    policy = CommandPolicy(allowed=ALLOWED, environment=environment, output_bytes=100_000)
+    return shelf(*TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
+
+
+def run(call, command, **more):
+    return call("shell", command=command, **more)
+
+
+def argv(text):
+    return [["".join(p.value for p in w.pieces) for w in c.words] for step in parse(text) for c in step.commands]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ls -l", [["ls", "-l"]]),
+        ("  ls\t-l  ", [["ls", "-l"]]),
+        ("echo 'a b' \"c d\" e\\ f", [["echo", "a b", "c d", "e f"]]),
+        ("echo ''", [["echo", ""]]),
+        ("echo a'b'\"c\"d", [["echo", "abcd"]]),
+        ("echo '$(rm)' '`rm`' '`' '\"'", [["echo", "$(rm)", "`rm`", "`", '"']]),
+        ('echo "\\$x \\` \\\\ \\" \\n"', [["echo", '$x ` \\ " \\n']]),
+        ("echo a # rm -rf", [["echo", "a"]]),
+        ("echo a#b", [["echo", "a#b"]]),
+        ("echo a\\\nb", [["echo", "ab"]]),
+        ("ls | sort|wc", [["ls"], ["sort"], ["wc"]]),
+        ("ls&&pwd||pwd;pwd\npwd\n\n", [["ls"], ["pwd"], ["pwd"], ["pwd"], ["pwd"]]),
+        ("ls |\nsort", [["ls"], ["sort"]]),
+        ("ls &&\n pwd", [["ls"], ["pwd"]]),
+        ("echo 2 2>&1 >x", [["echo", "2"]]),
+        ("echo $ $, a$", [["echo", "$", "$,", "a$"]]),
+        ("echo {a,b} ! ]]", [["echo", "{a,b}", "!", "]]"]]),
+    ],
+)
+def test_command_lines_are_cut_into_words_as_a_shell_would(text, words):
+    assert argv(text) == words
+
+
+@pytest.mark.skipif(not Path("/bin/sh").exists(), reason="compares with a shell")
+def test_words_are_what_a_shell_makes_of_them(call, folder):
+    for name in ("a.csv", "b.csv", "-rf", "c d.txt"):
+        (folder / name).touch()
+    lines = [
+        "printf '<%s>' a 'b c' \"d  e\" f\\ g '' \"$PLAIN\" $PLAIN \"${PLAIN}x\" '$PLAIN' x$PLAIN",
+        "printf '<%s>' *.csv nothing* [ab].csv ?.csv '*.csv' \"*.csv\" \\*.csv c*",
+        "printf '<%s>' ~ ~/x '~' a~ \"~\"",
+        'printf \'<%s>\' $UNSET"" a"$UNSET"b',
+        "printf '%s\n' b a | sort",
+        "false && echo no || echo yes; true || echo no",
+        "false; true && echo ran",
+        "echo err 2>&1 1>/dev/null; echo out",
+        "printf 'a\\nb\\n' > made.txt; cat < made.txt; echo c >> made.txt; wc -l made.txt",
+    ]
+    environment = {"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "PLAIN": "seen"}
+    for line in lines:
+        expected = subprocess.run(["/bin/sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
+        assert run(call, line).data["stdout"] == expected.stdout, line
+
+
+EVASIONS = [
+    "rm -rf x",
+    "'rm' x",
+    '"rm" x',
+    "r''m x",
+    'r"m" x',
+    "\\rm x",
+    "r\\m x",
+    "r\\\nm x",
+    "ls; rm x",
+    "ls;rm x",
+    "ls\nrm x",
+    "ls && rm x",
+    "false || rm x",
+    "ls | rm x",
+    "ls & rm x",
+    "rm x & ls",
+    "ls |& rm",
+    "echo $(rm x)",
+    'echo "$(rm x)"',
+    "echo `rm x`",
+    'echo "`rm x`"',
+    "echo ${x:-$(rm x)}",
+    "echo $((1+1))",
+    "echo $'rm'",
+    'echo $"rm"',
+    "cat <(rm x)",
+    "ls >(rm x)",
+    "cat <<EOF\nrm\nEOF",
+    "cat <<< rm",
+    "(rm x)",
+    "( ls )",
+    "{ rm x; }",
+    "f() { rm x; }; f",
+    "if true; then rm x; fi",
+    "for i in 1; do rm x; done",
+    "while true; do rm x; done",
+    "case x in x) rm x;; esac",
+    "! rm x",
+    "time rm x",
+    "eval 'rm x'",
+    "eval rm x",
+    "exec rm x",
+    "source evil.sh",
+    ". evil.sh",
+    "command rm x",
+    "builtin echo x",
+    "alias ls=rm",
+    "trap 'rm x' EXIT",
+    "set -e",
+    "export PATH=.",
+    "PATH=. ls",
+    "LD_PRELOAD=./evil.so ls",
+    "IFS=x ls",
+    "A=b",
+    "A+=b ls",
+    "$PLAIN x",
+    "$SHELL -c rm",
+    "${SHELL} -c rm",
+    '"$SHELL" -c rm',
+    "l* x",
+    "/bin/l? x",
+    "[l]s x",
+    "~/ls",
+    "./ls",
+    "../ls",
+    "bin/ls",
+    "/tmp/ls",
+    "/bin/rm x",
+    "/usr/bin/../bin/rm x",
+    "//bin/rm x",
+    "ls/../rm",
+    "LS",
+    "Ls",
+    "ls\u00a0-l",
+    "\u006cs\u200b",
+    "ls\r",
+    "ls\x00",
+    "ls \x1b[0m",
+    "env rm x",
+    "env -i rm x",
+    "env -u PATH rm x",
+    "env -- rm x",
+    "env PATH=. ls",
+    "env LD_PRELOAD=./evil.so ls",
+    "env -S 'rm x'",
+    "env --split-string='rm x'",
+    "env -vS 'rm x'",
+    "env env env rm x",
+    "env 'rm' x",
+    "env $PLAIN rm",
+    "env ls; rm x",
+    "xargs rm",
+    "echo x | xargs rm",
+    "echo x | xargs -n1 rm",
+    "echo x | xargs -n 1 -P 4 rm",
+    "echo x | xargs -I{} rm {}",
+    "echo rm x | xargs env",
+    "echo rm x | xargs nice",
+    "echo rm x | xargs timeout 5",
+    "echo rm x | xargs xargs",
+    "echo rm x | xargs find",
+    "echo rm | xargs -I{} {} x",
+    "echo x | xargs -a file rm",
+    "echo x | xargs --arg-file=y rm",
+    "find . -exec rm {} ;",
+    "find . -exec rm {} +",
+    "find . '-exec' rm {} \\;",
+    'find . -ex"ec" rm {} \\;',
+    "find . -execdir rm {} \\;",
+    "find . -ok rm {} \\;",
+    "find . -exec ls {} \\; -exec rm {} \\;",
+    "find . -exec env rm {} \\;",
+    "timeout 5 rm x",
+    "timeout -k 1 5 rm x",
+    "timeout -s KILL 5 rm x",
+    "timeout --signal=KILL 5 rm x",
+    "timeout $PLAIN rm x",
+    "nice rm x",
+    "nice -n 5 rm x",
+    "nice -5 rm x",
+    "nohup rm x",
+    "setsid rm x",
+    "nice timeout 5 env rm x",
+    "sh -c 'rm x'",
+    "bash -c 'rm x'",
+    "python -c 'import os'",
+    "busybox rm x",
+    "sudo rm x",
+    "parallel rm",
+    "cd / && ls ; rm x",
+    "ls > x | rm",
+    "2>x rm",
+    "> x",
+    "ls 9> x",
+    "ls >& x",
+    "ls &> x",
+    "ls >| x",
+    "ls <> x",
+    "cat <& 3",
+    "",
+    "   ",
+    "# rm",
+    "|",
+    "ls |",
+    "ls &&",
+    "&& ls",
+    "ls ;; ls",
+    "'ls",
+    '"ls',
+    "ls '",
+    "ls \\",
+    "; ls",
+    "ls | | ls",
+    "ls >",
+    "ls > > x",
+    "ls < | cat",
+]
+
+
+@pytest.mark.parametrize("command", EVASIONS)
+def test_nothing_runs_that_is_not_on_the_list(call, folder, command):
+    """Every form in which a shell would run something else, or run it otherwise than it reads."""
+    (folder / "x").write_text("x")
+    for name in ("rm", "ls", "evil.sh"):
+        (folder / name).write_text("#!/bin/sh\ntouch EVIL\n")
+        (folder / name).chmod(0o755)
+    result = run(call, command)
+    assert not result.ok, result
+    assert result.error.code in {"PERMISSION_DENIED", "PARSE_ERROR", "INVALID_ARGUMENTS"}, result
+    assert sorted(p.name for p in folder.iterdir()) == ["evil.sh", "ls", "rm", "x"]
+
+
+def test_the_refusal_says_what_where_and_what_is_allowed(call):
+    error = run(call, "ls; rm x").error
+    assert "'rm'" in error.message
+    assert "column 5" in error.message
+    assert "ls" in error.hint
+    assert "column 6" in run(call, "echo $(rm)").error.message
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env ls",
+        "env",
+        "env -i ls",
+        "timeout 5 ls",
+        "timeout -k 1 -s KILL 5s env -u A nice -n 5 ls",
+        "nice -5 ls",
+        "echo . | xargs ls",
+        "echo . | xargs -n1 -P 2 ls",
+        "echo . | xargs -I{} ls {}",
+        "find . -name '*.py' -exec cat {} +",
+        "find . -type f",
+        "'ls'",
+        'l"s"',
+        "nohup ls",
+        "echo rm; echo 'rm -rf /' | cat",
+        "cat /dev/null > /dev/null 2>&1",
+    ],
+)
+def test_what_is_allowed_may_be_written_in_many_ways(command):
+    check(parse(command), ALLOWED, PATH)
+
+
+def test_nothing_is_allowed_until_something_is(call):
+    call.provide(CommandPolicy())
+    result = run(call, "ls")
+    assert result.error.code == "PERMISSION_DENIED"
+    assert "ALLOWED_COMMANDS" in result.error.hint
+
+
+def test_a_star_allows_every_program_but_no_shell_language(call, folder):
+    call.provide(CommandPolicy(allowed=("*",)))
+    assert run(call, "touch made && ls").data["stdout"] == "made\n"
+    assert run(call, "echo $(ls)").error.code == "PERMISSION_DENIED"
+    assert run(call, "A=b ls").error.code == "PERMISSION_DENIED"
+
+
+def test_full_paths_stand_for_the_program_that_the_search_path_finds(call, folder):
+    import shutil
+
+    found = shutil.which("ls", path=PATH)
+    assert run(call, found).ok
+    check_program(found, [], ("ls",), PATH)
+    with pytest.raises(PermissionDenied):
+        check_program("/nowhere/ls", [], ("ls",), PATH)
+    with pytest.raises(PermissionDenied):
+        check_program("rm", [], ("ls",), PATH)
+    check_program("/opt/tool", [], ("/opt/tool",), PATH)
+
+
+def test_relative_folders_of_the_search_path_are_not_looked_in(shelf, folder, keeping):
+    (folder / "ls").write_text("#!/bin/sh\necho EVIL\n")
+    (folder / "ls").chmod(0o755)
+    environment = {**os.environ, "PATH": f".:{PATH}:"}
+    policy = CommandPolicy(allowed=("ls",), environment=environment)
+    call = shelf(*TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
+    assert run(call, "ls").data["stdout"] == "ls\n"
+
+
+def test_a_command_gives_both_streams_and_its_return_code(call, folder):
+    (folder / "a").touch()
+    result = run(call, "ls; ls nowhere")
+    assert result.ok
+    assert result.data["stdout"] == "a\n"
+    assert "nowhere" in result.data["stderr"]
+    assert result.data["returncode"] == 2
+    assert "[exit code 2]" in result.text
+    assert run(call, "true").text == "[no output, exit code 0]"
+
+
+def test_a_program_that_is_not_installed_is_told_like_in_a_shell(call):
+    call.provide(CommandPolicy(allowed=("*",)))
+    result = run(call, "no-such-program-here || echo other")
+    assert result.data == {"stdout": "other\n", "stderr": "no-such-program-here: command not found\n", "returncode": 0}
+    assert run(call, "no-such-program-here").data["returncode"] == 127
+
+
+def test_the_working_folder_is_the_roots_and_cd_stays_below(call, folder):
+    (folder / "sub" / "deep").mkdir(parents=True)
+    assert run(call, "pwd").data["stdout"] == f"{folder}\n"
+    assert run(call, "cd sub && pwd; cd deep; pwd; cd ../..; pwd").data["stdout"] == (
+        f"{folder / 'sub'}\n{folder / 'sub' / 'deep'}\n{folder}\n"
+    )
+    assert run(call, "cd .. && ls").error.code == "PATH_NOT_ALLOWED"
+    assert run(call, "cd / && ls").error.code == "PATH_NOT_ALLOWED"
+    assert run(call, "cd gone && ls").error.code == "FILE_NOT_FOUND"
+    for command in ("cd", "cd -", "cd $PLAIN", "cd a b", "cd sub | ls"):
+        assert run(call, command).error.code == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize(
+    "target", ["../outside/x", "/etc/x", "link/x", "/dev/tcp/127.0.0.1/80", "/proc/self/mem", "$HOME/x"]
+)
+def test_redirections_stay_below_the_roots(call, folder, target):
+    (folder / "link").symlink_to(folder.parent / "outside")
+    for sign in (">", ">>", "2>", "<"):
+        result = run(call, f"echo x {sign} {target}")
+        assert result.error.code in {"PATH_NOT_ALLOWED", "FILE_NOT_FOUND"}, result
+    assert [p.name for p in (folder.parent / "outside").iterdir()] == ["secret.txt"]
+
+
+def test_redirections_write_and_read_files(call, folder):
+    run(call, "echo one > a.txt; echo two >> a.txt; ls nowhere 2> e.txt").raise_for_error()
+    assert (folder / "a.txt").read_text() == "one\ntwo\n"
+    assert "nowhere" in (folder / "e.txt").read_text()
+    assert run(call, "sort < a.txt | head -1").data["stdout"] == "one\n"
+    assert run(call, "ls nowhere > both.txt 2>&1").data["stderr"] == ""
+    assert "nowhere" in (folder / "both.txt").read_text()
+    assert run(call, "cat < gone.txt").error.code == "FILE_NOT_FOUND"
+    assert run(call, "echo x > *").error.code == "PATH_NOT_ALLOWED"
+
+
+def test_names_that_look_like_options_do_not_become_some(call, folder):
+    (folder / "-la").write_text("harmless")
+    assert run(call, "ls *").data["stdout"] == "./-la\n"
+
+
+def test_pipelines_end_when_their_reader_does(call):
+    result = run(call, "yes | head -2", timeout=20)
+    assert result.data == {"stdout": "y\ny\n", "stderr": "", "returncode": 0}
+    assert run(call, "seq 1 100000 | sort -n | wc -l", timeout=20).data["stdout"].strip() == "100000"
+
+
+def test_the_environment_of_commands_has_no_secrets(call):
+    shown = run(call, "env").data["stdout"]
+    assert "PLAIN=seen" in shown
+    assert "hidden" not in shown
+    assert "me:pw" not in shown
+    assert run(call, "echo [$MY_API_KEY] [$DB] $PLAIN").data["stdout"] == "[] [] seen\n"
+
+
+def marked(text):
+    return [p for p in psutil.process_iter(["cmdline"]) if text in " ".join(p.info["cmdline"] or ())]
+
+
+def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call, eventually):
+    result = run(call, "echo so far; timeout 300 sleep 271.5 | sleep 272.5", timeout=0.5)
+    assert result.error.code == "TIMEOUT"
+    assert result.error.message == "timed out after 0.5 s"
+    assert result.data["stdout"] == "so far\n"
+    eventually(lambda: not marked("sleep 271.5") and not marked("sleep 272.5"))
+
+
+def test_a_command_that_does_not_want_to_end_is_killed(call, folder, eventually):
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(273)"
+    )
+    (folder / "stubborn.py").write_text(script)
+    result = run(call, f"{sys.executable} stubborn.py", timeout=1)
+    assert (result.error.code, result.data["stdout"]) == ("TIMEOUT", "on\n")
+    eventually(lambda: not marked("stubborn.py"))
+
+
+def test_daemons_that_slip_away_are_ended_too(call, folder, eventually):
+    (folder / "daemon.py").write_text(
+        textwrap.dedent("""
+        import os, sys, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                sys.argv = ["x"]
+                time.sleep(274)
+            os._exit(0)
+        print("started")
+        """)
+    )
+    assert run(call, f"{sys.executable} daemon.py").data["stdout"] == "started\n"
+    run(call, "setsid sleep 275.5", timeout=5)
+    eventually(lambda: not marked("daemon.py") and not marked("sleep 275.5"))
+
+
+def test_endless_output_is_ended_at_the_cap(call, eventually):
+    result = run(call, "yes marker-of-this-test", timeout=30)
+    assert result.error.code == "LIMIT_EXCEEDED"
+    assert len(result.data["stdout"]) == 100_000
+    eventually(lambda: not marked("marker-of-this-test"))
+
+
+def test_stop_ends_the_command_and_keeps_the_output(call, eventually):
+    began = threading.Event()
+
+    async def stopped():
+        asked = ToolCall(
+            tool="shell", arguments={"command": "echo so far; sleep 276.5"}, on_output=lambda *_: began.set()
+        )
+        task = asyncio.ensure_future(call.executor.acall(asked))
+        await aio.in_thread(began.wait, 20)
+        task.cancel()
+        return await task
+
+    result = aio.run(stopped(), timeout=30)
+    assert (result.error.code, result.data["stdout"]) == ("CANCELLED", "so far\n")
+    eventually(lambda: not marked("sleep 276.5"))
+
+
+def test_output_is_shown_as_it_appears(call):
+    seen = []
+    result = run(call, "echo one; ls nowhere", _on_output=lambda *piece: seen.append(piece[:2]))
+    assert result.ok
+    assert ("stdout", "one\n") in seen
+    assert any(kind == "stderr" for kind, _ in seen)
+
+
+def test_odd_bytes_come_out_as_text(call):
+    assert run(call, "printf '\\377\\303\\274'").data["stdout"] == "\ufffdü"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 10_000, float("nan")])
+def test_timeouts_have_bounds(call, timeout):
+    assert run(call, "ls", timeout=timeout).error.code == "INVALID_ARGUMENTS"
+
+
+def test_a_line_has_bounds(call):
+    assert run(call, "echo " + "x" * 20_000).error.code == "INVALID_ARGUMENTS"
+    assert run(call, ";".join(["true"] * 51)).error.code == "LIMIT_EXCEEDED"
+    with pytest.raises(ParseError):
+        parse("")
+
+
+def test_a_model_needs_approval(call):
+    assert run(call, "ls", _caller="model").error.code == "APPROVAL_DENIED"
+
+
+def test_a_background_process_is_started_watched_and_stopped(call, folder, eventually):
+    (folder / "serve.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(277)")
+    started = call("process", command=sys.executable, args=["serve.py"])
+    assert (started.data["status"], started.data["returncode"]) == ("running", None)
+    pid = started.data["pid"]
+    eventually(lambda: call.data("process", action="status", pid=pid)["stdout"] == "up\n")
+    assert pid in [p["pid"] for p in call.data("process", action="list")["processes"]]
+    stopped = call.data("process", action="stop", pid=pid)
+    assert (stopped["status"], stopped["returncode"]) == ("stopped", 143)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert call.data("process", action="stop", pid=pid)["status"] == "stopped"
+
+
+def test_a_process_that_ends_at_once_says_how(call):
+    done = call("process", command="ls", args=["nowhere"])
+    assert (done.data["status"], done.data["returncode"]) == ("exited", 2)
+    assert "nowhere" in done.data["stderr"]
+    assert "exit code 2" in done.text
+
+
+def test_arguments_are_not_read_by_a_shell(call, folder):
+    done = call("process", command="echo", args=["$(touch EVIL)", "; touch EVIL", "*", "$PLAIN"])
+    assert done.data["stdout"] == "$(touch EVIL) ; touch EVIL * $PLAIN\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"command": "rm", "args": ["x"]}, "PERMISSION_DENIED"),
+        ({"command": "env", "args": ["rm", "x"]}, "PERMISSION_DENIED"),
+        ({"command": "env", "args": ["A=b", "ls"]}, "PERMISSION_DENIED"),
+        ({"command": "./ls"}, "PERMISSION_DENIED"),
+        ({"command": "ls -l"}, "PERMISSION_DENIED"),
+        ({"command": "ls; rm"}, "PERMISSION_DENIED"),
+        ({"command": "ls", "args": ["a\0b"]}, "INVALID_ARGUMENTS"),
+        ({"command": ""}, "INVALID_ARGUMENTS"),
+        ({}, "INVALID_ARGUMENTS"),
+        ({"action": "status"}, "INVALID_ARGUMENTS"),
+        ({"action": "status", "pid": 1}, "INVALID_ARGUMENTS"),
+        ({"action": "stop", "pid": os.getpid()}, "INVALID_ARGUMENTS"),
+        ({"action": "kill", "pid": 1}, "INVALID_ARGUMENTS"),
+    ],
+)
+def test_processes_that_may_not_be_are_refused(call, arguments, code):
+    assert call.code("process", **arguments) == code
+
+
+def test_a_program_that_is_missing_is_not_found(call):
+    call.provide(CommandPolicy(allowed=("*",)))
+    assert call.code("process", command="no-such-program-here") == "FILE_NOT_FOUND"
+
+
+def test_no_more_run_than_may_and_all_end_with_the_service(shelf, folder, eventually):
+    own = Processes(CommandPolicy(processes=2), Roots([folder]))
+    call = shelf(*TOOLS, policy=CommandPolicy(allowed=ALLOWED), confinements=Confinements(), processes=own)
+    for _ in range(2):
+        call("process", command="sleep", args=["278.5"]).raise_for_error()
+    assert call.code("process", command="sleep", args=["278.5"]) == "LIMIT_EXCEEDED"
+    own.close()
+    eventually(lambda: not marked("sleep 278.5"))
+    own.close()
+    assert call.data("process", action="list") == {"processes": []}
+    call("process", command="true").raise_for_error()
+    own.close()
+
+
+def test_the_output_of_a_long_running_process_keeps_its_end(call, folder, eventually):
+    (folder / "talk.py").write_text("for i in range(30000): print(i)\nprint('end')")
+    pid = call.data("process", command=sys.executable, args=["talk.py"])["pid"]
+    eventually(lambda: call.data("process", action="status", pid=pid)["status"] == "exited")
+    told = call.data("process", action="status", pid=pid)["stdout"]
+    assert told.endswith("29999\nend\n")
+    assert len(told) <= 100_000
+
+
+def test_nothing_is_left_when_the_owner_is_killed(folder, eventually):
+    """As when the notebook's kernel dies: what it had started in the background dies with it."""
+    code = f"""
+        import time
+        from nbtools.door import Door
+        from nbtools.execute import LocalExecutor
+        from nbtools.paths import Roots
+        from nbtools.tool import ToolCall
+        from nbtools.toolbox import CommandPolicy, Confinements
+        from nbtools.toolbox.processes import Processes
+        from nbtools.toolbox.system import TOOLS
+        policy, roots = CommandPolicy(allowed=("*",)), Roots([{str(folder)!r}])
+        processes = Processes(policy, roots)
+        services = {{CommandPolicy: lambda: policy, Roots: lambda: roots, Confinements: Confinements,
+                    Processes: lambda: processes}}
+        executor = LocalExecutor(TOOLS, door=Door(services=services))
+        result = executor.call(ToolCall(tool="process", arguments={{"command": "sleep", "args": ["279.5"]}}))
+        print(result.data["pid"], flush=True)
+        time.sleep(300)
+    """
+    owner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert int(owner.stdout.readline()) > 0
+        assert marked("sleep 279.5")
+    finally:
+        owner.kill()
+        owner.wait()
+        owner.stdout.close()
+    eventually(lambda: not marked("sleep 279.5"))
+
+
+def test_variables_are_listed_without_secrets(shelf):
+    secrets = {
+        "OPENAI_API_KEY": "sk-1",
+        "MY_SECRET": "s",
+        "GITHUB_TOKEN": "t",
+        "DB_PASSWORD": "p",
+        "aws_secret_access_key": "a",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/c.json",
+        "DATABASE_URL": "postgres://me:pw@host/db",
+        "INNOCENT": "ghp_0123456789abcdefghijABCDEFGHIJ",
+        "SSH_AUTH_SOCK": "/agent",
+    }
+    plain = {"PATH": "/bin", "PATH_EXTRA": "/x", "LANG": "C", "EMPTY": ""}
+    call = shelf(*TOOLS, policy=CommandPolicy(environment={**secrets, **plain}))
+    assert call.data("env_vars") == {"vars": plain}
+    assert call.data("env_vars", pattern="PATH*") == {"vars": {"PATH": "/bin", "PATH_EXTRA": "/x"}}
+    assert call.data("env_vars", pattern="*KEY*") == {"vars": {}}
+    assert call.data("env_vars", pattern="[") == {"vars": {}}
+    assert call("env_vars", pattern="LANG").text == "LANG=C"
+
+
+def test_variables_of_this_process_are_read_when_asked(shelf, monkeypatch):
+    call = shelf(*TOOLS, policy=CommandPolicy())
+    monkeypatch.setenv("NEW_VARIABLE_HERE", "1")
+    assert call.data("env_vars", pattern="NEW_*") == {"vars": {"NEW_VARIABLE_HERE": "1"}}

@@ -390,6 +390,8 @@ def execute(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """In the child: become the program."""
     environment = {**message["env"], family.MARK: message["id"]}
     prepare(message, descriptors)
+    # Python ignores it, and a program would inherit that: `yes | head -1` is to end quietly.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execvpe(message["argv"][0], message["argv"], environment)  # noqa: S606 - a list, no shell, on purpose
 
 

@@ -236,6 +236,11 @@ class IsolatedEngine:
             for table in told["tables"]
         ]
 
+    def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the macros and the views of the database, name to definitions, for the verdict."""
+        told, _ = self._asked("definitions", Request(sql=""), Control())
+        return told["macros"], told["views"]
+
     def can_write(self) -> str | None:
         """Return `None`: memory is private and a database is attached read-only."""
         return None

@@ -60,7 +60,7 @@ class ColumnProfile:
         return "".join(_BARS[round(count / most * (len(_BARS) - 1))] if count else " " for _, count in self.histogram)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Profile:
     """What a table holds: its rows and its columns."""
 
@@ -85,6 +85,9 @@ class Profile:
 
         return pd.DataFrame(self.to_rows(), columns=list(_HEADS))
 
+    def __repr__(self) -> str:
+        return f"Profile(table={self.table!r}, rows={self.rows}, columns={len(self.columns)})"
+
     def __str__(self) -> str:
         rows = self.to_rows()
         table = compact(
@@ -98,6 +101,10 @@ class Profile:
         )
         body = table.rpartition("\n")[0]
         return f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns\n{body}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the plain form at an IPython prompt."""
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         heads = "".join(f"<th>{head}</th>" for head in _HEADS)

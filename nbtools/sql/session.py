@@ -22,14 +22,18 @@ from nbtools.errors import InvalidArguments, nearest
 from nbtools.paths import Roots
 from nbtools.sql.binding import Style, bind
 from nbtools.sql.connections import open_engine
-from nbtools.sql.duckdb_engine import quoted
+from nbtools.sql.definitions import Definitions
+from nbtools.sql.duckdb_engine import DuckDBEngine
+from nbtools.sql.duckdb_frames import quoted
 from nbtools.sql.engines import Control, Engine, Opening, Request
 from nbtools.sql.frames import EXCEL, find_frames, read_excel
-from nbtools.sql.policy import Policy, Verdict
+from nbtools.sql.isolation import IsolatedEngine
+from nbtools.sql.policy import Policy
 from nbtools.sql.profile import Profile, profiled, source_of
 from nbtools.sql.result import QueryResult
 from nbtools.sql.supervise import supervised
 from nbtools.sql.urls import masked
+from nbtools.sql.verdict import Verdict
 
 __all__ = ["SqlSession"]
 
@@ -110,6 +114,7 @@ class SqlSession:
         self._lock = threading.Lock()
         self._engines: dict[tuple[str | None, bool], Engine] = {}
         self._policies: dict[str, Policy] = {}
+        self._judges: dict[str, Policy] = {}
         self._running: set[Control] = set()
         self._warned: set[str | None] = set()
 
@@ -342,7 +347,7 @@ class SqlSession:
         engine = self._engine(call.connection, isolated=call.isolated)
         text = call.sql if call.dialect in {None, engine.dialect} else self._translated(call, engine)
         text, values = bind(text, call.params, _style(engine.dialect))
-        verdict = self.policy(engine.dialect).check(text)
+        verdict = self._policy_of(call.connection, engine).check(text)
         # The caret points into what was written, where binding has not moved anything.
         verdict.raise_if_refused(call.sql if len(call.sql) == len(text) else None)
         self._warn_once(call.connection, engine)
@@ -386,6 +391,22 @@ class SqlSession:
             if dialect not in self._policies:
                 self._policies[dialect] = Policy(dialect=dialect, allowed_paths=self._opening.roots)
             return self._policies[dialect]
+
+    def _policy_of(self, connection: str | None, engine: Engine) -> Policy:
+        """Return the policy of a connection: a DuckDB file brings macros and views of its own to be judged."""
+        if connection is None or not isinstance(engine, DuckDBEngine | IsolatedEngine):
+            return self.policy(engine.dialect)
+        with self._lock:
+            found = self._judges.get(connection)
+        if found is None:
+            found = Policy(
+                dialect=engine.dialect,
+                allowed_paths=self._opening.roots,
+                definitions=Definitions(*engine.definitions()),
+            )
+            with self._lock:
+                self._judges[connection] = found
+        return found
 
     def _engine(self, connection: str | None, *, isolated: bool) -> Engine:
         key = (connection, isolated)
@@ -436,6 +457,7 @@ class SqlSession:
             control.stop("closed")
         with self._lock:
             engines, self._engines = list(self._engines.values()), {}
+            self._judges.clear()
         for engine in engines:
             engine.close()
 

@@ -22,8 +22,9 @@ from typing import Any, cast
 
 from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError
-from nbtools.sql.duckdb_engine import DuckDBEngine, Limits, ParquetFrame, StreamedFrame
-from nbtools.sql.engines import Control, Engine, Fetched, Request
+from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
+from nbtools.sql.duckdb_frames import ParquetFrame, StreamedFrame
+from nbtools.sql.engines import Control, Fetched, Request
 from nbtools.sql.rows import ArrowRows, PythonRows
 from nbtools.sql.wire import Wire
 
@@ -52,7 +53,7 @@ class _Worker:
             # There is nobody to tell, and the main thread may be deep inside a query.
             os._exit(0)
 
-    def serve(self, engine: Engine) -> None:
+    def serve(self, engine: DuckDBEngine) -> None:
         """Run one request after the other until the owner is gone."""
         while True:
             try:
@@ -72,7 +73,7 @@ class _Worker:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
+    def answer(self, engine: DuckDBEngine, fields: dict[str, Any], descriptors: list[int]) -> None:
         """Run one request and send what it gave."""
         control = Control()
         self.running = (fields.pop("number"), control)
@@ -81,6 +82,10 @@ class _Worker:
         request = Request(frames=frames, **fields)
         if task == "explain":
             self.wire.send_json(b"H", {"plan": engine.explain(request, control)})
+            return
+        if task == "definitions":
+            macros, views = engine.definitions()
+            self.wire.send_json(b"H", {"macros": macros, "views": views})
             return
         if task == "catalog":
             tables = [_table_form(table) for table in engine.catalog()]

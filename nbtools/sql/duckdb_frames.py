@@ -1,0 +1,192 @@
+"""Frames on DuckDB cursors: how a frame becomes readable, and cursors that remember small ones.
+
+Registering a DataFrame costs more than most queries over it. So a cursor that served a query is kept with the frames
+it has, and serves the next query that names exactly the same ones. That is safe because the cursor holds a shallow
+copy, and pandas copies a block before it writes to one that somebody else holds: as long as a frame's blocks are the
+very objects that were registered, nothing was changed. Only small frames are remembered, and each is forgotten when
+the notebook drops it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Cursors", "ParquetFrame", "StreamedFrame", "literal", "offer", "quoted"]
+
+_KEPT = 8
+_SMALL_BYTES = 64_000_000
+_LARGE_FRAME = 2_000_000
+
+
+def quoted(name: str) -> str:
+    """Return an identifier in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text in single quotes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParquetFrame:
+    """A frame that came as a Parquet file, where pyarrow is not there to share memory."""
+
+    path: Path
+
+
+class StreamedFrame:
+    """An Arrow table as a stream alone; for a pyarrow Table itself DuckDB loads pyarrow.dataset, which takes long.
+
+    Parameters
+    ----------
+    table
+        A pyarrow Table or RecordBatch.
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Hand out the rows, each time anew."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def offer(cursor: Any, name: str, frame: Any) -> None:
+    """Make a frame readable under a name, for this cursor alone."""
+    if isinstance(frame, ParquetFrame):
+        cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS FROM read_parquet({literal(str(frame.path))})")
+        return
+    if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
+        # A large table is worth the wait: then it is read in parallel.
+        frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
+    cursor.register(name, frame)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """A frame as it was registered: its parts are the same objects for as long as nothing was changed."""
+
+    frame: weakref.ref[Any]
+    held: Any
+    parts: tuple[Any, ...]
+
+    def is_still(self, frame: Any) -> bool:
+        if self.frame() is not frame:
+            return False
+        now = _parts(frame)
+        return (
+            now is not None
+            and len(now) == len(self.parts)
+            and all(a is b for a, b in zip(now, self.parts, strict=True))
+        )
+
+
+def _parts(frame: Any) -> tuple[Any, ...] | None:
+    """Return the objects that make up a small pandas frame; `None` for what must be registered each time."""
+    manager = getattr(frame, "_mgr", None)
+    blocks = getattr(manager, "blocks", None)
+    if blocks is None or type(frame).__module__.partition(".")[0] != "pandas":
+        return None
+    values = [block.values for block in blocks]
+    if sum(value.nbytes for value in values) > _SMALL_BYTES:
+        return None
+    # Text lies in an Arrow array that its wrapper may exchange.
+    return (frame.columns, *values, *(getattr(value, "_pa_array", None) for value in values))
+
+
+@dataclasses.dataclass(eq=False)
+class _Kept:
+    cursor: Any
+    frames: dict[str, _Seen]
+
+
+class Cursors:
+    """Lends cursors, and remembers those whose frames can be told to be unchanged.
+
+    Parameters
+    ----------
+    make
+        Returns a fresh cursor.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._idle: list[_Kept] = []
+        self._gone: collections.deque[Any] = collections.deque()
+
+    @contextlib.contextmanager
+    def lend(self, frames: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield a cursor on which exactly these frames are readable."""
+        kept = self._found(frames) or self._registered(frames)
+        well = False
+        try:
+            yield kept.cursor
+            well = True
+        finally:
+            self._take_back(kept, keep=well and kept.frames.keys() == frames.keys())
+
+    def _found(self, frames: Mapping[str, Any]) -> _Kept | None:
+        with self._lock:
+            self._forget_the_gone()
+            for kept in reversed(self._idle):
+                same = kept.frames.keys() == frames.keys()
+                if same and all(kept.frames[name].is_still(frame) for name, frame in frames.items()):
+                    self._idle.remove(kept)
+                    return kept
+        return None
+
+    def _registered(self, frames: Mapping[str, Any]) -> _Kept:
+        cursor = self._make()
+        seen: dict[str, _Seen] = {}
+        try:
+            for name, frame in frames.items():
+                parts = _parts(frame)
+                # What is registered is a copy of ours, whose blocks are the frame's own until one of them is written.
+                held = frame if parts is None else frame.copy(deep=False)
+                offer(cursor, name, held)
+                if parts is not None:
+                    seen[name] = _Seen(frame=weakref.ref(frame, self._gone.append), held=held, parts=parts)
+        except BaseException:
+            cursor.close()
+            raise
+        return _Kept(cursor, seen)
+
+    def _take_back(self, kept: _Kept, *, keep: bool) -> None:
+        dropped = [kept]
+        if keep:
+            with self._lock:
+                self._forget_the_gone()
+                # A frame of the same name that has changed since is of no use any more.
+                stale = [old for old in self._idle if old.frames and not old.frames.keys().isdisjoint(kept.frames)]
+                self._idle = [old for old in self._idle if old not in stale]
+                self._idle.append(kept)
+                dropped = [*stale, *self._idle[:-_KEPT]]
+                self._idle = self._idle[-_KEPT:]
+        for old in dropped:
+            old.cursor.close()
+
+    def _forget_the_gone(self) -> None:
+        """Close the cursors of frames that the notebook dropped; the references that died only said so."""
+        if not self._gone:
+            return
+        self._gone.clear()
+        for kept in [kept for kept in self._idle if any(seen.frame() is None for seen in kept.frames.values())]:
+            self._idle.remove(kept)
+            kept.cursor.close()
+
+    def close(self) -> None:
+        """Close the idle cursors."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for kept in idle:
+            kept.cursor.close()

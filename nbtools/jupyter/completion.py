@@ -1,21 +1,21 @@
 """Completion inside our magics: subcommands, options, and what an argument may be.
 
-What can be offered is read off the same parsers that read the line. Nothing is started or imported to complete: keys
-are offered once the memory is open, sessions once kernels run, and a source that does not answer within its time is
-left out.
+What can be offered is read off the same parsers that read the line. No heavy module is imported to complete: sessions
+are offered once kernels run, tables of a database once it was asked, and a source that does not answer within its
+time is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.jupyter.arguments import Parser
 from nbtools.jupyter.dispatch import Dispatcher
 from nbtools.jupyter.filenames import matching_files, quoted
+from nbtools.jupyter.patience import within
 from nbtools.jupyter.query import complete_query
 from nbtools.jupyter.session import Session
 from nbtools.jupyter.words import iter_words
@@ -49,13 +49,15 @@ def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], conte
         if stub.entry.name != "sql":
             return _NOTHING
         body = _body(context)
-        return _answer(*complete_query(session, body, context.full_text.partition("\n")[2]))
+        head, _, whole = context.full_text.partition("\n")
+        return _answer(*complete_query(session, body, whole, _connection_in(session, head)))
     parser = dispatcher.parser(stub.entry, stub.__name__, cell=is_cell)
     if stub.entry.name == "sql":
         free_from = dispatcher.magic(stub.entry).free_from
         start = free_from(session, parser, line) if free_from else len(line)
         if start < len(line) and line[start:] != _fragment(line):
-            return _answer(*complete_query(session, line[start:], context.line_with_cursor))
+            connection = _connection_in(session, line[:start])
+            return _answer(*complete_query(session, line[start:], context.line_with_cursor, connection))
     return _answer(_fragment(line), _offered(dispatcher, stub, parser, line))
 
 
@@ -76,6 +78,12 @@ def _place(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, boo
     name, gap, line = rest.partition(" ")
     stub = taken.get(("line", name)) if mark and gap else None
     return (stub, False, line) if stub is not None else None
+
+
+def _connection_in(session: Session, line: str) -> str | None:
+    """Return the connection that a line names, if it names one."""
+    known = session.workbench.config.connections
+    return next((word for word in line.split() if "://" in word or word in known), None)
 
 
 def _body(context: Any) -> str:
@@ -139,16 +147,16 @@ class _Source:
             return [str(choice) for choice in action.choices]
         kind = parser.kinds.get(action.dest)
         source: Callable[[], Iterable[str]] | None = getattr(self, f"_{kind}", None) if kind else None
-        return list(_within(source)) if source is not None else []
+        return within(_WAIT_S, source) if source is not None else []
 
     def _key(self) -> Iterable[str]:
-        memory = self.session.opened("memory")
+        memory = self.session.memory_at_hand()
         if memory is None:
             return []
         return [quoted(record.key) for record in memory.list(self.fragment, limit=_MOST)]
 
     def _tag(self) -> Iterable[str]:
-        memory = self.session.opened("memory")
+        memory = self.session.memory_at_hand()
         return [] if memory is None else [quoted(tag) for tag in memory.tags()]
 
     def _session(self) -> Iterable[str]:
@@ -175,19 +183,3 @@ class _Source:
 
     def _file(self) -> Iterable[str]:
         return matching_files(self.fragment)
-
-
-def _within(source: Callable[[], Iterable[str]]) -> list[str]:
-    """Return what a source says within its time; nothing when it is slower or fails."""
-    kept: list[str] = []
-
-    def ask() -> None:
-        try:
-            kept.extend(source())
-        except Exception:
-            return  # an editor must never show an error for a completion
-
-    thread = threading.Thread(target=ask, name="nbtools-completion", daemon=True)
-    thread.start()
-    thread.join(_WAIT_S)
-    return list(kept)

@@ -122,6 +122,8 @@ class Extension:
         _drop(self.shell.configurables, self.options)
         _drop(completer.custom_matchers if completer is not None else [], self._matcher)
         self.shell.meta.pop("nbtools", None)
+        if "dispatcher" in self.__dict__:
+            self.dispatcher.session.close()
         if "nbtools.workbench" in sys.modules:
             from nbtools.workbench import close_shared
 

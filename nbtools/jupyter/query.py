@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nbtools.jupyter.filenames import matching_files
+from nbtools.jupyter.patience import within
+from nbtools.jupyter.session import Session
 from nbtools.jupyter.tables import frames_in
 
 __all__ = ["complete_query"]
 
+_WAIT_S = 0.08
 _WORD = re.compile(r"[\w.]*\Z")
 _OPEN_QUOTE = re.compile(r"'([^'\n]*)\Z")
 _AFTER_TABLE = re.compile(r"\b(from|join|describe|summarize|table)\s+[\w.]*\Z", re.IGNORECASE)
@@ -35,7 +37,7 @@ _FUNCTIONS = [
 ]
 
 
-def complete_query(session: Any, text: str, whole: str) -> tuple[str, list[str]]:
+def complete_query(session: Session, text: str, whole: str, connection: str | None = None) -> tuple[str, list[str]]:
     """Return the fragment at the end of a query and what it may become.
 
     Parameters
@@ -46,6 +48,8 @@ def complete_query(session: Any, text: str, whole: str) -> tuple[str, list[str]]
         The SQL up to the cursor.
     whole
         All of it: tables are often named behind the columns.
+    connection
+        The database that is asked; `None` for frames and files.
     """
     quoted = _OPEN_QUOTE.search(text)
     if quoted and text.count("'") % 2:
@@ -55,8 +59,8 @@ def complete_query(session: Any, text: str, whole: str) -> tuple[str, list[str]]
         return parameter[1] or "", sorted(name for name in namespace if not name.startswith("_"))
     word = _WORD.search(text)
     fragment = word[0] if word else ""
-    frames = frames_in(namespace) if "nbtools.workbench" in sys.modules else {}
-    tables = [*frames, "nbtools.memory", "nbtools.calls"]
+    frames = frames_in(namespace) if connection is None else {}
+    tables = [*frames, "nbtools.memory", "nbtools.calls"] if connection is None else _tables_of(session, connection)
     if _AFTER_TABLE.search(text):
         return fragment, [name for name in tables if name.startswith(fragment)]
     columns = _columns(whole, frames)
@@ -67,8 +71,16 @@ def complete_query(session: Any, text: str, whole: str) -> tuple[str, list[str]]
     return fragment, [*names, *tables, *_cased(_KEYWORDS, fragment), *_FUNCTIONS]
 
 
+def _tables_of(session: Session, connection: str) -> list[str]:
+    """Return the tables of a database that was asked before; the first question is not put by a completion."""
+    sql = session.opened("sql")
+    return [] if sql is None else within(_WAIT_S, lambda: [table["name"] for table in sql.catalog(connection)])
+
+
 def _columns(query: str, frames: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the columns of each frame that the query names, under its name and its alias."""
+    if not frames:
+        return {}
     from nbtools.sql.frames import frame_columns
 
     found: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nbtools import aio
 from nbtools.errors import Cancelled
 from nbtools.jupyter.live import Live
+from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
     from nbtools.jupyter.options import NBTools
@@ -37,6 +38,7 @@ class Session:
         self.shell = shell
         self.options = options
         self.short_names = short_names
+        self.serving = Serving()
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
 
@@ -61,11 +63,16 @@ class Session:
 
     def opened(self, part: str) -> Any:
         """Return a service of the workbench when it runs already, `None` otherwise: completion starts nothing."""
-        if self._prepared is None:
-            return None
-        if part == "memory" and self._prepared.opened("memory") is not None:
-            return self.memory
-        return self._prepared.opened(part)
+        return None if self._prepared is None else self._prepared.opened(part)
+
+    def memory_at_hand(self) -> AgentMemory | None:
+        """Return the memory for completion: when it is open, or lies in a file whose keeper answers at once."""
+        workbench = self.workbench
+        if workbench.opened("memory") is None:
+            config = workbench.config
+            if config.memory_url is not None or not (config.home / "memory.duckdb").is_file():
+                return None
+        return self.memory
 
     def tool_names(self) -> list[str]:
         """Return the names of the tools."""
@@ -80,6 +87,10 @@ class Session:
     def choose_scope(self, **scope: Any) -> None:
         """Let the memory magics work in another scope; nothing given means the agent's own."""
         self._scope = scope
+
+    def close(self) -> None:
+        """Stop serving; the workbench is closed by whoever unloads the extension."""
+        self.serving.stop()
 
     def bind(self, name: str, value: Any) -> None:
         """Put a value into the user's namespace."""

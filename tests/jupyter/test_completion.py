@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+
 import pandas as pd
 import pytest
 
@@ -52,6 +55,17 @@ def test_other_lines_are_left_to_others(notebook) -> None:
     assert notebook.complete("%%html\nsel") == []
 
 
-def test_nothing_is_opened_to_complete(notebook, tmp_path) -> None:
+def test_no_memory_is_made_to_complete_a_key(notebook, tmp_path) -> None:
     assert notebook.complete("%memory get ") == []
     assert not (tmp_path / "home").exists()
+
+
+def test_tables_of_a_database_are_offered_once_it_was_asked(notebook, folder) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "shop.db")) as shop:
+        shop.execute("create table items as select 7 as price")
+        shop.commit()
+    url = f"sqlite:///{folder / 'shop.db'}"
+    assert notebook.complete(f"%nbsql {url} select * from it") == []
+    notebook.run(f"%nbsql {url} select 1 as x")
+    assert notebook.complete(f"%nbsql {url} select * from it") == ["items"]
+    assert notebook.complete(f"%%nbsql {url}\nselect *\nfrom it") == ["items"]

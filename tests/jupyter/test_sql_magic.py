@@ -86,6 +86,20 @@ def test_a_file_database_is_a_connection(asking, folder) -> None:
     assert asking.run(f"%%nbsql {url}\nselect price from items\n").value["price"].tolist() == [7]
 
 
+def test_what_can_be_asked_is_listed(asking, folder) -> None:
+    listed = {row[0]: row for row in asking.run("%nbsql --tables").value.rows}
+    assert listed["sales"][1] == "frame"
+    assert "amount" in listed["sales"][2]
+    assert "nbtools.memory" in listed
+
+
+def test_a_table_is_profiled(asking) -> None:
+    profile = asking.run("%nbsql --profile sales").value
+    assert profile.rows == 3
+    assert {column.name: column.distinct for column in profile.columns} == {"city": 2, "amount": 3}
+    assert "3 rows" in profile._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

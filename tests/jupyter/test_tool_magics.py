@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
+
 import pytest
 
 from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
@@ -102,6 +105,21 @@ def test_an_unknown_subcommand_gets_the_nearest_offered(notebook) -> None:
     cell = notebook.run("%nbtools docter")
     assert isinstance(cell.error, InvalidArguments)
     assert "%nbtools doctor" in cell.lines[-1]
+
+
+def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
+    pytest.importorskip("mcp")
+    pytest.importorskip("uvicorn")
+    card = notebook.run("%nbtools mcp start").value
+    url = card.title.removeprefix("MCP at ")
+    assert url in card.to_text()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, timeout=10)
+    assert refused.value.code == 401
+    assert "already" in notebook.run("%nbtools mcp start").lines[1]
+    notebook.run("%unload_ext nbtools")
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=10)
 
 
 def test_confirm_asks_before_something_destructive(notebook, monkeypatch) -> None:

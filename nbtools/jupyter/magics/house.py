@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, nearest
-from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.arguments import Parser, count
 from nbtools.jupyter.display import Card, Table
 from nbtools.jupyter.magic import Magic, Request
 from nbtools.jupyter.status import doctor_table, status_card
@@ -21,6 +21,9 @@ def _usage(prog: str, cell: bool) -> Parser:
     config = parser.leaf("config", "the settings and where each came from")
     config.take("setting", nargs="?", metavar="SETTING", kind="setting")
     parser.leaf("version", "the version of nbtools")
+    mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
+    mcp.take("action", nargs="?", choices=("start", "stop"), metavar="start|stop")
+    mcp.take("--port", type=count, default=0, metavar="PORT", help="0 takes a free one")
     return parser
 
 
@@ -61,10 +64,18 @@ def _version(request: Request) -> str:
     return version
 
 
+def _mcp(request: Request) -> Card:
+    session, action = request.session, request.args.action
+    if action == "start":
+        return session.serving.start(session.workbench, port=request.args.port)
+    return session.serving.stop() if action == "stop" else session.serving.card()
+
+
 _COMMANDS: dict[str, Callable[[Request], Any]] = {
     "status": _status,
     "doctor": _doctor,
     "config": _config,
     "version": _version,
+    "mcp": _mcp,
 }
 MAGIC = Magic(usage=_usage, run=_run)

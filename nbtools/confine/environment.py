@@ -16,6 +16,7 @@ _DOORS = frozenset(
     {
         *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "KUBECONFIG"),
         *("WAYLAND_DISPLAY", "DISPLAY", "XAUTHORITY", "SESSION_MANAGER", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"),
+        *("FORCE_COLOR", "CLICOLOR_FORCE"),  # Jupyter sets them for its own kernel; a child's output is plain
         *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTERHUB_SERVICE_URL", "BASH_ENV", "ENV", "PYTHONSTARTUP"),
     }
 )

@@ -58,3 +58,8 @@ def test_named_variables_are_kept_and_the_argument_is_not_changed():
     given = {"NBTOOLS_KEY": "1", "OTHER_KEY": "2"}
     assert scrub_environment(given, keep=["NBTOOLS_KEY"]) == {"NBTOOLS_KEY": "1"}
     assert given == {"NBTOOLS_KEY": "1", "OTHER_KEY": "2"}
+
+
+def test_nothing_forces_colours_on_a_child():
+    given = {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1", "TERM": "xterm"}
+    assert scrub_environment(given) == {"TERM": "xterm"}

@@ -208,6 +208,8 @@ class World:
     variables
         Global names to define before the code runs; values are JSON. A shell gets them as environment variables
         (text as it is, anything else as JSON), Node.js as globals.
+    files
+        Input files, or folders of them, that the variables name. A kernel on another machine gets copies of them.
     figure_path
         Where to save the open figure when the code did not write that file itself; `None` saves nothing.
     memory
@@ -217,6 +219,7 @@ class World:
 
     cwd: Path | None = None
     variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    files: tuple[Path, ...] = ()
     figure_path: Path | None = None
     memory: Any = None
 

@@ -180,6 +180,7 @@ class Kernels:
         world = World(
             cwd=folder,
             variables=request.checked_variables(variables or {}),
+            files=tuple(map(_absolute, inputs_paths)),
             figure_path=None if figure_path is None else _absolute(figure_path),
             memory=memory,
         )
@@ -240,6 +241,11 @@ class Kernels:
         level = order.profile.sandbox
         if level != "strict":
             return order
+        if self._choice == "gateway" and not explicit:
+            note = "sandbox='strict' is not in force: the gateway runs the kernel, and confines it or not"
+            return dataclasses.replace(
+                order, profile=dataclasses.replace(order.profile, sandbox="off"), notes=(*order.notes, note)
+            )
         host = await aio.in_thread(confine.capabilities)
         best = host.settle(level, explicit=explicit)
         if best == level:

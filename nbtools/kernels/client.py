@@ -26,7 +26,7 @@ from nbtools.kernels.kernel import Cap, Execution, OnOutput, Status, World
 from nbtools.kernels.supervise import supervise
 from nbtools.kernels.wire import Message, Wire
 
-__all__ = ["Connection", "JupyterKernel", "Run"]
+__all__ = ["Connection", "JupyterKernel", "Run", "first"]
 
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
 _BATCH = 100
@@ -36,6 +36,7 @@ _IDLE_S = 2.0
 _LAST_WORDS_S = 0.05
 # A kernel that has not announced its subscription answers a request at least.
 _WELCOME_S = 0.4
+_SILENT_S = 10.0
 _CAP, _WORLD = Cap(), World()
 
 
@@ -282,10 +283,18 @@ class JupyterKernel:
 
     async def variables(self) -> list[dict[str, Any]]:
         """List what the session has defined."""
-        run = self._begin(prologue.variables_code(), Collector(), None, silent=True)
-        await asyncio.wait({run.done}, timeout=5.0)
+        return list((await self._silently(prologue.variables_code(), None)).report.get("variables", ()))
+
+    async def warm(self) -> None:
+        """Run something small, once, so that the first run finds all paths walked before."""
+        code = prologue.rehearse_code() if self._python == "loaded" else ""
+        await self._silently(code, World() if self._python else None)
+
+    async def _silently(self, code: str, world: World | None) -> Run:
+        run = self._begin(code, Collector(), world, silent=True)
+        await asyncio.wait({run.done}, timeout=_SILENT_S)
         self._run = None
-        return list(run.report.get("variables", ()))
+        return run
 
     def _begin(self, code: str, collector: Collector, world: World | None, *, silent: bool = False) -> Run:
         """Send the request, with what must come before it."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbtools.kernels.kernel import World
 
-__all__ = ["begin_code", "load_code", "variables_code", "world_as_json"]
+__all__ = ["begin_code", "load_code", "rehearse_code", "variables_code", "world_as_json"]
 
 _MODULE = "nbtools_guest"
 
@@ -45,6 +45,11 @@ def begin_code(world: World) -> str:
     """Return code that makes the world of the next script."""
     text = json.dumps(world_as_json(world), default=str)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
+
+
+def rehearse_code() -> str:
+    """Return code that makes a forked kernel walk the common paths once."""
+    return "__import__('sys').modules['nbtools.kernels.child'].rehearse()"
 
 
 def variables_code() -> str:

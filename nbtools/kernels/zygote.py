@@ -100,6 +100,9 @@ def _exercise_matplotlib() -> None:
     axes.plot([0, 1], [1, 2], label="warm")
     axes.set_title("warm")
     axes.legend()
+    if "pandas" in sys.modules:
+        # pandas loads its plotting part with the first plot.
+        sys.modules["pandas"].Series([1.0, 2.0], index=["a", "b"]).plot.bar(ax=axes)
     print_figure(figure)
     plt.close("all")
 

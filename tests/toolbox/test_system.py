@@ -632,3 +632,26 @@ def test_variables_of_this_process_are_read_when_asked(shelf, monkeypatch):
     call = shelf(*TOOLS, policy=CommandPolicy())
     monkeypatch.setenv("NEW_VARIABLE_HERE", "1")
     assert call.data("env_vars", pattern="NEW_*") == {"vars": {"NEW_VARIABLE_HERE": "1"}}
+
+
+def test_strictly_confined_commands_see_the_roots_and_no_more(shelf, folder):
+    from nbtools import confine
+
+    if not confine.capabilities().can("strict"):
+        pytest.skip("this host cannot confine")
+    (folder / "mine.txt").write_text("mine")
+    own = Processes(CommandPolicy(), Roots([folder]))
+    policy = CommandPolicy(allowed=("cat", "touch", "ls", "chmod"))
+    call = shelf(*TOOLS, policy=policy, confinements=Confinements(person="strict"), processes=own)
+    try:
+        secret = folder.parent / "outside" / "secret.txt"
+        assert run(call, "cat mine.txt").data["stdout"] == "mine"
+        refused = run(call, f"cat {secret}")
+        assert (refused.data["stdout"], refused.data["returncode"]) == ("", 1)
+        assert run(call, f"touch {secret.parent}/new").data["returncode"] != 0
+        run(call, "touch made").raise_for_error()
+        assert (folder / "made").exists()
+        done = call("process", command="cat", args=[str(secret)])
+        assert (done.data["stdout"], done.data["returncode"]) == ("", 1)
+    finally:
+        own.close()

@@ -173,7 +173,12 @@ class NbtoolsError(Exception):
         }
 
     def three_lines(self) -> list[str]:
-        """Return what was tried, what was found and what to do next, a line each."""
+        """Return what was tried, what was found and what to do next, a line each.
+
+        A message that has three lines itself (what, where with a caret, why) is all that is said.
+        """
+        if self.message.count("\n") >= 2:
+            return self.message.split("\n")
         head = f"{type(self).__name__}: {self.tried}" if self.tried else type(self).__name__
         lines = [head, self.message]
         if self.hint:

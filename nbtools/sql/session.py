@@ -385,6 +385,10 @@ class SqlSession:
 
     # -- engines -----------------------------------------------------------------------------------------------------
 
+    def check(self, sql: str, *, connection: str | None = None) -> Verdict:
+        """Return the verdict on a statement for a connection, without running it."""
+        return self.policy(self._engine(connection, isolated=False).dialect).check(sql)
+
     def policy(self, dialect: str = "duckdb") -> Policy:
         """Return the policy that judges texts of a dialect."""
         with self._lock:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from nbtools import aio
 from nbtools.kernels import Kernels
 
 
@@ -67,18 +71,26 @@ def below() -> Callable[[int], list[int]]:
 
 
 @pytest.fixture
-def no_leak(below: Callable[[int], list[int]], soon: Callable[..., bool]) -> Iterator[None]:
-    """Check that a test leaves no process, descriptor or folder behind."""
-    before = (set(below(os.getpid())), _descriptors(), _folders())
+def no_leak(
+    below: Callable[[int], list[int]], soon: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Check that a test leaves no process, thread, descriptor or folder behind."""
+    place = Path(tempfile.mkdtemp(prefix="nbt"))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    aio.loop()
+    before = (set(below(os.getpid())), _descriptors(), _threads())
     yield
     assert soon(lambda: set(below(os.getpid())) <= before[0]), "processes were left behind"
-    assert soon(lambda: _descriptors() <= before[1] + 2), "descriptors were left open"
-    assert soon(lambda: _folders() <= before[2]), "folders were left behind"
+    assert soon(lambda: _descriptors() <= before[1]), "descriptors were left open"
+    assert soon(lambda: _threads() <= before[2]), "threads were left running"
+    assert soon(lambda: not list(place.glob("nbk-*"))), "folders were left behind"
+    shutil.rmtree(place)
 
 
 def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _folders() -> set[str]:
-    return {str(path) for path in Path("/tmp").glob("nbk-*")}
+def _threads() -> int:
+    # Workers of `aio.in_thread` wait a while for the next piece of work.
+    return sum(thread.name != "nbtools-work" for thread in threading.enumerate())

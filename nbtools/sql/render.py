@@ -59,7 +59,8 @@ def compact(
             break
         kept.append(line)
     left_out = count - len(kept) - len(last)
-    lines = [_cell(names, max(max_chars // 2, 200)), *kept]
+    room = max(max_chars // 2, 200)
+    lines = [names if len(names) <= room else f"{names[:room]}… ({len(columns)} columns)", *kept]
     if left_out:
         lines.append(f"… {left_out:,} rows not shown …")
     lines.extend(last)

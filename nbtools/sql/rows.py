@@ -130,8 +130,19 @@ class ArrowRows:
 
     def to_polars(self) -> Any:
         """Copy to a polars DataFrame."""
+        import pyarrow as pa
+
         polars = need("polars", extra="test", why="A result as a polars DataFrame")
-        return polars.from_arrow(self._table.rename_columns(unique(self._table.column_names)))
+        table = self._table
+        for index, field in enumerate(table.schema):
+            # Neither of the two has a counterpart there.
+            if pa.types.is_interval(field.type):
+                values = [None if value is None else _timedelta(value) for value in table.column(index).to_pylist()]
+                table = table.set_column(index, field.name, pa.array(values, pa.duration("us")))
+            elif pa.types.is_union(field.type):
+                texts = [None if value is None else str(value) for value in table.column(index).to_pylist()]
+                table = table.set_column(index, field.name, pa.array(texts, pa.string()))
+        return polars.from_arrow(table.rename_columns(unique(table.column_names)))
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""

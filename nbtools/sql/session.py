@@ -349,7 +349,7 @@ class SqlSession:
         text, values = bind(text, call.params, _style(engine.dialect))
         verdict = self._policy_of(call.connection, engine).check(text)
         # The caret points into what was written, where binding has not moved anything.
-        verdict.raise_if_refused(call.sql if len(call.sql) == len(text) else None)
+        verdict.raise_if_refused(call.sql if len(call.sql) == len(text) and call.dialect is None else None)
         self._warn_once(call.connection, engine)
         frames, sources = self._readable(call, engine, verdict)
         request = Request(
@@ -375,13 +375,12 @@ class SqlSession:
         return frames, (*found, *rest, *files)
 
     def _translated(self, call: _Call, engine: Engine) -> str:
-        import importlib
+        """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
+        from nbtools.sql.translate import transpile
 
         assert call.dialect is not None
-        text: str = importlib.import_module("nbtools.sql.transpile").transpile(
-            call.sql, read=call.dialect, write=engine.dialect
-        )
-        return text
+        text, _ = bind(call.sql, call.params, "dollar")
+        return transpile(text, read=call.dialect, write=engine.dialect)
 
     # -- engines -----------------------------------------------------------------------------------------------------
 

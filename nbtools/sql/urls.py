@@ -17,7 +17,7 @@ from nbtools.errors import ConfigInvalid, ConfigMissing
 __all__ = ["file_of", "masked", "resolved"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET_QUERY = re.compile(r"((?:^|[?&])[^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&]*", re.IGNORECASE)
+_SECRET_QUERY = re.compile(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&]*", re.IGNORECASE)
 
 
 def masked(url: str) -> str:
@@ -39,7 +39,7 @@ def masked(url: str) -> str:
     account, at, host = place.rpartition("@")
     user, colon, _ = account.partition(":")
     shown = f"{user}{':***' if colon else ''}{at}{host}"
-    return f"{head}://{shown}{slash}" + _SECRET_QUERY.sub(r"\g<1>***", tail)
+    return f"{head}://" + _SECRET_QUERY.sub(r"\g<1>***", f"{shown}{slash}{tail}")
 
 
 def resolved(url: str) -> str:

@@ -1,0 +1,145 @@
+"""Frames: what counts as one, and that a remembered one is never stale."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nbtools.errors import MissingExtra, NbtoolsError, SqlInvalid
+from nbtools.sql import SqlSession
+from nbtools.sql.frames import frame_columns, is_frame, read_excel
+
+
+def _rename(frame: pd.DataFrame) -> None:
+    frame.columns = ["b", "a", "s"]
+
+
+def _swap(frame: pd.DataFrame) -> None:
+    frame["a"], frame["b"] = frame["b"].copy(), frame["a"].copy()
+
+
+def _set_text(frame: pd.DataFrame) -> None:
+    frame.loc[0, "s"] = "changed"
+
+
+CHANGES: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "a cell by label": lambda frame: frame.__setitem__("a", frame["a"].where(frame["a"] != 1, 50)),
+    "a cell in place": lambda frame: frame.loc.__setitem__((0, "a"), 99),
+    "a cell by position": lambda frame: frame.iloc.__setitem__((1, 1), -5),
+    "a cell by at": lambda frame: frame.at.__setitem__((2, "b"), 1_000),
+    "a cell of text": _set_text,
+    "a whole column": lambda frame: frame.__setitem__("a", [7, 8, 9]),
+    "a new column": lambda frame: frame.__setitem__("c", 1),
+    "a column less": lambda frame: frame.__delitem__("b"),
+    "a popped column": lambda frame: frame.pop("s"),
+    "a row more": lambda frame: frame.loc.__setitem__(3, [1, 2, "new"]),
+    "an insert in front": lambda frame: frame.insert(0, "z", [4, 5, 6]),
+    "other names": _rename,
+    "columns exchanged": _swap,
+    "another type": lambda frame: frame.__setitem__("a", frame["a"].astype(float) / 2),
+    "arithmetic in place": lambda frame: frame.__iadd__(frame),
+    "a mask": lambda frame: frame.mask(frame["a"] > 1, inplace=True),  # noqa: PD002 - the case
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_remembered_frame_is_read_anew_after(change: str) -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [4, 5, 6], "s": ["x", "y", "z"]})
+    with SqlSession() as session:
+        for _ in range(2):
+            session.query("from frame", frames={"frame": frame})
+        try:
+            CHANGES[change](frame)
+        except Warning as said:  # pandas deprecates some ways of changing a frame in place
+            pytest.skip(str(said))
+        found = session.query("from frame", frames={"frame": frame}).to_pandas()
+        fresh = session.query("from other", frames={"other": frame.copy(deep=True)}).to_pandas()
+        pd.testing.assert_frame_equal(found, fresh)
+
+
+def test_a_remembered_frame_is_let_go_with_the_notebooks_own() -> None:
+    frame = pd.DataFrame({"a": np.arange(100)})
+    alive = weakref.ref(frame)
+    with SqlSession() as session:
+        session.query("select sum(a) from frame", frames={"frame": frame})
+        del frame
+        gc.collect()
+        assert alive() is None
+        session.query("select 1")
+        assert not [kept for kept in session._engines[None, False]._cursors._idle if kept.frames]
+
+
+def test_another_frame_of_the_same_name_is_told_apart() -> None:
+    with SqlSession() as session:
+        for value in (1, 2, 1, 3):
+            frame = pd.DataFrame({"a": [value]})
+            assert session.query("from frame", frames={"frame": frame}).to_rows() == [[value]]
+
+
+def test_frames_of_other_queries_are_not_left_behind() -> None:
+    with SqlSession() as session:
+        session.query("from a", frames={"a": pd.DataFrame({"x": [1]})})
+        session.query("from a, b", frames={"a": pd.DataFrame({"x": [1]}), "b": pd.DataFrame({"y": [1]})})
+        session.query("select 1")
+        for sql in ("from a", "from b", "show tables"):
+            if sql == "show tables":
+                assert session.query(sql).to_rows() == []
+            else:
+                with pytest.raises(SqlInvalid):
+                    session.query(sql)
+
+
+def test_what_counts_as_a_frame() -> None:
+    import polars as pl
+    import pyarrow as pa
+
+    yes = (pd.DataFrame(), pd.Series([1]), pl.DataFrame(), pl.LazyFrame(), pa.table({"a": [1]}))
+    no = (None, 1, "text", [1], {"a": [1]}, np.zeros(3), object(), pd.Index([1]))
+    assert [is_frame(value) for value in yes] == [True] * len(yes)
+    assert [is_frame(value) for value in no] == [False] * len(no)
+
+
+def test_columns_are_told_for_every_kind_of_frame() -> None:
+    import polars as pl
+    import pyarrow as pa
+
+    assert frame_columns(pd.DataFrame({"a": [1], "b": ["x"]})) == [("a", "int64"), ("b", "str")]
+    assert frame_columns(pd.Series([1.5], name="s")) == [("s", "float64")]
+    assert frame_columns(pl.DataFrame({"a": [1]})) == [("a", "Int64")]
+    assert frame_columns(pl.LazyFrame({"a": [1]})) == [("a", "Int64")]
+    assert frame_columns(pa.table({"a": [1]})) == [("a", "int64")]
+    with SqlSession() as session:
+        assert frame_columns(session.query("select 1 as a")) == [("a", "INTEGER")]
+    assert frame_columns(5) == []
+
+
+def test_a_record_without_rows_says_that_it_has_no_columns() -> None:
+    with SqlSession(tables={"nbtools.empty": list}) as session, pytest.raises(SqlInvalid, match=r"nbtools\.empty"):
+        session.query("from nbtools.empty")
+
+
+def test_a_value_that_is_no_table_says_what_it_is() -> None:
+    with SqlSession() as session, pytest.raises(SqlInvalid, match="a dict"):
+        session.query("from x", frames={"x": {"a": 1}})
+
+
+def test_mixed_columns_read_the_same_isolated_or_not() -> None:
+    frame = pd.DataFrame({"mixed": [1, "two", None], "lists": [[1], [2, 3], None]})
+    with SqlSession() as session:
+        here = session.query("from frame", frames={"frame": frame}).to_rows()
+        assert session.query("from frame", frames={"frame": frame}, isolated=True).to_rows() == here
+
+
+def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
+    (tmp_path / "a.xlsx").write_text("no workbook")
+    with pytest.raises(NbtoolsError):
+        read_excel(tmp_path / "a.xlsx")
+    with pytest.raises((MissingExtra, NbtoolsError)):
+        read_excel(tmp_path / "missing.ods")

@@ -18,7 +18,9 @@ from pathlib import Path
 __all__ = ["Folder", "sweep"]
 
 _PREFIX = "nbk-"
-_LOCK = "owner"
+OWNER_LOCK = "owner"
+"""Name of the file in the folder that its living owner holds a lock on."""
+
 # Between making a folder and locking it there is a moment; a younger folder is left alone.
 _YOUNG_S = 30.0
 _SOCKET_PATH_BYTES = 107
@@ -38,7 +40,7 @@ class Folder:
         sweep(place)
         self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
         self.path.mkdir(mode=0o700)
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _try_lock(self._lock)
 
     def make(self, name: str) -> Path:
@@ -94,7 +96,7 @@ def _sweep_one(found: Path) -> bool:
     state = found.stat()
     if state.st_uid != os.getuid() or time.time() - state.st_mtime < _YOUNG_S:
         return False
-    descriptor = os.open(found / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(found / OWNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
     try:
         if not _try_lock(descriptor):
             return False

@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import pathlib
 import selectors
 import shutil
 import signal
@@ -34,12 +35,14 @@ from typing import Any
 
 from nbtools import confine
 from nbtools.kernels import family
+from nbtools.kernels.folder import OWNER_LOCK
 from nbtools.kernels.pipe import Pipe
 
 __all__ = ["Ward", "Warden", "close_all_but", "end_group", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
+_WATCHFUL = -10
 _LAST_WORDS = 4_000
 _MAX_DESCRIPTOR = 1 << 16
 _MOST_AT_ONCE = 4096
@@ -69,7 +72,7 @@ class Warden:
     pipe
         The connection to the owner.
     folder
-        What to remove in the end.
+        What to remove in the end; it lies in the owner's folder, which goes too when the owner is gone.
     """
 
     def __init__(self, pipe: Pipe, folder: str) -> None:
@@ -82,6 +85,8 @@ class Warden:
         self._sweep_until = 0.0
         self._next_watch = 0.0
         self._parent = os.getppid()
+        self._nice = 0
+        self._dismissed = False
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
 
     def run(self, hello: Mapping[str, Any]) -> None:
@@ -93,6 +98,7 @@ class Warden:
         # Ctrl-C in a terminal goes to the whole foreground group; what it means is the owner's to decide.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._go_first()
         self._selector.register(self.pipe.fileno(), selectors.EVENT_READ, self._from_owner)
         self._selector.register(self._wake[0], selectors.EVENT_READ, self._reap)
         self.pipe.send({"event": "hello", "pid": os.getpid(), **hello})
@@ -102,6 +108,12 @@ class Warden:
             self._look_after()
         self.stop()
 
+    def _go_first(self) -> None:
+        """Ask for the processor before the kernels, where that is allowed: a fork bomb must not starve its watch."""
+        self._nice = os.getpriority(os.PRIO_PROCESS, 0)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, min(self._nice, _WATCHFUL))
+
     def handle(self, message: Mapping[str, Any], descriptors: list[int]) -> None:
         """Do what the owner says."""
         match message["do"]:
@@ -110,6 +122,7 @@ class Warden:
             case "signal":
                 self._signal(message["id"], message["signal"], group=message.get("group", True))
             case "stop":
+                self._dismissed = True
                 self.pipe.is_open = False
         for descriptor in descriptors:
             os.close(descriptor)
@@ -163,6 +176,7 @@ class Warden:
     def _become(self, name: str, said: int, keep: set[int]) -> None:
         """In the child: leave everything of the warden behind."""
         os.setsid()
+        os.setpriority(os.PRIO_PROCESS, 0, self._nice)
         # The warden has one thread, so here the signal follows the process.
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(_PR_SET_NAME, ("nbk" + name[:12]).encode())
@@ -320,6 +334,10 @@ class Warden:
                 break
             time.sleep(0.002)
         shutil.rmtree(self.folder, ignore_errors=True)
+        owners = pathlib.Path(self.folder).parent
+        if not self._dismissed and (owners / OWNER_LOCK).exists():
+            # Nobody else is left to remove the owner's folder; another warden may be at it at the same time.
+            shutil.rmtree(owners, ignore_errors=True)
         os._exit(0)
 
 

@@ -1,27 +1,30 @@
 """The tools we ship.
 
-`STANDARD` is a tuple of toolsets, each a tuple of functions; importing it loads none of the libraries that the tools
+`STANDARD` is a tuple of toolsets, each a tuple of functions; having it loads none of the libraries that the tools
 stand on. What the tools may do (`Confinements`, `CommandPolicy`, `WebPolicy`) and the services that they reach by
-``ctx.use`` are handed down by the workbench.
+``ctx.use`` are handed down by the workbench, which also closes `Processes`.
 """
 
 from __future__ import annotations
 
-from nbtools.toolbox import data, files, memory, memory_files, scripts, sql, system, text, web
-from nbtools.toolbox.policies import CommandPolicy, Confinements, WebPolicy
-from nbtools.toolbox.processes import Processes
+from typing import TYPE_CHECKING
+
+from nbtools.lazy import facade
+
+if TYPE_CHECKING:
+    from nbtools.toolbox.policies import CommandPolicy, Confinements, WebPolicy
+    from nbtools.toolbox.processes import Processes
+    from nbtools.toolbox.shelf import STANDARD
 
 __all__ = ["STANDARD", "CommandPolicy", "Confinements", "Processes", "WebPolicy"]
 
-STANDARD = (
-    memory.TOOLS,
-    memory_files.TOOLS,
-    scripts.TOOLS,
-    sql.TOOLS,
-    files.TOOLS,
-    data.TOOLS,
-    web.TOOLS,
-    system.TOOLS,
-    text.TOOLS,
+__getattr__ = facade(
+    __name__,
+    {
+        "STANDARD": "nbtools.toolbox.shelf",
+        "CommandPolicy": "nbtools.toolbox.policies",
+        "Confinements": "nbtools.toolbox.policies",
+        "Processes": "nbtools.toolbox.processes",
+        "WebPolicy": "nbtools.toolbox.policies",
+    },
 )
-"""The toolsets of the shelf, in the order in which they are shown."""

@@ -9,7 +9,6 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.paths import Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.parsing import from_json, from_yaml
 from nbtools.toolbox.writing import put_file
 
 __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
@@ -104,6 +103,8 @@ def json_parse(json_string: str) -> dict[str, Any]:
     LimitExceeded
         It is too long, nested too deep, or has a number with too many digits.
     """
+    from nbtools.toolbox.parsing import from_json
+
     return {"parsed": from_json(json_string)}
 
 
@@ -126,6 +127,8 @@ def yaml_parse(yaml_string: str) -> dict[str, Any]:
     LimitExceeded
         It is too long, nested too deep, or its aliases stand for too much.
     """
+    from nbtools.toolbox.parsing import from_yaml
+
     return {"parsed": from_yaml(yaml_string)}
 
 

@@ -29,7 +29,6 @@ from nbtools.errors import (
 from nbtools.paths import Folder, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.pattern import Pattern
 from nbtools.toolbox.writing import put_file
 
 __all__ = ["TOOLS", "file_delete", "file_glob", "file_list", "file_move", "file_read", "file_write"]
@@ -194,6 +193,8 @@ def file_glob(pattern: str, base_path: str = ".", *, ctx: Context) -> Output:
     FileMissing
         There is no such folder.
     """
+    from nbtools.toolbox.pattern import Pattern
+
     roots = ctx.use(Roots)
     wanted = Pattern.parse(pattern)
     start = roots.resolve(base_path)

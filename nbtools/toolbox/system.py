@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import shutil
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
 
@@ -15,11 +15,11 @@ from nbtools.paths import Roots
 from nbtools.result import Output
 from nbtools.telemetry import is_secret_name
 from nbtools.tool import Context, tool
-from nbtools.toolbox.command_line import parse
-from nbtools.toolbox.command_rules import check, check_program, search_path
 from nbtools.toolbox.execution import level_of
 from nbtools.toolbox.policies import CommandPolicy, Level
-from nbtools.toolbox.processes import Processes
+
+if TYPE_CHECKING:
+    from nbtools.toolbox.processes import Processes
 
 __all__ = ["TOOLS", "env_vars", "process", "shell"]
 
@@ -27,6 +27,7 @@ __all__ = ["TOOLS", "env_vars", "process", "shell"]
 def _inherited(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
     from nbtools.confine import scrub_environment
+    from nbtools.toolbox.command_rules import search_path
 
     given = {name: value for name, value in policy.inherited().items() if not is_secret_name(name)}
     made = scrub_environment(given)
@@ -72,6 +73,9 @@ async def shell(
     CallTimeout, LimitExceeded
         It took too long or printed too much; the output so far is in data.
     """
+    from nbtools.toolbox.command_line import parse
+    from nbtools.toolbox.command_rules import check
+
     policy, roots = ctx.use(CommandPolicy), ctx.use(Roots)
     environment = _inherited(policy)
     steps = parse(command)
@@ -101,7 +105,7 @@ async def _run(
     timeout: float,
 ) -> tuple[dict[str, Any], str | None]:
     from nbtools.toolbox.command_run import Line, planned
-    from nbtools.toolbox.processes import Stream
+    from nbtools.toolbox.processes import Processes, Stream
 
     plans = planned(steps, roots, environment)
     stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
@@ -174,6 +178,8 @@ async def process(
     LimitExceeded
         Too many run already.
     """
+    from nbtools.toolbox.processes import Processes
+
     processes = ctx.use(Processes)
     if action == "start":
         data = await _start(ctx, processes, command, args)
@@ -193,6 +199,8 @@ async def process(
 
 
 async def _start(ctx: Context, processes: Processes, command: str | None, args: tuple[str, ...]) -> dict[str, Any]:
+    from nbtools.toolbox.command_rules import check_program
+
     if not command:
         raise InvalidArguments("start needs a command.", hint="process(action='start', command='python', args=[…])")
     if any("\0" in word for word in (command, *args)):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import os
 import time
-import zoneinfo
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.result import Output
 from nbtools.tool import tool
-from nbtools.toolbox.calculator import evaluate
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 __all__ = ["TOOLS", "calculator", "get_current_datetime", "string_length"]
 
@@ -45,6 +46,8 @@ def calculator(expression: str) -> Output:
     LimitExceeded
         It is too long, too deep or its value too large.
     """
+    from nbtools.toolbox.calculator import evaluate
+
     value = evaluate(expression)
     return Output(data={"value": value}, text=str(value))
 
@@ -78,7 +81,9 @@ def get_current_datetime(timezone: str | None = None) -> Output:
     return Output(data=data, text=f"{data['iso']} ({name})")
 
 
-def _zone(name: str) -> zoneinfo.ZoneInfo:
+def _zone(name: str) -> ZoneInfo:
+    import zoneinfo
+
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -92,6 +97,8 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
 
 def _local_name() -> str | None:
     """Return the IANA name of this computer's zone, where the system tells it."""
+    import zoneinfo
+
     wanted = os.environ.get("TZ", "").lstrip(":")
     if not wanted:
         path = os.path.realpath("/etc/localtime")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Interval, Len
 
@@ -13,8 +13,9 @@ from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExce
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.policies import WebPolicy
-from nbtools.toolbox.web_fetch import Answer, fetch
-from nbtools.toolbox.web_page import charset_of, decoded, is_text, read_page
+
+if TYPE_CHECKING:
+    from nbtools.toolbox.web_fetch import Answer
 
 __all__ = ["TOOLS", "http_client", "web_scrape", "web_search"]
 
@@ -50,6 +51,8 @@ def web_search(
     HttpError, NetworkError, CallTimeout
         The provider did not answer as it should.
     """
+    from nbtools.toolbox.web_fetch import fetch
+
     policy = ctx.use(WebPolicy)
     provider = policy.provider
     if provider not in _KEYS:
@@ -142,6 +145,9 @@ def web_scrape(url: str, selector: str | None = None, *, ctx: Context) -> Output
     ParseError
         It is no page with text.
     """
+    from nbtools.toolbox.web_fetch import fetch
+    from nbtools.toolbox.web_page import read_page
+
     answer = fetch(
         ctx.use(WebPolicy), "GET", url, headers={"Accept": "text/html,application/xhtml+xml,text/plain,*/*;q=0.5"}
     )
@@ -212,6 +218,8 @@ def http_client(
     LimitExceeded
         The answer is too large; what came of it is in data.
     """
+    from nbtools.toolbox.web_fetch import fetch
+
     policy = ctx.use(WebPolicy)
     given = dict(headers or {})
     content = _content(body, given)
@@ -249,7 +257,7 @@ def _content(body: str | dict[str, Any] | list[Any] | None, headers: dict[str, s
             headers["Content-Type"] = "application/json"
         try:
             return json.dumps(body).encode()
-        except (ValueError, RecursionError) as exc:
+        except (TypeError, ValueError, RecursionError) as exc:
             raise InvalidArguments(f"the body cannot be written as JSON: {exc}.") from None
     if not typed:
         headers["Content-Type"] = "text/plain; charset=utf-8"
@@ -258,6 +266,8 @@ def _content(body: str | dict[str, Any] | list[Any] | None, headers: dict[str, s
 
 def _shown(answer: Answer) -> tuple[str, str | None]:
     """Return a body as text, or as Base64 where it is none, and how it was encoded then."""
+    from nbtools.toolbox.web_page import charset_of, decoded, is_text
+
     kind = answer.header("Content-Type")
     if answer.body and (not is_text(kind) or (not kind and b"\0" in answer.body)):
         return base64.b64encode(answer.body).decode(), "base64"

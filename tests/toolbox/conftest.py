@@ -233,6 +233,9 @@ class Served(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    def handle_error(self, request, client_address):
+        """Clients that leave in the middle are what many tests are about."""
+
 
 @pytest.fixture(scope="session")
 def served():

@@ -408,6 +408,37 @@ def test_a_move_to_another_file_system_carries_the_file(call, folder):
         shutil.rmtree(other)
 
 
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
+def test_a_move_that_fails_halfway_leaves_the_original_and_no_copy(call, folder, monkeypatch):
+    other = Path("/dev/shm") / f"nbtools-test-half-{os.getpid()}"
+    other.mkdir()
+    try:
+        roots = Roots([folder, other])
+        call.executor.door.services[Roots] = lambda: roots
+        (folder / "a").write_text("a")
+        monkeypatch.setattr(shutil, "copyfileobj", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+        result = call("file_move", source="a", dest=str(other / "b"))
+        assert (result.error.code, "No space left" in result.error.message) == ("PERMISSION_DENIED", True)
+        assert list(other.iterdir()) == []
+        assert (folder / "a").read_text() == "a"
+    finally:
+        shutil.rmtree(other)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+def test_folders_that_may_not_be_entered_are_passed_over(call, folder):
+    (folder / "closed").mkdir()
+    (folder / "closed" / "x.csv").touch()
+    (folder / "a.csv").touch()
+    (folder / "closed").chmod(0)
+    try:
+        assert call.data("file_glob", pattern="**/*.csv")["matches"] == ["a.csv"]
+        assert call.code("file_write", path="closed/y", content="x") in {"PATH_NOT_ALLOWED", "FILE_NOT_FOUND"}
+        assert call.code("file_delete", path="closed/x.csv") in {"PATH_NOT_ALLOWED", "FILE_NOT_FOUND"}
+    finally:
+        (folder / "closed").chmod(0o700)
+
+
 def test_deleting_takes_files_and_empty_folders_only(call, folder):
     (folder / "sub").mkdir()
     (folder / "sub" / "x").write_text("x")

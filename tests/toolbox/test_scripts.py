@@ -292,6 +292,22 @@ def test_shell_code_runs_where_it_is_told_to(call, folder):
     assert call.code("code_execute", code="pwd", working_dir="gone") == "FILE_NOT_FOUND"
 
 
+def test_code_that_floods_was_run_too_and_says_why_it_ended(call):
+    result = call("code_execute", code="while True: print('x' * 10000)", timeout=60)
+    assert (result.ok, result.data["success"], result.data["truncated"]) == (True, False, True)
+    assert "output limit" in result.data["stderr"]
+
+
+def test_a_picture_may_not_take_the_place_of_a_folder(call, folder):
+    (folder / "chart.png").mkdir()
+    assert draw(call, "1").error.code == "INVALID_ARGUMENTS"
+
+
+def test_a_json_file_that_is_no_json_is_explained(call, folder):
+    (folder / "data.csv").write_text("not json, but text")
+    assert "not of the form" in analyze(call, "import json\njson.load(open(input_file_path))").error.hint
+
+
 def test_an_unknown_language_is_unavailable(call):
     assert call.code("code_execute", code="x", language="klingon") == "LANGUAGE_UNAVAILABLE"
 

@@ -300,6 +300,35 @@ def test_what_is_allowed_may_be_written_in_many_ways(command):
     check(parse(command), ALLOWED, PATH)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "parallel ls",
+        "busybox ls",
+        "unshare ls",
+        "script -c ls",
+        "xargs busybox",
+        "timeout --strange 5 ls",
+        "nice -x ls",
+        "env -z ls",
+    ],
+)
+def test_programs_that_start_others_unseen_are_not_looked_through(command):
+    with pytest.raises(PermissionDenied):
+        check(parse(command), (*ALLOWED, "parallel", "busybox", "unshare", "script"), PATH)
+
+
+def test_options_of_programs_that_start_others_are_understood():
+    for command in ("env --chdir=/tmp ls", "xargs -rt0 ls", "env -", "timeout --signal KILL 5 ls", "xargs -- ls"):
+        check(parse(command), ALLOWED, PATH)
+
+
+def test_a_pattern_that_matches_too_much_is_refused(call, folder):
+    for i in range(1_001):
+        (folder / f"{i}").touch()
+    assert run(call, "echo *").error.code == "LIMIT_EXCEEDED"
+
+
 def test_nothing_is_allowed_until_something_is(call):
     call.provide(CommandPolicy())
     result = run(call, "ls")

@@ -195,6 +195,29 @@ def test_a_lookup_that_never_ends_is_given_up():
     over.set()
 
 
+def test_the_next_address_is_tried_when_one_does_not_answer(site):
+    with Deadline(5) as deadline:
+        guard = Guard(deadline, allow_private=True, look_up=lambda *_: ["127.0.0.9", "127.0.0.1"])
+        guard.connect("two.example", site.port).close()
+        assert guard.connected == ["127.0.0.1"]
+
+
+def test_a_deadline_that_is_over_cuts_at_once(site):
+    with Deadline(0.01) as deadline:
+        while deadline.left:
+            time.sleep(0.001)
+        with pytest.raises(CallTimeout):
+            Guard(deadline, allow_private=True, look_up=lambda *_: ["127.0.0.9"]).connect("late.example", site.port)
+
+
+def test_a_name_that_the_resolver_cannot_take_is_an_invalid_argument():
+    def odd(*_):
+        raise UnicodeError("label too long")
+
+    with Deadline(5) as deadline, pytest.raises(InvalidArguments):
+        Guard(deadline, look_up=odd).connect("x" * 64, 80)
+
+
 def test_a_host_without_address_is_a_network_error():
     with Deadline(5) as deadline, pytest.raises(NetworkError):
         Guard(deadline, look_up=lambda *_: []).connect("empty.example", 80)
@@ -361,6 +384,10 @@ def test_headers_that_break_the_request_are_refused(call, site, headers):
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT", "get", "", "GET / HTTP/1.1\r\n"])
 def test_other_methods_are_refused(call, site, method):
     assert call.code("http_client", method=method, url=f"{site}/echo") == "INVALID_ARGUMENTS"
+
+
+def test_a_body_that_is_no_json_is_refused(call, site):
+    assert call.code("http_client", method="POST", url=f"{site}/echo", body={"a": {1, 2}}) == "INVALID_ARGUMENTS"
 
 
 @pytest.mark.parametrize(("status", "error"), [(404, "404 Not Found"), (500, "500 Internal Server Error"), (204, None)])

@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+# Keepers of memory files that tests start leave soon after them.
+os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
+
 _NOBODY = 65534
 _READY_S = 30.0
 

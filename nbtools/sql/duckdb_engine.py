@@ -114,7 +114,8 @@ class DuckDBEngine:
         if self._spill is None:
             self._spill = Path(tempfile.mkdtemp(prefix="nbtools-sql-"))
             self._finalizer = weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
-        connection = duckdb.connect(":memory:")
+        # A cursor forgets what SET says about replacements; what the instance was opened with, it keeps.
+        connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
         try:
             if self._database is not None:
                 self._attach(connection, self._database)
@@ -129,7 +130,6 @@ class DuckDBEngine:
 
     def _settings(self, spill: Path) -> Iterator[tuple[str, str]]:
         """Yield the settings in the order they must be made: what is locked can no longer be changed."""
-        yield "python_enable_replacements", "false"
         yield "autoinstall_known_extensions", "false"
         yield "autoload_known_extensions", "false"
         yield "allow_community_extensions", "false"

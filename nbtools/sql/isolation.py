@@ -169,7 +169,7 @@ class IsolatedEngine:
             worker.end()
             worker = None
         if worker is None:
-            worker = _Worker(self._settings | {"folder": str(Path.cwd())})
+            worker = _Worker(self._settings)
             self.name = worker.name
         with self._lock:
             self._busy[control] = worker
@@ -213,6 +213,8 @@ class IsolatedEngine:
                 "max_rows": request.max_rows,
                 "max_bytes": request.max_bytes,
                 "progress": request.progress,
+                # Relative paths mean what they mean here and now.
+                "folder": str(Path.cwd()),
             }
             with control.attached(worker.interrupt, worker.progress):
                 # Arrow's own framing and padding come on top of the rows.

@@ -78,6 +78,9 @@ class _Worker:
         control = Control()
         self.running = (fields.pop("number"), control)
         task = fields.pop("task")
+        with contextlib.suppress(OSError):
+            # A folder that is gone, or not ours to enter: then relative paths lead nowhere.
+            os.chdir(fields.pop("folder"))
         frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
         request = Request(frames=frames, **fields)
         if task == "explain":
@@ -157,7 +160,6 @@ def main(line: int, side: int) -> None:
     assert kind == b"C"
     settings = json.loads(bytes(body))
     try:
-        os.chdir(settings["folder"])
         import duckdb  # noqa: F401 - Landlock may hide the package later
 
         # This makes an import fail: the owner does without pyarrow, or pyarrow shall do without numpy, which nothing

@@ -47,18 +47,21 @@ def _size(row: Row) -> int:
 class KnownIds:
     """A Bloom filter: tells for certain that an id was never written, so that new keys need no look into the file.
 
-    Four bits an id in a table of sixteen bits an id; it doubles, and is filled anew by its owner, when it is full.
+    Four bits an id in a table of sixteen bits an id. It is made anew by its owner when it is full.
+
+    Parameters
+    ----------
+    count
+        How many ids will be added soon; there is room for as many again.
     """
 
-    def __init__(self, ids: Iterable[str], count: int) -> None:
+    def __init__(self, count: int) -> None:
         size = 1 << 16
-        while size < 16 * count:
+        while size < 32 * count:
             size *= 2
         self._mask = size - 1
         self._bits = bytearray(size // 8)
-        self._room = size // 10
-        for record_id in ids:
-            self.add(record_id)
+        self._room = size // 16
 
     @property
     def is_full(self) -> bool:

@@ -183,14 +183,10 @@ class KeeperRepository:
         started = False
         while True:
             address = self._place.holder().get("address")
-            connection = None
             if address and not self._place.is_elsewhere():
-                with contextlib.suppress(OSError, EOFError, ValueError):
-                    connection = connect_to(address, timeout=self._timeout)
-                    if self._is_greeted(connection, address):
-                        return connection
-            if connection is not None:
-                connection.close()
+                connection = self._greeted(address)
+                if connection is not None:
+                    return connection
             if time.monotonic() >= end:
                 raise self._no_answer(TimeoutError("no connection"))
             if started:
@@ -198,15 +194,31 @@ class KeeperRepository:
             self._start(end)
             started = True
 
-    def _is_greeted(self, connection: Any, address: dict[str, Any]) -> bool:
-        """Greet; return whether the keeper is one to talk to. An older one is asked to hand over."""
+    def _greeted(self, address: dict[str, Any]) -> Any:
+        """Connect and greet; return the connection if the keeper is one to talk to, else `None`."""
+        try:
+            connection = connect_to(address, timeout=self._timeout)
+        except OSError:
+            return None
+        try:
+            if self._is_welcome(connection, address):
+                return connection
+        except MemoryUnavailable:
+            connection.close()
+            raise
+        except (OSError, EOFError, ValueError):
+            pass  # It left in this moment; whoever comes next is asked instead.
+        connection.close()
+        return None
+
+    def _is_welcome(self, connection: Any, address: dict[str, Any]) -> bool:
+        """Exchange greetings; an older keeper is asked to hand over, and is not the one to talk to."""
         greeting = {"hello": self._protocol, "pid": os.getpid()}
         if "token" in address:
             greeting["token"] = address["token"]
         connection.sendall(frame(dumps(greeting)))
         answer = receive(connection)
         if answer["hello"] > self._protocol:
-            connection.close()
             raise MemoryUnavailable(
                 f"{self.path} is served by a newer nbtools ({answer.get('version')}, process {answer.get('pid')}).",
                 hint="restart this kernel with the nbtools that is installed now",
@@ -219,7 +231,7 @@ class KeeperRepository:
         for notice in answer.get("notices", ()):
             if notice not in self._told:
                 self._told.add(notice)
-                warnings.warn(notice, UserWarning, stacklevel=8)
+                warnings.warn(notice, UserWarning, stacklevel=9)
         return True
 
     def _start(self, end: float) -> None:
@@ -261,6 +273,10 @@ class KeeperRepository:
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._idle: list[Any] = []
+
+    def __del__(self) -> None:
+        for connection in self.__dict__.get("_idle", ()):
+            connection.close()
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

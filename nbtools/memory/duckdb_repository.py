@@ -155,6 +155,7 @@ class DuckDBRepository:
             engine.merge()
         self._writes += 1
         if self._writes % _CLEAN_EVERY == 0:
+            engine.know_ids()
             engine.sweep()
             engine.trim()
             if self._place is not None:

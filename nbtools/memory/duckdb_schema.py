@@ -68,8 +68,8 @@ def connect(path: Path | None) -> Any:
     """
     import duckdb
 
-    if path is not None and path.is_file() and path.stat().st_size == 0:
-        path.unlink()  # What a process leaves that is killed while it makes the file; DuckDB would refuse it.
+    if path is not None:
+        _look_at(path)
     try:
         connection = duckdb.connect(":memory:" if path is None else str(path), config=_CONFIG)
     except (duckdb.Error, RuntimeError, UnicodeError) as exc:
@@ -131,6 +131,23 @@ def _in_transaction(connection: Any, work: Callable[[], None]) -> None:
     connection.commit()
 
 
+def _look_at(path: Path) -> None:
+    """Refuse what is no database before DuckDB sees it: it would read a CSV file as one."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(12)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise MemoryUnavailable(
+            f"{path} cannot be read: {exc.strerror}.", hint="look at the permissions of file and folder"
+        ) from exc
+    if not head:
+        path.unlink()  # What a process leaves that is killed while it makes the file; DuckDB would refuse it.
+    elif head[8:] != b"DUCK":
+        raise MemoryDamaged(f"{path} is not a DuckDB file")
+
+
 def _why_not(path: Path, exc: Exception) -> Exception:
     text = str(exc)
     holder = re.search(r"Conflicting lock is held in (.+?)(?:\. See also|$)", text, re.DOTALL)
@@ -143,13 +160,6 @@ def _why_not(path: Path, exc: Exception) -> Exception:
         )
     if not path.exists():
         return MemoryUnavailable(f"{path} cannot be made: {text}", hint="choose another file for the memory")
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        return MemoryUnavailable(f"{path} cannot be read: {error.strerror}.", hint="look at the file's permissions")
     if "ermission denied" in text or "ead-only file system" in text:
         return MemoryUnavailable(f"{path} cannot be written.", hint="look at the permissions of file and folder")
-    if head and head[8:12] != b"DUCK":
-        return MemoryDamaged(f"{path} is not a DuckDB file")
     return MemoryDamaged(text)

@@ -85,9 +85,17 @@ class Tables:
             rows = self._all(f"SELECT {_FIELDS} FROM items WHERE id IN (SELECT unnest(?::VARCHAR[]))", [list(ids)])
         return [_row(fields) for fields in rows]
 
-    def all_ids(self) -> list[str]:
-        """Return every id ever written."""
-        return [record_id for (record_id,) in self._all("SELECT id FROM items", [])]
+    def count(self) -> int:
+        """Return how many ids were ever written."""
+        return int(self._one("SELECT count(*) FROM items")[0])
+
+    def all_ids(self) -> Iterator[str]:
+        """Yield every id ever written."""
+        with self._own_cursor() as cursor:
+            cursor.execute("SELECT id FROM items")
+            while some := cursor.fetchmany(5_000):
+                for (record_id,) in some:
+                    yield record_id
 
     def scan_live(self, *, values: bool) -> Iterator[list[LiveItem]]:
         """Yield all live records in slices, the oldest first."""

@@ -37,6 +37,7 @@ _REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
 _CALLS_KEPT = 100_000
 _NEAREST = 200
+_KNOWN_AT_START = 100_000
 
 Outcome = list[Done] | NbtoolsError
 
@@ -79,8 +80,11 @@ class Engine:
         self._has_forgotten = self._seq > 0
         newest = max(tables.newest(), self._replay(journal))
         self.clock = clock or Clock(newest)
-        ids = tables.all_ids()
-        self._known = KnownIds([*ids, *self._overlay], len(ids))
+        # Ids that came while the filter is being made anew; `None` while it is not.
+        self._newcomers: list[str] | None = None
+        self._known: KnownIds | None = None
+        if tables.count() <= _KNOWN_AT_START:
+            self.know_ids()
         self._index = LiveIndex(self._scan)
 
     # -- writing
@@ -152,6 +156,20 @@ class Engine:
             self._merged_since_trim = 0
             self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, _CALLS_KEPT)
 
+    def know_ids(self) -> None:
+        """Make the filter of known ids if there is none; a large file's is made off the path of any request."""
+        if self._known is not None:
+            return
+        with self._state:
+            self._newcomers = list(self._overlay)
+        known = KnownIds(self.tables.count() + len(self._overlay))
+        for record_id in self.tables.all_ids():
+            known.add(record_id)
+        with self._state:
+            for record_id in self._newcomers:
+                known.add(record_id)
+            self._known, self._newcomers = known, None
+
     def close(self) -> None:
         """Merge what is left and close the file."""
         while self.merge():
@@ -176,7 +194,7 @@ class Engine:
     def newest(self, record_id: str) -> Row | None:
         """Return the newest row of an id, a deletion perhaps, or `None` if the id is new."""
         row = self._overlay.get(record_id) or self._cache.get(record_id)
-        if row is not None or not self._known.may_have(record_id):
+        if row is not None or not self._may_have(record_id):
             return row
         return self._fetch([record_id]).get(record_id)
 
@@ -188,7 +206,7 @@ class Engine:
             record_id = scope.record_id(key)
             row = self._overlay.get(record_id) or self._cache.get(record_id)
             if row is None:
-                if self._known.may_have(record_id):
+                if self._may_have(record_id):
                     return None
             elif row.is_live(now):
                 found.append((row, None))
@@ -272,8 +290,11 @@ class Engine:
         with self._state:
             for row in rows:
                 if row.op != "call":
-                    self._known.add(row.id)
                     self._overlay[row.id] = row
+                    if self._known is not None:
+                        self._known.add(row.id)
+                    if self._newcomers is not None:
+                        self._newcomers.append(row.id)
             self._unmerged.extend(entries)
             self._unmerged_rows += len(rows)
         self._seq = seq
@@ -283,9 +304,8 @@ class Engine:
             self._has_forgotten = True
             del self._requests[next(iter(self._requests))]
         self._index.note(row for row in rows if row.op != "call")
-        if self._known.is_full:
-            ids = self.tables.all_ids()
-            self._known = KnownIds([*ids, *list(self._overlay)], 2 * len(ids))
+        if self._known is not None and self._known.is_full:
+            self._known = None  # Until it is made anew, every key might be in the file.
 
     def _stored(self, request: Request) -> list[Done] | None:
         """Return what became of a request that was stored before, or `None` if it was not."""
@@ -344,6 +364,10 @@ class Engine:
         with self._state:
             return list(self._unmerged)
 
+    def _may_have(self, record_id: str) -> bool:
+        known = self._known
+        return known is None or known.may_have(record_id)
+
     def _scan(self, values: bool) -> tuple[list[Row], Iterator[list[LiveItem]]]:
         # The overlay is copied first: what is merged meanwhile is then in DuckDB, and what comes meanwhile is noted.
         with self._state:
@@ -362,7 +386,7 @@ class Engine:
     def _rows(self, ids: Sequence[str]) -> list[Row]:
         """Return the newest rows of ids that were written once, in their order, deletions included."""
         here = {i: row for i in ids if (row := self._overlay.get(i) or self._cache.get(i)) is not None}
-        missing = [i for i in ids if i not in here and self._known.may_have(i)]
+        missing = [i for i in ids if i not in here and self._may_have(i)]
         if missing:
             here |= self._fetch(missing)
         return [here[i] for i in ids if i in here]

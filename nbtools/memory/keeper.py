@@ -71,6 +71,7 @@ def serve(
     MemoryUnavailable
         The file cannot be had.
     """
+    os.umask(0o077)  # Notes are nobody else's business.
     place = Place(path)
     place.make()
     if not _lead(place, wait):
@@ -132,11 +133,8 @@ def _listen(place: Place, *, tcp: bool) -> tuple[socket.socket, dict[str, Any], 
     path = place.socket_path()
     path.unlink(missing_ok=True)  # Of a keeper that was killed: the lock says that none is alive.
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
+    listener.bind(str(path))
+    path.chmod(0o600)
     listener.listen(64)
     return listener, {"unix": str(path)}, None
 

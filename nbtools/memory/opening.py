@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nbtools.config import Config
+from nbtools.config import Config, parse_seconds
 from nbtools.errors import ConfigInvalid, nearest
 from nbtools.memory.records import Limits, make_scope
 from nbtools.memory.repository import Repository
@@ -74,7 +74,7 @@ def open_repository(
     *,
     embedded: bool = False,
     history: int = 100,
-    idle_exit: float = 60.0,
+    idle_exit: float | None = None,
     timeout: float = 30.0,
 ) -> Repository:
     """Open the repository that a URL names.
@@ -90,7 +90,7 @@ def open_repository(
     history
         How many versions of a record are kept. For a shared file, whoever starts its keeper decides.
     idle_exit
-        Seconds after which a keeper that nobody uses leaves.
+        Seconds after which a keeper that nobody uses leaves; `None` takes ``NBTOOLS_KEEPER_IDLE``, or a minute.
     timeout
         Seconds that one request may take, including a restart of the keeper.
 
@@ -100,6 +100,8 @@ def open_repository(
         The URL has an unknown scheme or names nothing.
     """
     text = os.fspath(url)
+    if idle_exit is None:
+        idle_exit = parse_seconds(os.environ.get("NBTOOLS_KEEPER_IDLE") or 60.0)
     scheme, colon, rest = text.partition("://")
     if text in (":memory:", "memory://", "duckdb://:memory:", "duckdb:///:memory:"):
         from nbtools.memory.duckdb_repository import DuckDBRepository

@@ -53,6 +53,8 @@ _MERGE_AT = 1_000
 _TOO_MANY = 50_000
 _CLEAN_EVERY = 30.0
 _READERS = 2
+# After a failure, a disk that is full for instance, housekeeping is tried again so many seconds later.
+_PAUSE = 5.0
 # An open connection is cheap to make again: a keeper that nobody asked anything for so many idle times leaves anyway.
 _FORGOTTEN = 20
 
@@ -248,8 +250,8 @@ class Server:
                     client.send([frame(dumps(error_to_wire(outcome)))])
                 else:
                     client.send([done_to_wire(request.changes, outcome)])
-            while self.engine.unmerged > _TOO_MANY:
-                self.engine.merge()
+            if self.engine.unmerged > _TOO_MANY:
+                self._catch_up()
 
     def _answer_reads(self) -> None:
         while (asked := self._reads.get()) is not None:
@@ -293,12 +295,22 @@ class Server:
                     beaten = now
                     self.place.announce()
                     take_snapshot(self.engine, self.place)
+                self.engine.know_ids()
                 if now - cleaned > _CLEAN_EVERY:
                     cleaned = now
                     self.engine.sweep()
                     self.engine.trim()
             except Exception as exc:
                 self._complain(exc)
+                self._leaving.wait(_PAUSE)
+
+    def _catch_up(self) -> None:
+        """Merge before more is written: writes come faster than the disk takes them."""
+        try:
+            while self.engine.unmerged > _TOO_MANY // 2:
+                self.engine.merge()
+        except Exception as exc:
+            self._complain(exc)
 
     def _complain(self, exc: Exception) -> None:
         """Write down what should not have happened; after damage, leave, so that the next keeper repairs it."""

@@ -12,7 +12,7 @@ import functools
 
 from nbtools.sql import guards
 from nbtools.sql.definitions import Kind
-from nbtools.sql.glot import _SyntaxWrong, modifying, read_tokens, read_tree
+from nbtools.sql.glot import modifying, read_tokens, read_trees
 from nbtools.sql.pivots import Patched, without_dynamic_pivots
 from nbtools.sql.tree import Tree, kinds, parse
 from nbtools.sql.verdict import READ_ONLY, Finding, Verdict, refuse
@@ -256,13 +256,13 @@ def _finding(sql: str, sight: Sight) -> Finding:
 
 def second_opinion(sql: str) -> list[Finding]:
     """Return what sqlglot objects to; nothing when it cannot parse what the engine can."""
-    try:
-        trees = read_tree(sql, "duckdb", read_tokens(sql, "duckdb"))
-    except _SyntaxWrong as exc:
+    tokens = read_tokens(sql, "duckdb")
+    trees = tokens if isinstance(tokens, Finding) else read_trees(sql, "duckdb", tokens)
+    if isinstance(trees, Finding):
         # Too deep is a refusal of its own; what sqlglot does not know the engine's tree has judged.
-        return [exc.finding] if exc.finding.code == "SQL_NOT_ALLOWED" else []
+        return [trees] if trees.code == "SQL_NOT_ALLOWED" else []
     if len(trees) != 1:
         return [Finding(f"a second parser sees {len(trees)} statements; {_ONE}", 0)]
     if type(trees[0]).__name__ == "Command":
         return []
-    return modifying(trees[0], sql)
+    return modifying(trees[0])

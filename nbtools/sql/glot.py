@@ -6,13 +6,17 @@ its compiled form, and type names with brackets in each other double its work at
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from nbtools.sql.guards import MAX_DEPTH
 from nbtools.sql.verdict import READ_ONLY, Finding
 
-__all__ = ["modifying", "place", "read_tokens", "read_tree", "word"]
+__all__ = ["listening", "modifying", "place", "read_tokens", "read_trees", "word"]
 
 _MAX_TYPES = 10
 # What is a statement of its own, or changes something inside a query. Named as text: which classes exist depends on
@@ -28,12 +32,40 @@ _OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
 _CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
 
 
-class _SyntaxWrong(Exception):
-    """sqlglot cannot parse the text; the place is in characters."""
+class _Ear(logging.Filter):
+    """Takes what sqlglot logs in a thread that listens, so that a judgement prints nothing."""
 
-    def __init__(self, what: str, offset: int = -1, width: int = 1) -> None:
-        super().__init__(what)
-        self.finding = Finding(what, offset, width, "SQL_INVALID")
+    def __init__(self) -> None:
+        super().__init__()
+        self.local = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        heard: list[str] | None = getattr(self.local, "heard", None)
+        if heard is None:
+            return True
+        if record.levelno >= logging.WARNING:
+            heard.append(record.getMessage())
+        return False
+
+
+@functools.cache
+def _ear() -> _Ear:
+    ear = _Ear()
+    logging.getLogger("sqlglot").addFilter(ear)
+    return ear
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[list[str]]:
+    """Collect what sqlglot warns about in this thread instead of logging it."""
+    local = _ear().local
+    before = getattr(local, "heard", None)
+    heard: list[str] = []
+    local.heard = heard
+    try:
+        yield heard
+    finally:
+        local.heard = before
 
 
 @functools.cache
@@ -44,21 +76,20 @@ def _classes() -> tuple[Any, frozenset[type], type]:
     return exp, frozenset(found for found in named if found is not None), exp.Semicolon
 
 
-def read_tokens(sql: str, dialect: str) -> list[Any]:
-    """Return sqlglot's tokens, or raise `_SyntaxWrong` or a `Finding` wrapped in it when they nest too deep."""
+def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
+    """Return sqlglot's tokens, or what is wrong with the text: it cannot be read, or it nests too deep."""
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import SqlglotError
 
     try:
         tokens: list[Any] = Dialect.get_or_raise(dialect).tokenize(sql)
     except SqlglotError as exc:
-        raise _SyntaxWrong(_first_line(exc)) from None
-    found = _too_deep(tokens, sql, dialect)
-    if found is not None:
-        wrong = _SyntaxWrong(found.what)
-        wrong.finding = found
-        raise wrong
-    return tokens
+        return _wrong(_first_line(exc))
+    return _too_deep(tokens, sql, dialect) or tokens
+
+
+def _wrong(what: str, offset: int = -1, width: int = 1) -> Finding:
+    return Finding(what, offset, width, "SQL_INVALID")
 
 
 def _too_deep(tokens: list[Any], sql: str, dialect: str) -> Finding | None:
@@ -92,19 +123,20 @@ def _type_tokens(dialect: str) -> frozenset[Any]:
     return found
 
 
-def read_tree(sql: str, dialect: str, tokens: list[Any]) -> list[Any]:
-    """Return the trees of a text's statements, empty ones left out, or raise `_SyntaxWrong`."""
+def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding:
+    """Return the trees of a text's statements, empty ones left out, or what is wrong with the text."""
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, SqlglotError
 
     try:
-        parsed = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)
+        with listening():
+            parsed = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)
     except ParseError as exc:
-        raise _SyntaxWrong(*_described(exc, sql)) from None
+        return _wrong(*_described(exc, sql))
     except (SqlglotError, RecursionError) as exc:
-        raise _SyntaxWrong(_first_line(exc)) from None
+        return _wrong(_first_line(exc))
     except Exception as exc:  # a parser that stumbles has not understood the text
-        raise _SyntaxWrong(f"the parser stumbled: {_first_line(exc)}") from None
+        return _wrong(f"the parser stumbled: {_first_line(exc)}")
     semicolon = _classes()[2]
     return [tree for tree in parsed if tree is not None and not isinstance(tree, semicolon)]
 
@@ -127,20 +159,20 @@ def _described(exc: Any, sql: str) -> tuple[str, int, int]:
     return what, max(0, min(start, len(sql))) if before or start > 0 else 0, max(1, len(highlight))
 
 
-def place(node: Any, sql: str) -> tuple[int, int]:
+def place(node: Any) -> tuple[int, int]:
     """Return the first place that sqlglot noted in a tree, in characters, and its width."""
     for found in node.walk():
         start, end = found.meta.get("start"), found.meta.get("end")
-        if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end <= len(sql):
+        if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end:
             return start, end - start + 1
     return -1, 1
 
 
-def modifying(tree: Any, sql: str) -> list[Finding]:
+def modifying(tree: Any) -> list[Finding]:
     """Find, anywhere in a tree, what is a statement of its own or changes something."""
     forbidden = _classes()[1]
     return [
-        Finding(f"{word(node)} writes; {READ_ONLY}", *place(node, sql))
+        Finding(f"{word(node)} writes; {READ_ONLY}", *place(node))
         for node in tree.walk()
         if node.__class__ in forbidden
     ]

@@ -1,0 +1,305 @@
+"""The verdict for every dialect but DuckDB, where sqlglot's tree is the only one there is.
+
+Only reviewed kinds of nodes may be in the tree, and only at its root what is a query. Functions are judged by
+`dialect_functions`. What begins with EXPLAIN is judged by what it explains; SHOW is judged by its words, because
+sqlglot keeps most of its forms as text.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from nbtools.sql import dialect_functions as known
+from nbtools.sql.glot import modifying, place, read_tokens, read_trees, word
+from nbtools.sql.heads import explained, first_word, is_command, shown
+from nbtools.sql.lexing import ambiguity
+from nbtools.sql.verdict import READ_ONLY, Finding, Verdict, refuse
+
+__all__ = ["judge"]
+
+_ROOTS = frozenset({"Select", "Union", "Except", "Intersect", "Subquery", "Values", "Describe"})
+# Kinds of nodes that are no functions. Everything in sqlglot's modules of plain expressions may be in a query, apart
+# from what `_NEVER` names; of its modules of queries only these.
+_QUERY_NODES = frozenset(
+    """
+    BitString ByteString CTE Changes Cluster ColumnDef ColumnPosition Connect Cube Distribute Except Fetch Final
+    ForClause FormatJson From Group GroupingSets Having HexString HistoricalData IndexTableHint Intersect Into
+    Introducer JSON JSONColumnDef JSONExtractQuote JSONKeyValue JSONPath JSONPathFilter JSONPathKey JSONPathPart
+    JSONPathRecursive JSONPathRoot JSONPathScript JSONPathSelector JSONPathSlice JSONPathSubscript JSONPathUnion
+    JSONPathWildcard JSONSchema JSONValue Join Lambda Lateral Limit LimitOptions MatchRecognize
+    MatchRecognizeMeasure National Nearest Offset OnCondition OpenJSONColumnDef Order OverflowTruncateBehavior
+    Partition PartitionByExcluding Pivot PreWhere Prior ProjectionDef Qualify QueryOption RawString
+    RecursiveWithSearch Rollup Schema ScopeResolution Select SkipJSONColumn Sort Subquery Table TableAlias
+    TableColumn TableFromRows TableSample TranslateCharacters Tuple UnicodeString Union UnpivotColumns Values
+    Variadic Version Where Window WindowSpec With WithFill WithTableHint XMLKeyValueOption XMLNamespace
+    """.split()  # noqa: SIM905 - words read best as words
+)
+_DDL_NODES = frozenset({"Describe", "Summarize", "Comprehension", "CharacterSet", "Show"})
+_PLAIN_MODULES = frozenset(
+    {"core", "datatypes", "aggregate", "array", "functions", "json", "math", "string", "temporal"}
+)
+_NEVER = frozenset({"Cache", "LockingStatement", "Operator", "QueryTransform", "Refresh", "Uncache"})
+# Locks and writes that sqlglot keeps in the arguments of a query.
+_SELECT_ARGS = {"into": "INTO writes", "locks": "FOR UPDATE locks rows", "settings": "SETTINGS change the engine"}
+_LOCKING_HINTS = frozenset(
+    {"HOLDLOCK", "PAGLOCK", "ROWLOCK", "SERIALIZABLE", "TABLOCK", "TABLOCKX", "UPDLOCK", "XLOCK"}
+)
+_SECRET_TABLES: dict[str, frozenset[str]] = {
+    "postgres": frozenset(
+        {
+            "pg_authid",
+            "pg_file_settings",
+            "pg_hba_file_rules",
+            "pg_ident_file_mappings",
+            "pg_largeobject",
+            "pg_shadow",
+            "pg_subscription",
+            "pg_user_mapping",
+            "pg_user_mappings",
+        }
+    ),
+    "mysql": frozenset({"user", "db", "global_priv", "authentication_string", "slave_master_info"}),
+    "tsql": frozenset({"sql_logins", "syslogins", "credentials", "openkeys", "symmetric_keys"}),
+    "clickhouse": frozenset({"users", "query_log", "named_collections", "processes"}),
+}
+_SECRET_SCHEMAS = {"postgres": "", "mysql": "mysql", "tsql": "sys", "clickhouse": "system"}
+
+
+def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
+    """Return the verdict on a text in a dialect of sqlglot."""
+    first, at = first_word(sql, dialect)
+    if not first and at == len(sql):
+        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
+    if first == "show":
+        wrong = shown(sql, at, dialect)
+        return refuse(sql, [wrong], kind="SHOW") if wrong else Verdict(sql=sql, allowed=True, kind="SHOW")
+    start = explained(sql, at, dialect) if first == "explain" else at
+    word_there, start = first_word(" " * start + sql[start:], dialect)
+    if is_command(word_there) or word_there == "explain":
+        return refuse(sql, [_no_query(sql, start)], kind=word_there.upper())
+    # What stands before the query is blanked out, so that places stay.
+    query = " " * start + sql[start:]
+    tokens = read_tokens(query, dialect)
+    if isinstance(tokens, Finding):
+        return refuse(sql, [tokens])
+    found = ambiguity(query, tokens, dialect)
+    if found is not None:
+        return refuse(sql, [found])
+    if not [token for token in tokens if token.token_type.name != "SEMICOLON"]:
+        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
+    trees = read_trees(query, dialect, tokens)
+    if isinstance(trees, Finding):
+        return refuse(sql, [trees])
+    if len(trees) != 1:
+        return refuse(sql, [_second(tokens)])
+    return _judged(sql, trees[0], dialect, functions, tokens, kind="EXPLAIN" if first == "explain" else None)
+
+
+def _judged(
+    sql: str, tree: Any, dialect: str, functions: frozenset[str], tokens: list[Any], *, kind: str | None
+) -> Verdict:
+    kind = kind or word(tree)
+    changes = modifying(tree)
+    if changes:
+        return refuse(sql, [_placed(sql, tokens, changes[0])], kind=kind)
+    if type(tree).__name__ not in _ROOTS:
+        return refuse(sql, [_no_query(sql, tokens[0].start)], kind=kind)
+    findings = list(_objections(tree, dialect, functions))
+    if findings:
+        return refuse(sql, findings, kind=kind)
+    return Verdict(
+        sql=sql,
+        allowed=True,
+        kind=kind if kind in {"EXPLAIN", "DESCRIBE"} else "SELECT",
+        tables=_tables(tree),
+        functions=tuple(sorted({name for node in tree.walk() if (name := _called(node)) is not None})),
+        parameters=tuple(dict.fromkeys(_parameters(tree))),
+    )
+
+
+def _text(sql: str, token: Any) -> str:
+    return sql[token.start : token.end + 1].lower()
+
+
+def _no_query(sql: str, at: int) -> Finding:
+    raw = next(iter(sql[at : at + 40].split(maxsplit=1)), "this")
+    return Finding(f"{raw.upper()} is no query; {READ_ONLY}", at, len(raw))
+
+
+def _second(tokens: list[Any]) -> Finding:
+    at = next((at for at, token in enumerate(tokens[:-1]) if token.token_type.name == "SEMICOLON"), 0)
+    following = tokens[min(at + 1, len(tokens) - 1)]
+    width = following.end - following.start + 1
+    return Finding("a second statement starts here; nbtools SQL runs one statement at a time", following.start, width)
+
+
+def _placed(sql: str, tokens: list[Any], found: Finding) -> Finding:
+    """Point at the word that a refusal begins with, where it stands in the text."""
+    wanted = found.what.split(" ")[0].lower()
+    for token in tokens:
+        if _text(sql, token) == wanted:
+            return found._replace(offset=token.start, width=len(wanted))
+    return found
+
+
+# -- the tree --------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _kind(node_class: type) -> str:
+    """Return ``"function"``, ``"allowed"`` or ``"unknown"`` for a class of nodes."""
+    from sqlglot import exp
+
+    name, module = node_class.__name__, node_class.__module__.rpartition(".")[2]
+    if name in _NEVER:
+        return "unknown"
+    if issubclass(node_class, exp.Func):
+        return "function"
+    allowed = (
+        module in _PLAIN_MODULES
+        or (module == "query" and name in _QUERY_NODES)
+        or (module == "ddl" and name in _DDL_NODES)
+    )
+    return "allowed" if allowed else "unknown"
+
+
+def _objections(tree: Any, dialect: str, functions: frozenset[str]) -> Iterator[Finding]:
+    for node in tree.walk():
+        name = type(node).__name__
+        kind = _kind(node.__class__)
+        reason = None
+        if kind == "unknown":
+            reason = f"{word(node)} was not reviewed" if name != "Hint" else None
+            reason = (
+                reason if name != "Hint" or dialect in {"spark", "trino"} else f"hints change settings; {READ_ONLY}"
+            )
+            reason = None if name == "Hint" and dialect in {"spark", "trino"} else reason
+        elif kind == "function":
+            reason = _function(node, dialect, functions)
+        elif name == "Table":
+            reason = _table(node, dialect)
+        elif name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
+            reason = "a function stands in FROM that was not recognised"
+        elif name in {"Parameter", "SessionParameter", "PropertyEQ", "Column", "WithTableHint", "Hint"}:
+            reason = _detail(node, name, dialect)
+        if reason is not None:
+            yield Finding(reason, *place(node))
+        for key, what in _SELECT_ARGS.items():
+            if name in {"Select", "Union"} and node.args.get(key):
+                yield Finding(f"{what}; {READ_ONLY}", *place(node))
+
+
+def _detail(node: Any, name: str, dialect: str) -> str | None:
+    if name == "WithTableHint":
+        hints = {hint.name.upper() for hint in node.expressions}
+        return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
+    if name == "Hint":
+        # Of joins, where nothing else can be hinted.
+        return None if dialect in {"spark", "trino", "snowflake"} else f"hints change settings; {READ_ONLY}"
+    if name == "Parameter" and dialect in {"mysql", "tsql"} and "Parameter" not in _around(node):
+        return "variables of the session are neither read nor set here"
+    if name == "PropertyEQ" and dialect == "mysql":
+        return f":= sets a variable; {READ_ONLY}"
+    if name == "Column" and node.name.lower() in {"nextval", "currval"} and node.table and dialect == "snowflake":
+        return f"{node.table}.{node.name} advances a sequence; {READ_ONLY}"
+    return None
+
+
+def _around(node: Any) -> set[str]:
+    """Return the classes right above and below a node: two parameters in each other are a fact such as @@version."""
+    return {type(node.parent).__name__, type(node.this).__name__}
+
+
+def _called(node: Any) -> str | None:
+    """Return the name of a function that the tree calls, lower case; `None` for other nodes and for operators."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast | exp.Binary):
+        return None
+    return _named(node) or node.sql_name().lower()
+
+
+def _named(node: Any) -> str | None:
+    """Return the name as written of a function without a class of its own, with what stands before its dots."""
+    # An AnonymousAggFunc is an aggregate that sqlglot knows by name.
+    if type(node).__name__ != "Anonymous":
+        return None
+    name = node.this if isinstance(node.this, str) else node.name
+    parts = [name.lower()]
+    above = node.parent
+    below = node
+    while type(above).__name__ == "Dot" and above.args.get("expression") is below:
+        parts.insert(0, above.this.sql().strip('"`[]').lower())
+        below, above = above, above.parent
+    if type(above).__name__ == "Table" and above.args.get("this") is below:
+        parts = [part.lower() for part in (above.catalog, above.db) if part] + parts
+    return ".".join(parts)
+
+
+def _function(node: Any, dialect: str, functions: frozenset[str]) -> str | None:
+    class_name = type(node).__name__
+    if class_name in known.REFUSED_CLASSES:
+        return f"{class_name} {known.REFUSED_CLASSES[class_name]}; {READ_ONLY}"
+    name = _named(node)
+    if name is None or name in functions:
+        return None
+    bare = name.rpartition(".")[2]
+    in_from = type(node.parent).__name__ in {"Table", "Lateral", "TableFromRows"}
+    allowed = known.TABLE_FUNCTIONS[dialect] if in_from else known.FUNCTIONS[dialect] | known.TABLE_FUNCTIONS[dialect]
+    if any(name.startswith(prefix) for prefix in known.PREFIXES.get(dialect, ())):
+        return None
+    schema = name.rpartition(".")[0]
+    if bare in allowed and schema in {"", "pg_catalog", "sys", "information_schema"}:
+        return _setting(node) if bare == "current_setting" else None
+    return f"the function {name}() is not on the reviewed list of {dialect}"
+
+
+def _setting(node: Any) -> str | None:
+    first = node.expressions[0] if node.expressions else None
+    if first is None or not first.is_string or len(node.expressions) > 2:
+        return "current_setting() takes one name, written out"
+    return None if first.name.lower() in known.SETTINGS else f"the setting {first.name!r} was not reviewed"
+
+
+def _table(node: Any, dialect: str) -> str | None:
+    from sqlglot import exp
+
+    name = node.name
+    if isinstance(node.this, exp.Var) or name.startswith("@") or node.args.get("format"):
+        return f"{name} is a stage of files"
+    if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
+        return f"{name!r} is a file, not a table"
+    if dialect == "tsql" and isinstance(node.this, exp.Dot):
+        return f"{node.sql()!r} is on a linked server"
+    if (
+        dialect == "sqlite"
+        and name.lower().startswith("pragma_")
+        and name.lower() not in known.TABLE_FUNCTIONS[dialect]
+    ):
+        return f"{name} may change settings"
+    secret = _SECRET_TABLES.get(dialect, frozenset())
+    if name.lower() in secret and _SECRET_SCHEMAS[dialect] in {"", node.db.lower()}:
+        return f"{name} holds secrets"
+    return None
+
+
+def _tables(tree: Any) -> tuple[str, ...]:
+    """Return the names of tables from outside, in the order of the text, without those that WITH defines."""
+    from sqlglot import exp
+
+    defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    names: dict[str, None] = {}
+    for table in sorted(tree.find_all(exp.Table), key=lambda found: place(found)[0]):
+        parts = [part.name for part in table.parts if isinstance(part, exp.Identifier)]
+        if parts and not (len(parts) == 1 and parts[0].lower() in defined):
+            names[".".join(parts)] = None
+    return tuple(names)
+
+
+def _parameters(tree: Any) -> Iterator[str]:
+    from sqlglot import exp
+
+    for node in tree.find_all(exp.Placeholder, exp.Parameter, bfs=False):
+        yield str(node.name or "?")

@@ -7,6 +7,7 @@ Where it runs, and what confines it, is the server's business: the level in forc
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import base64
 import contextlib
@@ -53,6 +54,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "shell": ("bash",),
     "powershell": ("powershell", "pwsh"),
 }
+_RATE_WORDS = ("IOPub data rate exceeded", "IOPub message rate exceeded")
 _GONE = frozenset({"dead", "restarting", "autorestarting"})
 _CAP, _WORLD = Cap(), World()
 
@@ -159,6 +161,7 @@ class GatewayKernel:
         self._ended: str | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._folder: str | None = None
+        self._is_throttled = False
         self._count = 0
         self._closed = False
         loop = asyncio.get_running_loop()
@@ -330,7 +333,7 @@ class GatewayKernel:
             raise KernelDied(self._ended or "The remote kernel did not answer.")
         if failure := _failure(run.reply):
             raise KernelDied(failure)
-        return run.report
+        return {**run.report, **_answer(run.reply)}
 
     def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> Run:
         """Make a request that is not sent yet.
@@ -395,7 +398,12 @@ class GatewayKernel:
         if state in _GONE:
             self._lose("the kernel died" if state == "dead" else "the kernel died and was restarted by its server")
         elif parent in self._runs:
-            self._runs[parent].take(Message(type=kind, parent_id=parent, content=content))
+            run = self._runs[parent]
+            if kind == "stream" and str(content.get("text", "")).startswith(_RATE_WORDS):
+                # The server says so in the script's name, and drops output for a while.
+                run.collector.truncated = self._is_throttled = True
+            else:
+                run.take(Message(type=kind, parent_id=parent, content=content))
 
     def _lose(self, reason: str) -> None:
         """Give the kernel up: whoever waits is told."""
@@ -417,6 +425,9 @@ class GatewayKernel:
         notes = self._notes(world)
         if figure := run.report.get("figure"):
             notes = (*notes, f"figure {figure}")
+        if self._is_throttled:
+            notes = (*notes, "the gateway dropped output: it came faster than its iopub rate limits allow")
+            self._is_throttled = False
         if self._channel.reconnects:
             notes = (*notes, "the connection to the gateway was lost and came back")
             self._channel.reconnects = 0
@@ -471,6 +482,14 @@ def _failure(reply: Mapping[str, Any]) -> str | None:
     if answer.get("status") == "ok":
         return None
     return f"The remote kernel refused a step: {answer.get('ename')}: {answer.get('evalue')}."
+
+
+def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the porter returned: JSON text, shown as Python shows a string."""
+    with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError):
+        made = json.loads(ast.literal_eval(reply["user_expressions"][_STEP]["data"]["text/plain"]))
+        return made if isinstance(made, dict) else {}
+    return {}
 
 
 def _with_note(execution: Execution, note: str | None) -> Execution:

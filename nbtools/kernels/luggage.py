@@ -64,7 +64,7 @@ class Luggage:
             The input files are too large to be sent.
         """
         files = _places(world.files)
-        moves = {str(path): f"{folder}/{place}" for path, place in files.items()}
+        moves = {str(top): f"{folder}/in/{slot}/{top.name}" for slot, top in enumerate(world.files)}
         figure = None
         if world.figure_path is not None:
             figure = f"out/{world.figure_path.name}"
@@ -109,8 +109,9 @@ def _moved(value: Any, moves: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         if value in moves:
             return moves[value]
-        above = next((local for local in moves if value.startswith(local + os.sep)), None)
-        return moves[above] + value[len(above) :].replace(os.sep, "/") if above else value
+        # An input may lie below the working folder: what names more of the path is meant.
+        above = max((local for local in moves if value.startswith(local + os.sep)), key=len, default=None)
+        return value if above is None else moves[above] + value[len(above) :].replace(os.sep, "/")
     if isinstance(value, list):
         return [_moved(item, moves) for item in value]
     if isinstance(value, dict):

@@ -1,54 +1,47 @@
 """What carries files into and out of a remote Python kernel; its text is sent over the wire and run there.
 
-Standard library only. Every function answers with a report: a display of a private MIME type that the owner takes out
-of the stream.
+Standard library only. Every function returns JSON text, which travels in the reply to the request: displays are
+subject to the limits that servers set to output.
 """
 
 from __future__ import annotations
 
 import base64
-import importlib
+import json
 import os
 import pathlib
 import shutil
 import tempfile
 import time
-from typing import Any
 
-__all__ = ["REPORT", "begin", "clean", "get", "made", "put"]
+__all__ = ["begin", "clean", "get", "made", "put"]
 
-REPORT = "application/vnd.nbtools.report+json"
 _FOLDER: list[pathlib.Path] = []
 _BEGUN: list[int] = []
 _MOST_FILES = 1_000
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
-def _publish(**facts: Any) -> None:
-    shell = importlib.import_module("IPython").get_ipython()
-    shell.display_pub.publish(data={REPORT: facts}, metadata={})
-
-
-def begin() -> None:
+def begin() -> str:
     """Make the folders of this kernel where they are missing, tell where they are, and note the time."""
     if not _FOLDER or not _FOLDER[0].is_dir():
         _FOLDER[:] = [pathlib.Path(tempfile.mkdtemp(prefix="nbtools-"))]
     for name in ("in", "out", "work"):
         (_FOLDER[0] / name).mkdir(exist_ok=True)
     _BEGUN[:] = [time.time_ns()]
-    _publish(folder=str(_FOLDER[0]))
+    return json.dumps({"folder": str(_FOLDER[0])})
 
 
-def put(place: str, data: str, *, append: bool) -> None:
+def put(place: str, data: str, *, append: bool) -> str:
     """Write a piece of a file, given in base64."""
     path = _FOLDER[0] / place
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab" if append else "wb") as file:
         file.write(base64.b64decode(data))
-    _publish(size=path.stat().st_size)
+    return json.dumps({"size": path.stat().st_size})
 
 
-def made() -> None:
+def made() -> str:
     """Tell which files of the working and the output folder were changed since `begin`, with their sizes."""
     found: dict[str, int] = {}
     # Clocks of file systems are coarser than the processor's.
@@ -62,18 +55,18 @@ def made() -> None:
                     state = path.stat()
                     if max(state.st_mtime_ns, state.st_ctime_ns) >= begun and len(found) < _MOST_FILES:
                         found[path.relative_to(_FOLDER[0]).as_posix()] = state.st_size
-    _publish(made=found)
+    return json.dumps({"made": found})
 
 
-def get(place: str, at: int, size: int) -> None:
+def get(place: str, at: int, size: int) -> str:
     """Send a piece of a file in base64."""
     with (_FOLDER[0] / place).open("rb") as file:
         file.seek(at)
-        _publish(data=base64.b64encode(file.read(size)).decode())
+        return json.dumps({"data": base64.b64encode(file.read(size)).decode()})
 
 
-def clean() -> None:
+def clean() -> str:
     """Remove the folders."""
     while _FOLDER:
         shutil.rmtree(_FOLDER.pop(), ignore_errors=True)
-    _publish(clean=True)
+    return json.dumps({})

@@ -333,8 +333,10 @@ class ProcessKernel:
 
     async def interrupt(self) -> None:
         """Interrupt the running code and all that it started in its group."""
+        if self._run is None:
+            return  # the signal could come late and strike the next run
         self.child.signal(signal.SIGINT)
-        if self._lasting and self._interpreter.forgets and self._run is not None:
+        if self._lasting and self._interpreter.forgets:
             asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._send, self._interpreter.ask(self._count))
 
     async def kill(self) -> None:

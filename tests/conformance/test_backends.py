@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import shutil
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from nbtools import aio
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels import Backend, Cap, Execution, Kernel, Output, Profile, World
 from nbtools.kernels.forked import ForkedBackend
+from nbtools.kernels.gateway import GatewayBackend
+from nbtools.kernels.process import ProcessBackend
 from nbtools.kernels.spawned import SpawnedBackend
 
 
@@ -56,22 +59,87 @@ class Dialect:
     """Whether an exception is told with its name and line, or only by an exit code."""
     lives_on: bool = True
     """Whether the kernel survives an exit of the code, so that there is no exit code."""
+    is_remote: bool = False
+    """Whether it runs on another machine, which tells neither process ids nor signals."""
 
 
-BACKENDS: dict[str, tuple[Callable[[], Backend], Dialect]] = {"spawned": (SpawnedBackend, Dialect())}
-SLOW = {"spawned"}
+BASH = Dialect(
+    language="bash",
+    hello="echo hello",
+    two_streams="echo out; echo err >&2",
+    umlauts="echo 'Grüße, 世界 🎈'",
+    fails="echo before\nx=1\nfalse",
+    loops="echo begun; while :; do :; done",
+    deaf="trap '' INT; echo deaf; while :; do sleep 1; done",
+    early_and_late="echo early; sleep 0.6; echo late",
+    floods="yes $(printf 'x%.0s' {1..1000})",
+    prints_much="head -c 3000000 /dev/zero | tr '\\0' y",
+    exits="echo bye; exit 3",
+    dies="echo 'last words'; sleep 0.3; exit 7",
+    killed="kill -KILL $$",
+    writes="printf content > made.txt",
+    sets="kept=41",
+    gets="echo $((kept + 1))",
+    variable=r'''t=${given#*: \"}; t=${t%%\"*}; n=${given##*: }; n=${n%\}}; echo "$t $((n + 1))"''',
+    reads_input="read -r x; echo $x",
+    child="sleep 600 & echo $!; wait",
+    has_errors=False,
+    lives_on=False,
+)
+NODE = Dialect(
+    language="node",
+    hello="console.log('hello')",
+    two_streams="console.log('out'); console.error('err')",
+    umlauts="console.log('Grüße, 世界 🎈')",
+    fails="console.log('before');\nlet x = 1;\nthrow Object.assign(new Error('no good'), {name: 'ValueError'});",
+    loops="console.log('begun'); for (;;) {}",
+    deaf="require('net').createServer().listen(0); process.on('SIGINT', () => {}); console.log('deaf')",
+    early_and_late="console.log('early'); setTimeout(() => console.log('late'), 600)",
+    floods="for (;;) console.log('x'.repeat(10_000))",
+    prints_much="process.stdout.write('y'.repeat(3_000_000))",
+    exits="console.log('bye'); process.exit(3)",
+    dies="console.log('last words'); setTimeout(() => process.exit(7), 300)",
+    killed="process.kill(process.pid, 'SIGKILL')",
+    writes="require('fs').writeFileSync('made.txt', 'content')",
+    sets="const kept = 41",
+    gets="console.log(kept + 1)",
+    variable="console.log(given.text, given.number + 1)",
+    reads_input="console.log(require('fs').readFileSync(0, 'utf8'))",
+    child="const p = require('child_process').spawn('sleep', ['600']); console.log(p.pid)",
+    lives_on=False,
+)
+BACKENDS: dict[str, tuple[Callable[[], Backend], Dialect]] = {
+    "spawned": (SpawnedBackend, Dialect()),
+    "process-bash": (ProcessBackend, BASH),
+    "process-node": (ProcessBackend, NODE),
+}
+# They need a server, whose address comes when they are made.
+GATEWAYS = ("gateway",)
+# An ordinary kernel takes a second to start: thirty of them belong to the slow part.
+SLOW = {"spawned", "gateway"}
 if ForkedBackend.is_supported():
     BACKENDS["forked"] = (lambda: ForkedBackend(preloads=("numpy",)), Dialect())
 
 
 def _parameters() -> list[Any]:
-    # An ordinary kernel takes a second to start: thirty of them belong to the slow part.
-    return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(BACKENDS)]
+    names = sorted([*BACKENDS, *GATEWAYS])
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in names]
+
+
+def _parts(request: pytest.FixtureRequest) -> tuple[Callable[[], Backend], Dialect]:
+    if request.param in GATEWAYS:
+        pytest.importorskip("websocket")
+        url, token = request.getfixturevalue("kernel_gateway")
+        return lambda: GatewayBackend(url, token), Dialect(is_remote=True)
+    make, dialect = BACKENDS[request.param]
+    if dialect.language != "python" and shutil.which(dialect.language) is None:
+        pytest.skip(f"{dialect.language} is not installed")
+    return make, dialect
 
 
 @pytest.fixture(scope="module", params=_parameters())
 def made(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Dialect]]:
-    make, dialect = BACKENDS[request.param]
+    make, dialect = _parts(request)
 
     async def construct() -> Backend:
         return make()
@@ -84,7 +152,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Dialect]]:
 @pytest.fixture
 def kernel(made: tuple[Backend, Dialect], tmp_path: Path) -> Iterator[Kernel]:
     backend, dialect = made
-    opened = aio.run(backend.open(Profile(language=dialect.language, cwd=tmp_path)))
+    opened = aio.run(backend.open(Profile(language=dialect.language, cwd=tmp_path, lasting=True)))
     yield opened
     aio.run(opened.close())
 
@@ -223,7 +291,7 @@ def test_a_stop_takes_the_children_of_the_code_along(kernel: Kernel, code: Diale
 def test_the_end_of_the_process_is_told_with_its_code(kernel: Kernel, code: Dialect) -> None:
     done = run(kernel, code.dies)
     assert done.stdout == "last words\n"
-    assert done.exit_code == 7
+    assert done.exit_code == (None if code.is_remote else 7)
     assert done.signal is None
     if code.lives_on:
         assert done.status == "died"
@@ -233,7 +301,7 @@ def test_the_end_of_the_process_is_told_with_its_code(kernel: Kernel, code: Dial
 def test_the_end_of_the_process_is_told_with_its_signal(kernel: Kernel, code: Dialect) -> None:
     done = run(kernel, code.killed)
     assert done.status == "died"
-    assert done.signal == "SIGKILL"
+    assert done.signal == (None if code.is_remote else "SIGKILL")
 
 
 def test_the_codes_own_exit_tells_its_number(kernel: Kernel, code: Dialect) -> None:
@@ -246,14 +314,16 @@ def test_output_beyond_the_cap_is_cut_and_said_to_be(kernel: Kernel, code: Diale
     done = run(kernel, code.prints_much, cap=Cap(text_bytes=1_000_000))
     assert done.status == "ok"
     assert done.truncated
-    assert done.stdout == "y" * 1_000_000
+    if not code.is_remote:  # a server drops what comes too fast
+        assert done.stdout == "y" * 1_000_000
 
 
 def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
-    done = run(kernel, code.floods, cap=Cap(text_bytes=1_000_000), timeout=60)
-    assert done.status == "output_limit"
+    done = run(kernel, code.floods, cap=Cap(text_bytes=1_000_000), timeout=5 if code.is_remote else 60)
     assert done.truncated
-    assert len(done.stdout) == 1_000_000
+    assert len(done.stdout) <= 1_000_000
+    # A server drops what comes too fast, and then there is no flood to be seen.
+    assert done.status == "output_limit" or (code.is_remote and done.status == "timeout")
 
 
 def test_the_working_folder_is_where_it_was_asked_to_be(kernel: Kernel, code: Dialect, tmp_path: Path) -> None:
@@ -330,6 +400,8 @@ def test_an_unknown_language_is_refused_with_a_hint(made: tuple[Backend, Dialect
 def test_secrets_of_the_owner_are_not_in_the_environment(
     made: tuple[Backend, Dialect], code: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if code.is_remote:
+        pytest.skip("the environment of a remote kernel is its server's")
     monkeypatch.setenv("SOME_API_KEY", "sk-very-secret-value")
     opened = aio.run(made[0].open(Profile(language=code.language)))
     try:

@@ -100,14 +100,14 @@ print(len(data), pathlib.Path(more['empty'][0]).stat().st_size, os.path.samefile
 print(input_file_path.startswith({str(tmp_path)!r}))
 pathlib.Path('made.txt').write_text('made')
 pathlib.Path('deep/er').mkdir(parents=True)
-pathlib.Path('deep/er/large.bin').write_bytes(bytes(2_500_000))
+pathlib.Path('deep/er/large.bin').write_bytes(bytes(12_500_000))
 pathlib.Path('.hidden').touch()
 """
     done = run(kernel, code, world=world)
     assert done.stdout == f"{sales.stat().st_size} 0 True 5\nFalse\n", (done.error, done.notes)
     assert done.artifacts == (folder / "deep" / "er" / "large.bin", folder / "made.txt")
     assert (folder / "made.txt").read_text() == "made"
-    assert (folder / "deep" / "er" / "large.bin").stat().st_size == 2_500_000
+    assert (folder / "deep" / "er" / "large.bin").stat().st_size == 12_500_000
     assert run(kernel, "print(open('made.txt').read())", world=world).artifacts == ()
 
 
@@ -136,7 +136,7 @@ def test_a_remote_kernel_cannot_write_outside_the_working_folder(kernel, tmp_pat
     lie = (
         "made={'work/../../escaped': 1, 'work/out/escaped': 1, '../escaped': 1, '/escaped': 1, 'in/0/x': 1, 'work': 1}"
     )
-    code = f"import sys; p = sys.modules['nbtools_porter']; p.made = lambda: p._publish({lie})"
+    code = f"import sys; p = sys.modules['nbtools_porter']; p.made = lambda: p.json.dumps({{'made': {lie}}})"
     world = World(cwd=folder)
     done = run(kernel, code, world=world)
     try:
@@ -322,6 +322,13 @@ def test_input_that_is_missing_or_too_large_is_refused(kernel, tmp_path):
     with pytest.raises(InvalidArguments):
         run(kernel, b"1")
     assert run(kernel, "print(1)").stdout == "1\n"
+
+
+def test_output_that_the_server_drops_is_said_to_be_missing(kernel):
+    done = run(kernel, "for i in range(12): print('x' * 1_000_000, flush=True)")
+    assert done.status == "ok"
+    assert done.truncated
+    assert "rate" not in done.stderr
 
 
 def test_code_of_megabytes_arrives(kernel):

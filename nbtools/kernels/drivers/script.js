@@ -62,6 +62,9 @@ function importAsModule(code, folder) {
   return import(pathToFileURL(file).href).finally(remove);
 }
 
+// Otherwise what a loop prints is kept in memory until the loop ends.
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+
 const request = JSON.parse(readLine());
 const world = JSON.parse(fs.readFileSync(request.world, "utf8"));
 fs.closeSync(REQUESTS);

@@ -142,6 +142,9 @@ process.on("beforeExit", () => {
   input.ref();
 });
 
+// Otherwise what a loop prints is kept in memory until the loop ends.
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+
 let waiting = "";
 input.setEncoding("utf8");
 input.on("data", (text) => {

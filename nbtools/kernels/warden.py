@@ -45,6 +45,7 @@ _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
 _WATCHFUL = -10
 _LAST_WORDS = 4_000
 _MAX_DESCRIPTOR = 1 << 16
+_MOST = 4096
 _MOST_AT_ONCE = 4096
 _ENDED_KEPT = 64
 _BURIED_AT_ONCE = 64
@@ -227,11 +228,13 @@ class Warden:
             _quietly(os.kill, ward.pid, number)
 
     def _end(self, ward: Ward) -> None:
-        """Kill a kernel and its family; what slips away meanwhile is caught by the sweep."""
-        # The group first, in one call: a fork bomb must not get the time that looking for its members takes.
+        """Kill a kernel and its family; what slips away meanwhile is caught by the sweep.
+
+        The group goes first, in one step that no fork can outrun. Looking for the others takes time in which a bomb
+        would grow.
+        """
         end_group(ward.pid)
-        self._ended.append(ward.pid)
-        for pid in family.descendants([ward.pid, *ward.known], most=_MOST_AT_ONCE):
+        for pid in family.descendants([ward.pid, *ward.known], most=_MOST):
             if pid not in self._by_pid:
                 end_group(pid)
         self._sweep_until = time.monotonic() + _SWEEPING_S
@@ -320,8 +323,10 @@ class Warden:
     def stop(self) -> None:
         """End everything, remove the folder, and leave."""
         deadline = time.monotonic() + 3.0
+        for pid in self._by_pid:
+            end_group(pid)
         while time.monotonic() < deadline:
-            left = family.descendants(family.children(os.getpid())) or list(self._by_pid)
+            left = family.descendants(family.children(os.getpid()), most=_MOST) or list(self._by_pid)
             for pid in left:
                 end_group(pid)
             try:

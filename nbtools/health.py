@@ -102,26 +102,25 @@ def doctor(
     memory, kernels, sql
         Return the services.
     """
-    parts: list[Callable[[], Check]] = [
-        lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=f"{platform.python_version()}"),
-        _distribution,
-        lambda: _home(config),
-        lambda: _memory(memory()),
-        lambda: _kernels(kernels()),
-        _host,
-        lambda: _sql(sql()),
-    ]
-    checks = [_guarded(part) for part in parts]
+    parts: dict[str, Callable[[], Check]] = {
+        "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=platform.python_version()),
+        "package": _distribution,
+        "home": lambda: _home(config),
+        "memory": lambda: _memory(memory()),
+        "kernels": lambda: _kernels(kernels()),
+        "confinement": _host,
+        "sql": lambda: _sql(sql()),
+    }
+    checks = [_guarded(name, part) for name, part in parts.items()]
     return checks + _extras() + _keys()
 
 
-def _guarded(part: Callable[[], Check]) -> Check:
+def _guarded(name: str, part: Callable[[], Check]) -> Check:
     """Return the check, or the failure of the part as one: a doctor never falls over the patient."""
-    name = part.__name__.strip("_<>")
     try:
         return part()
     except NbtoolsError as exc:
-        return Check(name=exc.tried or name, ok=False, found=exc.message, remedy=exc.hint or "")
+        return Check(name=name, ok=False, found=exc.message, remedy=exc.hint or "")
     except Exception as exc:
         return Check(name=name, ok=False, found=f"{type(exc).__name__}: {exc}", remedy="Please report this.")
 
@@ -192,7 +191,7 @@ def _sql(session: Any) -> Check:
     return Check(
         name="sql",
         ok=True,
-        found=f"DuckDB {result.to_rows()[0]['version']}, answered in {result.duration_s * 1000:.1f} ms",
+        found=f"DuckDB {result.to_rows()[0][0]}, answered in {result.duration_s * 1000:.1f} ms",
     )
 
 

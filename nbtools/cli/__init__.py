@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import ConfigInvalid, NbtoolsError, nearest
@@ -30,13 +30,21 @@ class _Parser(argparse.ArgumentParser):
 
 def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     wrong = message.partition("invalid choice: ")[2].partition(" ")[0].strip("'")
-    known: list[str] = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse has no public list of them
+    actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
+    known = [str(choice) for action in actions for choice in action.choices or ()]
     if message.startswith("unrecognized arguments: "):
         wrong = message.removeprefix("unrecognized arguments: ").split()[0]
-    else:
-        known = [str(choice) for action in parser._actions for choice in action.choices or ()]  # noqa: SLF001 - same
+        known = list(_options(parser))
     close = nearest(wrong, known) if wrong else None
     return f"{message}\ndid you mean {close!r}?" if close else message
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options of a parser and of its commands: the top one complains of what a command did not take."""
+    for action in parser._actions:  # noqa: SLF001 - see above
+        yield from action.option_strings
+        for below in action.choices.values() if isinstance(action.choices, Mapping) else ():
+            yield from _options(below)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -132,7 +132,8 @@ def _sql(arguments: argparse.Namespace) -> int:
             isolated=arguments.isolated,
         )
         if arguments.format == "json":
-            print(json.dumps(result.to_rows(), ensure_ascii=False, default=str))
+            rows = [dict(zip(result.columns, row, strict=True)) for row in result.to_rows()]
+            print(json.dumps(rows, ensure_ascii=False))
         elif arguments.format == "csv":
             result.to_pandas().to_csv(sys.stdout, index=False)
         else:

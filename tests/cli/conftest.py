@@ -1,0 +1,88 @@
+"""The command line, with a home of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return variables that keep a command away from this machine's own settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NBTOOLS_")}
+    allowed = os.pathsep.join([str(tmp_path), str(ROOT / "notebooks")])
+    return kept | {"NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": allowed}
+
+
+@pytest.fixture
+def nbtools(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """Return a function that runs ``nbtools …`` within this process, which saves a second each time."""
+    from nbtools.cli import main
+
+    def run(*arguments: str, stdin: str = "", **variables: str) -> Done:
+        with monkeypatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("NBTOOLS_")]:
+                patch.delenv(name)
+            for name, value in (environment | variables).items():
+                patch.setenv(name, value)
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "stdin", io.StringIO(stdin))
+            capsys.readouterr()
+            try:
+                code = main(arguments)
+            except SystemExit as exc:
+                code = exc.code if isinstance(exc.code, int) else 1
+        out, err = capsys.readouterr()
+        return Done(code=code, out=out, err=err)
+
+    return run
+
+
+@pytest.fixture
+def nbtools_process(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Done]:
+    """Return a function that runs ``nbtools …`` as a person does, in a process of its own."""
+
+    def run(*arguments: str, stdin: str = "", timeout: float = 120, **variables: str) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "nbtools.cli", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=tmp_path,
+            env=environment | variables,
+        )
+        return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def penguins() -> str:
+    return str(ROOT / "notebooks" / "data" / "penguins.csv")

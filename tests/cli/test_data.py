@@ -1,0 +1,102 @@
+"""``nbtools memory`` and ``nbtools sql``: values outlive the process, queries only read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.slow
+def test_a_value_outlives_the_process(nbtools_process: Callable[..., Any]) -> None:
+    assert nbtools_process("memory", "save", "a/b", "plain text", "--tags", "x").code == 0
+    assert nbtools_process("memory", "get", "a/b").out == "plain text\n"
+
+
+def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
+    assert nbtools("memory", "save", "a/b", '{"n": 1}', "--tags", "x", "y").code == 0
+    assert nbtools("memory", "save", "a/b", "plain text", "--tags", "x").code == 0
+    assert nbtools("memory", "get", "a/b").out == "plain text\n"
+    assert [json.loads(line)["version"] for line in nbtools("memory", "history", "a/b").out.splitlines()] == [1, 2]
+    assert "a/b" in nbtools("memory", "find", "x").out
+    assert nbtools("memory", "find", "y").out == ""
+    assert "a/b" in nbtools("memory", "search", "plain").out
+    assert nbtools("memory", "delete", "a/b").code == 0
+    gone = nbtools("memory", "get", "a/b")
+    assert (gone.code, gone.out) == (1, "")
+    assert "a/b" in gone.err
+
+
+def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
+    nbtools("memory", "save", "k", "mine")
+    nbtools("memory", "--workflow", "w", "save", "k", "the workflow's")
+    nbtools("memory", "--workflow", "w", "--node", "n", "save", "k", "the node's")
+    assert nbtools("memory", "get", "k").out == "mine\n"
+    assert nbtools("memory", "--workflow", "w", "get", "k").out == "the workflow's\n"
+    assert nbtools("memory", "--workflow", "w", "--node", "n", "get", "k").out == "the node's\n"
+
+
+def test_items_are_exported_and_imported(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    nbtools("memory", "save", "a", "1")
+    nbtools("memory", "save", "b", "two")
+    assert nbtools("memory", "export", "all.jsonl").code == 0
+    other = {"NBTOOLS_HOME": str(tmp_path / "other")}
+    assert nbtools("memory", "import", "all.jsonl", **other).code == 0
+    assert (nbtools("memory", "get", "a", **other).out, nbtools("memory", "get", "b", **other).out) == ("1\n", "two\n")
+
+
+@pytest.mark.parametrize("ttl", ["0", "-3", "soon"])
+def test_a_time_to_live_that_is_none_is_refused(nbtools: Callable[..., Any], ttl: str) -> None:
+    done = nbtools("memory", "save", "a", "1", f"--ttl={ttl}")
+    assert done.code in {1, 2}
+    assert done.err
+    assert nbtools("memory", "get", "a").code == 1
+
+
+def test_a_query_reads_files_in_every_format(nbtools: Callable[..., Any], penguins: str) -> None:
+    query = f"select species, count(*) as n from '{penguins}' where year >= :year group by all order by n desc"
+    rows = nbtools("sql", query, "--param", "year=2007", "--format", "json").json
+    assert rows == [{"species": "Adelie", "n": 152}, {"species": "Gentoo", "n": 124}, {"species": "Chinstrap", "n": 68}]
+    text = nbtools("sql", query, "--param", "year=2007", "--format", "csv").out
+    assert [row["species"] for row in csv.DictReader(io.StringIO(text))] == ["Adelie", "Gentoo", "Chinstrap"]
+    assert "Gentoo" in nbtools("sql", "-", "--param", "year=2007", stdin=query).out
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("delete from x", "read-only"),
+        ("select 1; select 2", "one statement"),
+        ("selec 1", "line 1"),
+        ("select * from nowhere", "nowhere"),
+        ("select * from '/etc/passwd'", "/etc/passwd"),
+    ],
+)
+def test_what_is_refused_says_why_in_three_lines(nbtools: Callable[..., Any], query: str, said: str) -> None:
+    done = nbtools("sql", query)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any]) -> None:
+    assert nbtools("sql", "--check", "select 1").code == 0
+    assert nbtools("sql", "--check", "drop table x").code == 1
+
+
+def test_what_was_called_is_a_table(nbtools: Callable[..., Any]) -> None:
+    nbtools("call", "calculator", "--json", '{"expression": "1 + 1"}')
+    rows = nbtools("sql", "select tool, caller, ok from nbtools.calls", "--format", "json").json
+    assert {"tool": "calculator", "caller": "cli", "ok": True} in rows
+
+
+def test_a_setting_with_a_mistake_is_wrong_usage(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "nbtools.toml").write_text("sandbx = 'off'\n", encoding="utf-8")
+    done = nbtools("doctor")
+    assert done.code == 2
+    assert "Did you mean 'sandbox'?" in done.err

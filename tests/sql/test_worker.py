@@ -217,9 +217,7 @@ def _pair(limit: int = 1_000) -> tuple[Wire, Wire]:
 def test_messages_arrive_whole_with_their_descriptors() -> None:
     sender, receiver = _pair(limit=1 << 24)
     with open(os.devnull) as file:  # noqa: PTH123 - a descriptor is the point
-        thread = threading.Thread(
-            target=lambda: [sender.send(b"Q", b"x" * (3 << 20), (file.fileno(),)), sender.send(b"Q")]
-        )
+        thread = threading.Thread(target=sender.send, args=(b"Q", b"x" * (3 << 20), (file.fileno(),)))
         thread.start()
         kind, body = receiver.receive()
         assert (kind, len(body)) == (b"Q", 3 << 20)

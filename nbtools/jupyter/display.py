@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
-__all__ = ["Block", "Card", "Listing", "Records", "Table", "brief", "moment", "size"]
+__all__ = ["Block", "Card", "Listing", "Records", "Table", "brief", "duration", "moment", "size"]
 
 _MUTED = "color:var(--jp-ui-font-color2,#777)"
 _LINE = "border-top:1px solid var(--jp-border-color2,#ddd)"
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
 _LONGEST = 80
+_UNBROKEN = 24  # a date, a name or an outcome should not be torn apart by a long neighbour
 
 
 def brief(value: Any, longest: int = _LONGEST) -> str:
@@ -37,6 +38,15 @@ def moment(when: datetime | float | None) -> str:
     if not isinstance(when, datetime):
         when = datetime.fromtimestamp(when, UTC)
     return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration as people read it."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def size(number: float | None) -> str:
@@ -124,7 +134,8 @@ def _cell(value: Any) -> str:
     whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     short = brief(value, 200)
     hover = f" title='{html.escape(whole[:2_000])}'" if short != whole and len(whole) > 200 else ""
-    return f"<td style='{_CELL}'{hover}>{html.escape(short)}</td>"
+    kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
+    return f"<td style='{_CELL}{kept}'{hover}>{html.escape(short)}</td>"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -109,11 +109,11 @@ class Live:
         if hasattr(self._shell, "kernel"):
             update = self._display_id is not None
             self._display_id = self._display_id or new_id()
-            data = {"text/html": f"<span style='{_STYLE}'>⏱ {html.escape(line)}</span>", "text/plain": line}
+            data = {"text/html": f"<span style='{_STYLE}'>{html.escape(line)}</span>", "text/plain": line}
             self._publish(data, transient={"display_id": self._display_id}, update=update)
         elif sys.stderr.isatty():
             self._display_id = "terminal"
-            self._write(sys.stderr, f"\r⏱ {line}\x1b[K")
+            self._write(sys.stderr, f"\r{line}\x1b[K")
 
     def _settle(self) -> None:
         """Leave the time it took in a notebook, and a clean line in a terminal."""

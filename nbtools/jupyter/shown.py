@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.jupyter.display import duration
 from nbtools.result import Artifact, ToolResult
 
 __all__ = ["ShownResult", "pictures", "shown"]
@@ -35,7 +36,7 @@ class ShownResult(ToolResult):
     def footer(self) -> str:
         """Tool, duration and files on one line."""
         files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
-        return " · ".join(part for part in (self.tool, f"{self.duration_s * 1000:,.0f} ms", files) if part)
+        return " · ".join(part for part in (self.tool, duration(self.duration_s), files) if part)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""

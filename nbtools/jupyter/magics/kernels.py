@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtools.jupyter.arguments import Parser, seconds
-from nbtools.jupyter.display import Records, Table, size
+from nbtools.jupyter.display import Records, Table, duration, size
 from nbtools.jupyter.magic import READS, Magic, Request
 from nbtools.jupyter.magics.code import run_code
 from nbtools.jupyter.magics.scripts import time_of
@@ -75,9 +75,9 @@ def _table(kernels: Sequence[dict[str, Any]]) -> Table:
             k.get("language"),
             k.get("state"),
             k.get("pid") or "",
-            _span(k.get("age_s")),
-            _span(k.get("idle_s")),
-            _span(k.get("cpu_s")),
+            duration(k.get("age_s")),
+            duration(k.get("idle_s")),
+            duration(k.get("cpu_s")),
             size(k.get("memory_bytes")),
             k.get("last_call") or "",
         )
@@ -85,12 +85,6 @@ def _table(kernels: Sequence[dict[str, Any]]) -> Table:
     )
     empty = "no sessions; a script that names none gets a clean kernel"
     return Table(columns=columns, rows=rows, title="managed kernels", empty=empty)
-
-
-def _span(seconds_: float | None) -> str:
-    if seconds_ is None:
-        return ""
-    return f"{seconds_:.1f} s" if seconds_ < 100 else f"{seconds_ / 60:.0f} min"
 
 
 def _start(request: Request) -> Any:

@@ -109,7 +109,13 @@ def _get(request: Request) -> Any:
 def _list(request: Request) -> Any:
     prefix, memory = request.args.prefix, request.session.memory
     found = _read(request, "memory_list", lambda: memory.list(prefix), prefix=prefix)
-    return _records(request, found, f"memory of {memory.scope.prefix}*")
+    return _records(request, found, _whose(memory.scope))
+
+
+def _whose(scope: Any) -> str:
+    """Return whose memory this is, in words."""
+    parts = [("agent", scope.agent_id), ("workflow", scope.workflow_id), ("node", scope.node_id)]
+    return "memory of " + ", ".join(f"{level} {name}" for level, name in parts if name is not None)
 
 
 def _find(request: Request) -> Any:

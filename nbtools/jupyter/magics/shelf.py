@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbtools.jupyter.arguments import Parser, count
-from nbtools.jupyter.display import Card, Records, Table, brief, moment
+from nbtools.jupyter.display import Card, Records, Table, brief, duration, moment
 from nbtools.jupyter.magic import Magic, Request
 from nbtools.tool import Tool
 
@@ -81,7 +81,7 @@ def _history_table(calls: Sequence[dict[str, Any]]) -> Table:
             f"↳ {c.get('tool')}" if c.get("parent_id") else c.get("tool"),
             c.get("caller"),
             "ok" if c.get("ok") else f"{c.get('code')}: {brief(c.get('message') or '', 60)}",
-            f"{float(c.get('duration_s') or 0) * 1000:,.0f} ms",
+            duration(c.get("duration_s")),
             c.get("arguments"),
             c.get("call_id"),
         )

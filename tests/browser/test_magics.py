@@ -1,0 +1,98 @@
+"""The magics in JupyterLab under the hands of a person: light and dark, Stop, Tab, help."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+pytestmark = pytest.mark.slow
+
+CELLS = (
+    "%load_ext nbtools",
+    "import pandas as pd\nsales = pd.DataFrame({'city': ['Bern', 'Chur', 'Bern'], 'amount': [1, 2, 3]})",
+    "%nbtools",
+    '%memory save goal {"kpi": "churn", "<b>": "&amp;"} --tags plan q3',
+    "%memory list",
+    "%%nbsql\nselect city, sum(amount) as total from sales group by city order by total",
+    "%tools",
+    "%%data_analyze sales.csv\nimport pandas as pd\nd = pd.read_csv(input_file_path)\nprint(len(d))\nd",
+    "%%data_visualize sales.csv -i out.png\nimport pandas as pd\npd.read_csv(input_file_path).plot.bar(x='city');",
+    "%tools --history -n 4",
+    "%nbtools doctor",
+)
+
+
+def _write(root: Path, *cells: str) -> None:
+    (root / "sales.csv").write_text("city,amount\nBern,10\nChur,32\n", encoding="utf-8")
+    book = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    )
+    nbformat.write(book, root / "magics.ipynb")
+
+
+def _look(page: Any, name: str) -> None:
+    """Leave pictures of every cell where a person wants to look at them."""
+    shots = os.environ.get("NBTOOLS_SHOTS")
+    if shots:
+        for number, cell in enumerate(page.locator(".jp-Notebook .jp-Cell").all()):
+            cell.screenshot(path=Path(shots) / f"{name}-{number:02d}.png")
+
+
+def _luminance(colour: str) -> float:
+    """Return how bright a CSS colour is, 0 to 1."""
+    red, green, blue = (int(part) / 255 for part in colour.partition("(")[2].rstrip(")").split(",")[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_every_magic_shows_itself_in_the_theme(lab: Any, open_notebook: Any, request: pytest.FixtureRequest) -> None:
+    _write(lab.root, *CELLS)
+    notebook = open_notebook("magics.ipynb")
+    notebook.run_all()
+    page = notebook.page
+    theme = request.node.callspec.id
+    _look(page, f"magics-{theme}")
+    for kind in ("application/vnd.jupyter.stderr", "application/vnd.jupyter.error"):
+        found = page.locator(f'.jp-OutputArea-output[data-mime-type="{kind}"]')
+        assert found.count() == 0, found.all_inner_texts()
+    assert page.locator(".jp-OutputArea-output table").count() >= 6
+    assert page.locator(".jp-OutputArea-output img").count() == 1
+    told = page.locator(".jp-OutputArea-output").all_inner_texts()
+    assert any('"<b>": "&amp;"' in text for text in told), "what was saved is shown as it is, not as markup"
+    colours = page.evaluate(
+        """() => [...document.querySelectorAll('.jp-OutputArea-output table td, .jp-OutputArea-output div')]
+            .filter(each => each.innerText.trim())
+            .map(each => getComputedStyle(each).color)"""
+    )
+    bright = [_luminance(colour) for colour in set(colours)]
+    assert all(value > 0.3 if theme == "dark" else value < 0.6 for value in bright), "text is hard to read"
+    assert notebook.abroad == [], "nothing may leave this machine"
+
+
+@pytest.mark.parametrize("lab", ["light"], indirect=True)
+def test_stop_tab_and_help_work_by_hand(lab: Any, open_notebook: Any) -> None:
+    script = "%%data_analyze sales.csv\nimport time\nprint('so far', flush=True)\ntime.sleep(600)"
+    _write(lab.root, "%load_ext nbtools\n%memory save goal 5", script, "%memory get go")
+    notebook = open_notebook("magics.ipynb")
+    page = notebook.page
+    first, second, third = page.locator(".jp-Notebook .jp-CodeCell").all()
+    first.locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+    first.get_by_text("saved successfully").wait_for()
+    second.locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+    second.locator(".jp-OutputArea").get_by_text("so far").wait_for()
+    page.evaluate("() => window.jupyterapp.commands.execute('kernelmenu:interrupt')")
+    second.get_by_text("you stopped it").wait_for()
+    assert "Traceback" not in second.inner_text()
+    third.locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.press("Tab")
+    page.locator(".jp-Completer-item").get_by_text("goal").wait_for()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
+    third.locator(".jp-OutputArea").get_by_text("5", exact=True).wait_for()

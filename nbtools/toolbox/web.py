@@ -240,9 +240,7 @@ def http_client(
             hint="Ask for less, by a range or a filter.",
             data=data,
         )
-    said = (
-        text if not encoding else f"[{len(answer.body):,} bytes of {answer.header('Content-Type') or 'binary content'}]"
-    )
+    said = text if not encoding else f"[{len(answer.body):,} bytes of {answer.header('Content-Type')}]"
     cut = f"\n[cut: {len(said):,} characters in all]" if len(said) > _SHOWN else ""
     return Output(data=data, text=f"{answer.status} {answer.reason}\n\n{said[:_SHOWN]}{cut}".strip())
 

@@ -1,6 +1,8 @@
 import gzip
 import http.server
 import json
+import os
+import sys
 import threading
 import time
 import zlib
@@ -13,6 +15,7 @@ from nbtools.door import Door
 from nbtools.execute import LocalExecutor
 from nbtools.paths import Roots
 from nbtools.tool import ToolCall
+from nbtools.toolbox import CommandPolicy, Confinements, Processes, system
 
 
 class Shelf:
@@ -289,3 +292,27 @@ def eventually():
 @pytest.fixture
 def count_descriptors():
     return descriptors
+
+
+ALLOWED = ("ls", "cat", "echo", "env", "xargs", "find", "head", "sort", "wc", "sleep", "timeout", "nice", "yes", "true")
+ALLOWED += ("false", "pwd", "printf", "touch", "nohup", "setsid", "seq", "tr", "grep", sys.executable)
+
+
+@pytest.fixture(scope="module")
+def keeping(tmp_path_factory):
+    """One service for the module; its folders are those of each test."""
+    made = Processes(CommandPolicy(), Roots([tmp_path_factory.getbasetemp()]))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def commands(shelf, keeping):
+    environment = {**os.environ, "MY_API_KEY": "hidden", "DB": "postgres://me:pw@host/db", "PLAIN": "seen"}
+    policy = CommandPolicy(allowed=ALLOWED, environment=environment, output_bytes=100_000)
+    return shelf(*system.TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
+
+
+@pytest.fixture
+def allowed():
+    return ALLOWED

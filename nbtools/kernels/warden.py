@@ -60,6 +60,7 @@ class Ward:
     pid: int
     memory_bytes: int | None = None
     processes: int | None = None
+    seen: int = 1
     known: set[int] = dataclasses.field(default_factory=set)
     ended_by: str | None = None
     said: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
@@ -293,9 +294,11 @@ class Warden:
         """End a family that has grown too large: in memory, shared memory included, or in number."""
         most = (ward.processes or _MOST_AT_ONCE) + 1
         pids = family.descendants([ward.pid, *ward.known], most=most)
+        grew, ward.seen = len(pids) > ward.seen, len(pids)
         if ward.processes and len(pids) > ward.processes:
             ward.ended_by = "process_limit"
-        elif ward.memory_bytes and _is_beyond(ward.memory_bytes, pids):
+        elif ward.memory_bytes and not grew and _is_beyond(ward.memory_bytes, pids):
+            # Not while the family grows: the exact count takes milliseconds a process, time that a bomb would use.
             ward.ended_by = "memory_limit"
         if ward.ended_by:
             self._end(ward)

@@ -48,8 +48,8 @@ class Confinement:
         Whether the process will open local sockets of its own and call `lock_network` after that; otherwise `apply`
         closes the network at once.
     supervised
-        Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, which is
-        refused otherwise: the listener in `Applied` has to be handed to one.
+        Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, or connects
+        to a local socket of its own, which are refused otherwise: the listener in `Applied` has to be handed to one.
     handover
         Descriptor of a local socket over which `apply` hands the listener to the supervisor, before it closes it.
     required
@@ -145,25 +145,28 @@ def prepare() -> None:
         import resource  # noqa: F401 - so that the children find it loaded
     if sys.platform.startswith("linux") and linux.machine() in seccomp.NUMBERS:
         places.system_places()
+        abi = landlock.available_abi()
         for network in (False, True):
             for action in ("refuse", "notify"):
-                rules = seccomp.sandbox(network=network, metadata=action, abi=landlock.available_abi())
-                seccomp.compiled(rules)
+                connect = "notify" if action == "notify" and not network else None
+                seccomp.compiled(seccomp.sandbox(network=network, metadata=action, abi=abi, connect=connect))
             seccomp.compiled(seccomp.lock(network=network))
 
 
-def lock_network(*, network: bool = False) -> None:
+def lock_network(*, network: bool = False, supervised: bool = False) -> None:
     """Close the network for all threads, once the process has opened the sockets it needs.
 
     With `network`, the internet stays open and only the services of this machine behind local sockets are closed.
-    Call it after `apply` with level ``"strict"``.
+    Call it after `apply` with level ``"strict"``, and with the confinement's own values: the supervisor of a process
+    that has one lets it connect to sockets below the folders it may write, which nobody but itself has made.
 
     Raises
     ------
     OSError
         The kernel refused the filter.
     """
-    seccomp.install(seccomp.lock(network=network))
+    if network or not supervised:
+        seccomp.install(seccomp.lock(network=network))
 
 
 def _no_sandbox() -> None:
@@ -222,7 +225,9 @@ def _landlock(confinement: Confinement) -> None:
 
 def _seccomp(confinement: Confinement) -> int | None:
     action: seccomp.Action = "notify" if confinement.supervised else "refuse"
-    rules = seccomp.sandbox(network=confinement.network, metadata=action, abi=landlock.available_abi())
+    connect: seccomp.Action | None = "notify" if confinement.supervised and not confinement.network else None
+    abi = landlock.available_abi()
+    rules = seccomp.sandbox(network=confinement.network, metadata=action, abi=abi, connect=connect)
     listener = seccomp.install(rules, listen=confinement.supervised)
     if listener is not None and confinement.handover is not None:
         with socket.socket(fileno=confinement.handover) as far:
@@ -230,5 +235,5 @@ def _seccomp(confinement: Confinement) -> int | None:
         os.close(listener)
         listener = None
     if not confinement.sockets:
-        lock_network(network=confinement.network)
+        lock_network(network=confinement.network, supervised=confinement.supervised)
     return listener

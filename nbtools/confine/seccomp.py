@@ -265,7 +265,7 @@ def _elder_rules(*, signals: bool) -> tuple[Rule, ...]:
 
 
 @functools.cache
-def sandbox(*, network: bool, metadata: Action | None, abi: int) -> tuple[Rule, ...]:
+def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action | None = None) -> tuple[Rule, ...]:
     """Return the rules of a strict sandbox.
 
     Parameters
@@ -276,6 +276,8 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int) -> tuple[Rule, 
         What happens to `METADATA` calls; `None` allows them.
     abi
         The Landlock ABI in force: what an old one does not govern is refused here.
+    connect
+        What happens to ``connect`` from the start; `None` allows it until `lock` is in force.
     """
     rules = [
         Rule(calls=_FORBIDDEN),
@@ -287,6 +289,8 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int) -> tuple[Rule, 
         *_socket_rules(network),
         *_elder_rules(signals=abi < 6),
     ]
+    if connect is not None:
+        rules.append(Rule(calls=("connect",), action=connect))
     if metadata is not None:
         rules.append(Rule(calls=METADATA, action=metadata))
     if abi < 3:

@@ -1,9 +1,12 @@
-"""Changes of metadata, asked for by a strict process and made on its behalf where it may write.
+"""What a strict process may not do itself, done on its behalf where it may write: metadata and local connections.
 
 Landlock governs who may write a file but not who may change its mode, times or attributes, and a filter cannot see
 which file a call means. So the filter hands these calls over: the process waits, a supervisor outside the sandbox (the
 process that started it) opens the file, looks where it really lies, makes the change through that very descriptor, and
 answers. The process cannot swap the file in between, because its own call is never carried out.
+
+In the same way a process connects to local sockets that lie where it may write, so that multiprocessing's servers work
+while every other service of the machine stays out of reach.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import ctypes
 import errno
 import os
 import select
+import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +34,9 @@ _UTIME_NOW, _UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _MODES = 0o1777  # neither set-user-id nor set-group-id
 _MAX_PATH, _MAX_NAME, _MAX_VALUE = 4096, 256, 1 << 16
 _SECOND = 1_000_000_000
+_FAMILY, _TIMEVAL = struct.Struct("=H"), struct.Struct("@ll")
+_ADDRESS_BYTES = 110
+_CONNECT_US = 50_000
 _NO_CHANGE = 0xFFFFFFFF
 
 
@@ -175,13 +182,36 @@ class Supervisor:
         finally:
             os.close(handle)
 
+    def _connect(self, caller: _Caller, call: str, arguments: list[int]) -> int | None:
+        descriptor, address, size = arguments[:3]
+        if not _FAMILY.size < size <= _ADDRESS_BYTES:
+            return errno.EPERM
+        data = caller.read(address, size)
+        path = data[_FAMILY.size :].partition(b"\0")[0]
+        if _FAMILY.unpack_from(data)[0] != socket.AF_UNIX or not path:
+            return errno.EPERM
+        handle = self._target(caller, _AT_FDCWD, path)
+        try:
+            with caller.socket(descriptor) as theirs:
+                # A full queue must not hold up whoever answers; this is the socket's own option, so it is put back.
+                before = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.size)
+                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, _CONNECT_US))
+                try:
+                    theirs.connect(f"/proc/self/fd/{handle}")
+                finally:
+                    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, before)
+        finally:
+            os.close(handle)
+        return None
+
     def _at(self, caller: _Caller, directory: int, address: int, flags: int) -> int:
         path = caller.path(address)
         empty = not path and flags & _AT_EMPTY_PATH
         return self._target(caller, directory, None if empty else path, follow=not flags & _AT_SYMLINK_NOFOLLOW)
 
 
-_CHANGES = {
+_CHANGES: dict[str, Callable[[Supervisor, _Caller, str, list[int]], int | None]] = {
+    "connect": Supervisor._connect,  # noqa: SLF001 - a table of its methods
     **dict.fromkeys(("chmod", "fchmod", "fchmodat", "fchmodat2"), Supervisor._mode),  # noqa: SLF001 - a table of its methods
     **dict.fromkeys(("chown", "fchown", "lchown", "fchownat"), Supervisor._owner),  # noqa: SLF001 - same
     **dict.fromkeys(("utime", "utimes", "futimesat", "utimensat"), Supervisor._times),  # noqa: SLF001 - same
@@ -219,6 +249,17 @@ class _Caller:
         if len(data) < size:
             raise OSError(errno.EFAULT, "memory")
         return data
+
+    def socket(self, descriptor: int) -> socket.socket:
+        """Return a socket of its, as one of ours."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        # A thread asked; descriptors are had from its process.
+        process = os.pidfd_open(int(status.partition("Tgid:")[2].split()[0]))
+        try:
+            number = seccomp.NUMBERS[linux.machine()]["pidfd_getfd"]
+            return socket.socket(fileno=linux.syscall("pidfd_getfd", number, process, descriptor, 0))
+        finally:
+            os.close(process)
 
     def path(self, address: int, most: int = _MAX_PATH) -> bytes:
         """Return a NUL-terminated string of its memory, read by pages because the next one may not be there."""

@@ -254,7 +254,8 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     os.register_at_fork(after_in_child=_plain_streams)
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
-        confine.lock_network(network=bool(message["confinement"].get("network")))
+        wanted = message["confinement"]
+        confine.lock_network(network=bool(wanted.get("network")), supervised=bool(wanted.get("supervised")))
     facts = {"confinement": applied.level, "missing": list(applied.missing)}
     os.write(ready, json.dumps(facts).encode())
     os.close(ready)

@@ -37,7 +37,7 @@ if applied.listener is not None:
     os.close(applied.listener)
 near.close(); far.close()
 if confinement.level == "strict":
-    lock_network(network=confinement.network)
+    lock_network(network=confinement.network, supervised=confinement.supervised)
 for name, code in order["cases"].items():
     try:
         exec(code, names)

@@ -196,7 +196,8 @@ def test_nobody_regains_what_was_given_up(confined, level):
     assert answer["in_child"] == "CalledProcessError"
 
 
-def test_network_is_closed(confined, tmp_path):
+@pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
+def test_network_is_closed(confined, supervised):
     path = f"/tmp/nbtools-{os.getpid()}.sock"
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as local, socket.socket(type=socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))
@@ -217,12 +218,14 @@ def test_network_is_closed(confined, tmp_path):
             "dns": "socket.getaddrinfo('example.org', 80)",
             "http": "urllib.request.urlopen(f'http://127.0.0.1:{port}', timeout=2)",
             "unix": "socket.socket(socket.AF_UNIX).connect(path)",
+            "unix_by_link": "(os.symlink(path, 'link'), socket.socket(socket.AF_UNIX).connect('link'))",
+            "unix_relative": "socket.socket(socket.AF_UNIX).connect('../../../../../../../../../..' + path)",
             "unix_abstract": "socket.socket(socket.AF_UNIX).connect('\\0/tmp/.X11-unix/X0')",
             "unix_datagram": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '/dev/log')",
             "unix_datagram_pair": "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
         }
         try:
-            answer = confined(cases, names=names, before="import socket, urllib.request")
+            answer = confined(cases, names=names, before="import os, socket, urllib.request", supervised=supervised)
         finally:
             Path(path).unlink()
     assert {n: answer[n] for n in cases if answer[n] not in {*REFUSED, "URLError"}} == {}

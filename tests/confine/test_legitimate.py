@@ -89,6 +89,45 @@ def test_metadata_of_own_files_can_be_changed_under_supervision(confined):
     assert_all_done(confined(cases, before=before, names={"tools": tools}, supervised=True), cases)
 
 
+def test_own_local_sockets_can_be_connected_to_under_supervision(confined):
+    before = """
+import os, socket, threading
+def echo(path, kind=socket.SOCK_STREAM):
+    server = socket.socket(socket.AF_UNIX, kind)
+    server.bind(path)
+    server.listen()
+    client = socket.socket(socket.AF_UNIX, kind)
+    client.settimeout(5)
+    return server, client
+def talk(path, to=None, kind=socket.SOCK_STREAM):
+    server, client = echo(path, kind)
+    client.connect(to or path)
+    client.send(b'x')
+    assert server.accept()[0].recv(1) == b'x'
+    assert client.gettimeout() == 5
+def fill():
+    server, client = echo('full')
+    server.listen(0)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(5)]
+    for c in clients:
+        c.connect('full')
+"""
+    cases = {
+        "relative": "talk('own.sock')",
+        "absolute": "talk(os.path.abspath('abs.sock'))",
+        "sequenced": "talk('seq.sock', kind=socket.SOCK_SEQPACKET)",
+        "by_link": "os.symlink('linked.sock', 'link'); talk('linked.sock', 'link')",
+        "from_thread": "t = threading.Thread(target=talk, args=('thread.sock',)); t.start(); t.join()",
+    }
+    refused = {"missing": "socket.socket(socket.AF_UNIX).connect('none')", "full": "fill()"}
+    refused["file"] = "(open('plain', 'w').close(), socket.socket(socket.AF_UNIX).connect('plain'))"
+    answer = confined({**cases, **refused}, before=before, supervised=True)
+    assert_all_done(answer, cases)
+    assert answer["missing"] == "FileNotFoundError"
+    assert answer["full"] == "BlockingIOError"
+    assert answer["file"] == "ConnectionRefusedError"
+
+
 def test_old_calls_for_times_work_under_supervision(confined):
     if os.uname().machine != "x86_64":
         pytest.skip("this processor never had them")
@@ -155,6 +194,8 @@ def test_processes_work_by_fork_and_spawn(confined, inside):
     cases = {
         "fork": code.format("fork"),
         "spawn": code.format("spawn"),
+        "forkserver": code.format("forkserver"),
+        "manager": "with multiprocessing.Manager() as m: d = m.dict(); d['a'] = 1; assert d['a'] == 1",
         "executor": "with ProcessPoolExecutor(2) as p: assert list(p.map(poolwork.work, range(5)))",
         "queue": "q = multiprocessing.Queue(); q.put(1); assert q.get() == 1; q.close(); q.join_thread()",
     }
@@ -162,7 +203,8 @@ def test_processes_work_by_fork_and_spawn(confined, inside):
         "import multiprocessing, sys\nfrom concurrent.futures import ProcessPoolExecutor\n"
         "sys.path.insert(0, '.')\nimport poolwork\n"
     )
-    assert_all_done(confined(cases, before=before), cases)
+    answer = confined(cases, before=before, supervised=True, env={**os.environ, "TMPDIR": str(inside)})
+    assert_all_done(answer, cases)
 
 
 LIBRARIES = {

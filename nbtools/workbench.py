@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -549,7 +550,7 @@ class _Shared:
             if self._made is None or self._made._closed:  # noqa: SLF001 - the two classes are one story
                 import atexit
 
-                self._made = Workbench()
+                self._made = Workbench(frames=_notebook_variable)
                 atexit.register(self.close)
             return self._made
 
@@ -558,6 +559,13 @@ class _Shared:
             made, self._made = self._made, None
         if made is not None:
             made.close()
+
+
+def _notebook_variable(name: str) -> Any:
+    """Return the variable of the notebook that this process is, if it is one."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return None if shell is None else shell.user_ns.get(name)
 
 
 _SHARED = _Shared()

@@ -182,3 +182,24 @@ def test_no_process_is_left_when_the_extension_is_unloaded(kernel) -> None:
     while psutil.Process(kernel.pid).children(recursive=True) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert psutil.Process(kernel.pid).children(recursive=True) == []
+
+
+def test_a_person_is_asked_in_the_cell_and_the_answer_counts(kernel, folder) -> None:
+    (folder / "nbtools.toml").write_text('[policy]\nmemory_delete = "ask"\n')
+    kernel.run("%memory save k v")
+    sent = kernel.client.execute("%memory delete k", allow_stdin=True)
+    asked = kernel.client.get_stdin_msg(timeout=30)
+    assert "Allow?" in asked["content"]["prompt"]
+    kernel.client.input("y")
+    shown = list(kernel.messages(sent))
+    assert any("memory_delete" in m["content"].get("text", "") for m in shown if m["msg_type"] == "stream")
+    assert any("deleted successfully" in str(m["content"]) for m in shown if m["msg_type"] == "execute_result")
+
+
+def test_the_workbench_of_the_notebook_sees_its_frames_before_any_magic(kernel) -> None:
+    shown = kernel.run(
+        "import nbtools, pandas as pd\n"
+        "sales = pd.DataFrame({'amount': [1, 41]})\n"
+        "int(nbtools.workbench().sql('select sum(amount) as s from sales')['s'][0])"
+    )
+    assert [m["content"]["data"]["text/plain"] for m in shown if m["msg_type"] == "execute_result"] == ["42"]

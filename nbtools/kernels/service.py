@@ -151,8 +151,7 @@ class Kernels:
         sandbox
             The level of confinement; one that is named here and cannot be enforced is refused.
         cwd
-            The working folder; `None` takes a new folder of the kernel's own. What the script writes there is listed
-            in `Execution.artifacts`, and kept until `close` when the folder is the kernel's own.
+            The working folder; `None` takes a new one, which is kept until `close` if the script writes files there.
         variables
             Global names for the script; values are JSON.
         inputs_paths, write_paths
@@ -166,28 +165,17 @@ class Kernels:
 
         Raises
         ------
-        InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded
-            The request does not make sense, or is not allowed.
-        LanguageUnavailable
-            No interpreter for the language is installed.
-        SandboxUnavailable
-            The level asked for cannot be enforced on this host.
+        InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded, LanguageUnavailable, SandboxUnavailable
+            The request does not make sense, is not allowed, or cannot be had on this host.
         KernelDied
             No kernel could be started.
         """
         level = request.checked_level(sandbox or self._sandbox)
         folder = request.checked_folder(cwd, self._roots) if cwd is not None else None
-        world = World(
-            cwd=folder,
-            variables=request.checked_variables(variables or {}),
-            files=tuple(map(_absolute, inputs_paths)),
-            figure_path=None if figure_path is None else _absolute(figure_path),
-            memory=memory,
-        )
         order = _Order(
             code=request.checked_code(code),
             profile=self._profile(language, level, folder, inputs_paths, write_paths),
-            world=world,
+            world=_world(folder, variables or {}, inputs_paths, figure_path, memory),
             timeout=None if timeout is None else request.checked_seconds(timeout, "timeout"),
             grace=request.checked_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
@@ -241,19 +229,13 @@ class Kernels:
         level = order.profile.sandbox
         if level != "strict":
             return order
-        if self._choice == "gateway" and not explicit:
-            note = "sandbox='strict' is not in force: the gateway runs the kernel, and confines it or not"
-            return dataclasses.replace(
-                order, profile=dataclasses.replace(order.profile, sandbox="off"), notes=(*order.notes, note)
-            )
+        if not explicit and self._choice == "gateway":
+            return _lowered(order, "off", "the gateway runs the kernel, and confines it or not")
+        if not explicit and order.profile.language.startswith("kernel:"):
+            return _lowered(order, "limits", "such a kernel opens its sockets by itself")
         host = await aio.in_thread(confine.capabilities)
         best = host.settle(level, explicit=explicit)
-        if best == level:
-            return order
-        note = f"sandbox={level!r} is not in force on this host: {'; '.join(host.missing)}"
-        return dataclasses.replace(
-            order, profile=dataclasses.replace(order.profile, sandbox=best), notes=(*order.notes, note)
-        )
+        return order if best == level else _lowered(order, best, "; ".join(host.missing))
 
     async def _lease(self, order: _Order) -> Execution:
         pool = self._ready_pool()
@@ -404,12 +386,35 @@ class Kernels:
         self.close()
 
 
+def _lowered(order: _Order, level: Level, why: str) -> _Order:
+    """Return the order with another level of confinement, and a note that says so."""
+    note = f"sandbox={order.profile.sandbox!r} is not in force here: {why}"
+    profile = dataclasses.replace(order.profile, sandbox=level)
+    return dataclasses.replace(order, profile=profile, notes=(*order.notes, note))
+
+
 def _language(name: str) -> str:
     if not name.strip():
         hint = "Use python, bash, node, powershell or kernel:NAME."
         raise LanguageUnavailable(f"{name!r} is no language.", hint=hint, tried="choosing a language")
     name = name.strip()
     return name if name.startswith("kernel:") else _ALIASES.get(name.lower(), name.lower())
+
+
+def _world(
+    folder: Path | None,
+    variables: Mapping[str, Any],
+    inputs_paths: Sequence[str | Path],
+    figure_path: str | Path | None,
+    memory: Any,
+) -> World:
+    return World(
+        cwd=folder,
+        variables=request.checked_variables(variables),
+        files=tuple(map(_absolute, inputs_paths)),
+        figure_path=None if figure_path is None else _absolute(figure_path),
+        memory=memory,
+    )
 
 
 def _absolute(path: str | Path) -> Path:

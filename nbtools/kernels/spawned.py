@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools import confine
-from nbtools.errors import LanguageUnavailable, nearest
+from nbtools.errors import LanguageUnavailable, SandboxUnavailable, nearest
+from nbtools.kernels import lone
 from nbtools.kernels.channel import MemoryChannel
 from nbtools.kernels.client import Connection, JupyterKernel, first
 from nbtools.kernels.custody import Custody
@@ -28,7 +29,6 @@ __all__ = ["SpawnedBackend", "confinement_of", "environment_of", "limits_of"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _START_S = 60.0
-_CHANNEL_DESCRIPTOR = 60
 
 
 def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -91,10 +91,19 @@ class SpawnedBackend:
         ------
         LanguageUnavailable
             No such kernelspec.
+        SandboxUnavailable
+            A strict kernel that is not Python was asked for.
         KernelDied
             It ended before it was ready.
         """
         spec = _find_spec(profile.language)
+        is_strict = profile.sandbox == "strict"
+        if is_strict and profile.language != "python":
+            raise SandboxUnavailable(
+                f"sandbox='strict' cannot be put on {profile.language!r}: such a kernel opens its sockets by itself.",
+                hint="Ask for sandbox='limits'.",
+                tried="starting a kernel",
+            )
         custody = await self._ready_custody()
         name = secrets.token_hex(6)
         assert self._folder is not None
@@ -111,9 +120,11 @@ class SpawnedBackend:
             "env": self._environment(profile, place, spec),
             "cwd": str(profile.cwd) if profile.cwd else None,
             "confinement": confinement_of(profile, place).to_dict(),
-            "targets": [_CHANNEL_DESCRIPTOR] if channel else [],
+            "targets": [lone.CHANNEL] if channel else [],
             **limits_of(profile),
         }
+        if is_strict:
+            message |= _confining_itself(message, connection, place)
         child = custody.begin(message, [channel.theirs.fileno()] if channel else [])
         if channel is not None:
             channel.theirs.close()
@@ -122,7 +133,7 @@ class SpawnedBackend:
             connection=connection,
             context=self._context,
             confinement=profile.sandbox,
-            python="text" if spec["python"] else None,
+            python="loaded" if is_strict else "text" if spec["python"] else None,
             interrupts=spec["interrupts"],
             channel=channel,
             on_close=lambda: self._forget(kernel, place),
@@ -143,7 +154,7 @@ class SpawnedBackend:
         if spec["python"]:
             # No start-up files of the user: every kernel begins the same.
             env["IPYTHONDIR"] = str(place / "ipython")
-            env["NBTOOLS_CHANNEL"] = str(_CHANNEL_DESCRIPTOR)
+            env["NBTOOLS_CHANNEL"] = str(lone.CHANNEL)
             env["PYTHONWARNINGS"] = env.get("PYTHONWARNINGS", "")
         return env
 
@@ -179,6 +190,15 @@ class SpawnedBackend:
         if self._folder is not None and self._owns_folder:
             self._folder.close()
             self._folder = None
+
+
+def _confining_itself(message: Mapping[str, Any], connection: Connection, place: Path) -> dict[str, Any]:
+    """Return what has to be different for a kernel that confines itself."""
+    orders = place / "orders.json"
+    orders.write_text(json.dumps({**message, "connection": connection.to_dict()}))
+    orders.chmod(0o600)
+    argv = [sys.executable, "-P", str(Path(lone.__file__)), str(orders)]
+    return {"argv": argv, "confines_itself": lone.HANDOVER}
 
 
 def _find_spec(language: str) -> dict[str, Any]:

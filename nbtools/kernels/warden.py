@@ -399,7 +399,11 @@ def prepare(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         os.dup2(descriptor, target)
     if message.get("cwd"):
         os.chdir(message["cwd"])
-    if confinement:
+    if message.get("confines_itself") is not None:
+        # The program does it when it is ready for it; it needs only the way to its supervisor.
+        if confinement.get("handover") is not None:
+            os.dup2(confinement["handover"], message["confines_itself"])
+    elif confinement:
         confine.apply(confine.Confinement.from_dict(confinement))
 
 

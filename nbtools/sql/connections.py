@@ -13,11 +13,18 @@ Three slashes begin a relative path, four an absolute one. What else a URL may h
 from __future__ import annotations
 
 from nbtools.sql.engines import Engine, Opening
+from nbtools.sql.isolation import IsolatedEngine
+from nbtools.sql.sqlite_engine import SQLiteEngine
 from nbtools.sql.urls import file_of
 
-__all__ = ["open_engine"]
+__all__ = ["is_local_file", "open_engine"]
 
 _POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
+
+
+def is_local_file(url: str) -> bool:
+    """Tell whether a URL names a database in a file of this machine."""
+    return url.partition("://")[0].lower() in {"duckdb", "sqlite"}
 
 
 def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
@@ -35,8 +42,8 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
         return _duckdb(url, opening, isolated=isolated)
     assert url is not None
     if scheme == "sqlite":
-        from nbtools.sql.sqlite_engine import SQLiteEngine
-
+        if isolated:
+            return IsolatedEngine(file_of(url), opening, kind="sqlite")
         return SQLiteEngine(file_of(url))
     if scheme in _POSTGRES:
         from nbtools.sql.postgres_engine import PostgresEngine
@@ -50,8 +57,6 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
 def _duckdb(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
     database = None if url is None or url in {"duckdb://", "duckdb:///:memory:"} else file_of(url)
     if isolated:
-        from nbtools.sql.isolation import IsolatedEngine
-
         return IsolatedEngine(database, opening)
     from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
 

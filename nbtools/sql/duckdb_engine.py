@@ -19,7 +19,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +30,7 @@ from nbtools.sql.duckdb_frames import Cursors, literal, offer, quoted
 from nbtools.sql.duckdb_statement import EXPLAIN, read, roll_back, single
 from nbtools.sql.engines import Control, Fetched, Request, Table, tables_of
 from nbtools.sql.faults import from_duckdb
+from nbtools.sql.scratch import scratch
 
 __all__ = ["DuckDBEngine", "Limits"]
 
@@ -112,7 +112,7 @@ class DuckDBEngine:
         import duckdb
 
         if self._spill is None:
-            self._spill = Path(tempfile.mkdtemp(prefix="nbtools-sql-"))
+            self._spill = scratch()
             self._finalizer = weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
         # A cursor forgets what SET says about replacements; what the instance was opened with, it keeps.
         connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})

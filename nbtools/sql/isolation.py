@@ -16,12 +16,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import nbtools.errors
 from nbtools.confine import scrub_environment
@@ -30,6 +29,7 @@ from nbtools.lazy import has
 from nbtools.sql.engines import Column, Control, Fetched, Opening, Request, Table
 from nbtools.sql.frames import to_shared
 from nbtools.sql.rows import ArrowRows, PythonRows, Rows
+from nbtools.sql.scratch import scratch
 from nbtools.sql.wire import HEAD_BYTES, Wire, plain_loads
 
 __all__ = ["IsolatedEngine"]
@@ -130,7 +130,7 @@ class _Worker:
 
 
 class IsolatedEngine:
-    """DuckDB in a worker process.
+    """DuckDB, or SQLite, in a worker process.
 
     Parameters
     ----------
@@ -138,22 +138,23 @@ class IsolatedEngine:
         A database file; `None` for frames and files alone.
     opening
         Roots and limits.
-    confined
-        Whether the worker confines itself; tests of single walls say no.
+    kind
+        What runs in the worker.
     """
 
-    dialect = "duckdb"
-    takes_frames = True
-
-    def __init__(self, database: Path | None, opening: Opening, *, confined: bool = True) -> None:
-        self.name = "DuckDB"
+    def __init__(
+        self, database: Path | None, opening: Opening, *, kind: Literal["duckdb", "sqlite"] = "duckdb"
+    ) -> None:
+        self.dialect: str = kind
+        self.takes_frames = kind == "duckdb"
+        self.name = "DuckDB" if kind == "duckdb" else "SQLite"
         self._arrow = has("pyarrow")
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._busy: dict[Control, _Worker] = {}
         self._closed = False
-        self._spill = Path(tempfile.mkdtemp(prefix="nbtools-sql-"))
-        self._settings = _settings(database, opening, self._spill, arrow=self._arrow, confined=confined)
+        self._spill = scratch()
+        self._settings = _settings(database, opening, self._spill, arrow=self._arrow) | {"kind": kind}
         self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._spill)
 
     def warm(self) -> list[str]:
@@ -244,6 +245,8 @@ class IsolatedEngine:
 
     def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
+        if self.dialect != "duckdb":
+            return {}, {}
         told, _ = self._asked("definitions", Request(sql=""), Control())
         return told["macros"], told["views"]
 
@@ -275,12 +278,12 @@ def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], spill: Path) ->
     shutil.rmtree(spill, ignore_errors=True)
 
 
-def _settings(database: Path | None, opening: Opening, spill: Path, *, arrow: bool, confined: bool) -> dict[str, Any]:
+def _settings(database: Path | None, opening: Opening, spill: Path, *, arrow: bool) -> dict[str, Any]:
     """Return what a worker is told at its start."""
     readable = [str(root) for root in opening.roots]
     # Shared memory of frames counts as address space but not as data, so the limit is on data.
     confinement = {
-        "level": "strict" if confined else "off",
+        "level": "strict",
         "read": [*readable, *([] if database is None else [str(database.parent)])],
         "write": [str(spill)],
         "memory_bytes": opening.memory_bytes + _OVERHEAD_BYTES,

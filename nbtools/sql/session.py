@@ -18,10 +18,10 @@ from typing import Any, Self, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking
-from nbtools.errors import InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
 from nbtools.paths import Roots
 from nbtools.sql.binding import Style, bind
-from nbtools.sql.connections import open_engine
+from nbtools.sql.connections import is_local_file, open_engine
 from nbtools.sql.definitions import Definitions
 from nbtools.sql.duckdb_engine import DuckDBEngine
 from nbtools.sql.duckdb_frames import quoted
@@ -32,7 +32,7 @@ from nbtools.sql.policy import Policy
 from nbtools.sql.profile import Profile, profiled, source_of
 from nbtools.sql.result import QueryResult
 from nbtools.sql.supervise import supervised
-from nbtools.sql.urls import masked
+from nbtools.sql.urls import file_of, masked
 from nbtools.sql.verdict import Verdict
 
 __all__ = ["SqlSession"]
@@ -337,7 +337,7 @@ class SqlSession:
             sources=sources,
             rows=fetched.rows,
             sql=request.sql,
-            isolated=call.isolated,
+            isolated=isinstance(engine, IsolatedEngine),
         )
 
     def _judged(self, call: _Call) -> tuple[Engine, Request, tuple[str, ...]]:
@@ -413,14 +413,17 @@ class SqlSession:
 
     def _engine(self, connection: str | None, *, isolated: bool) -> Engine:
         key = (connection, isolated)
+        url = self._url(connection, isolated=isolated)
         with self._lock:
             if key not in self._engines:
-                self._engines[key] = open_engine(self._url(connection), self._opening, isolated=isolated)
+                self._engines[key] = open_engine(url, self._opening, isolated=isolated)
             return self._engines[key]
 
-    def _url(self, connection: str | None) -> str | None:
-        if connection is None or "://" in connection:
-            return connection
+    def _url(self, connection: str | None, *, isolated: bool) -> str | None:
+        if connection is None:
+            return None
+        if "://" in connection and connection not in self.connections:
+            return self._checked_url(connection) if isolated else connection
         if connection in self.connections:
             return self.connections[connection]
         close = nearest(connection, self.connections)
@@ -428,6 +431,17 @@ class SqlSession:
         raise InvalidArguments(
             f"there is no connection {connection!r}.",
             hint=f"Did you mean {close!r}?" if close else f"Known connections: {known}.",
+            tried="running SQL",
+        )
+
+    def _checked_url(self, url: str) -> str:
+        """Return a URL that came with an isolated query, a model's as a rule: it may lead to allowed files alone."""
+        if is_local_file(url) and self._roots is not None:
+            self._roots.resolve(file_of(url))
+            return url
+        raise SqlNotAllowed(
+            f"{masked(url)!r} is no configured connection, and isolated queries open no others.",
+            hint="Name one of the connections of the settings, or a database file below the allowed folders.",
             tried="running SQL",
         )
 

@@ -57,21 +57,27 @@ class SQLiteEngine:
     ----------
     database
         The file.
+    at_rest
+        Read a file in WAL mode that nobody has open as it lies there: a confined process cannot make the file of
+        shared memory that SQLite wants beside it.
     """
 
     dialect = "sqlite"
     takes_frames = False
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, *, at_rest: bool = False) -> None:
         self.name = f"SQLite {sqlite3.sqlite_version}"
         self._database = database
+        self._at_rest = at_rest
 
     @contextlib.contextmanager
     def _opened(self, control: Control) -> Iterator[sqlite3.Connection]:
         if not self._database.is_file():
             raise FileMissing(f"{str(self._database)!r} does not exist.", tried="opening a SQLite database")
+        resting = self._at_rest and not self._database.with_name(self._database.name + "-wal").exists()
+        how = "mode=ro&immutable=1" if resting else "mode=ro"
         connection = sqlite3.connect(
-            f"{self._database.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+            f"{self._database.as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False
         )
         try:
             # The connection cannot write already; this refuses temporary tables too.

@@ -24,8 +24,9 @@ from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
 from nbtools.sql.duckdb_frames import ParquetFrame, StreamedFrame
-from nbtools.sql.engines import Control, Fetched, Request
+from nbtools.sql.engines import Control, Engine, Fetched, Request
 from nbtools.sql.rows import ArrowRows, PythonRows
+from nbtools.sql.sqlite_engine import SQLiteEngine
 from nbtools.sql.wire import Wire
 
 __all__ = ["main"]
@@ -53,7 +54,7 @@ class _Worker:
             # There is nobody to tell, and the main thread may be deep inside a query.
             os._exit(0)
 
-    def serve(self, engine: DuckDBEngine) -> None:
+    def serve(self, engine: Engine) -> None:
         """Run one request after the other until the owner is gone."""
         while True:
             try:
@@ -73,7 +74,7 @@ class _Worker:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def answer(self, engine: DuckDBEngine, fields: dict[str, Any], descriptors: list[int]) -> None:
+    def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
         """Run one request and send what it gave."""
         control = Control()
         self.running = (fields.pop("number"), control)
@@ -87,6 +88,7 @@ class _Worker:
             self.wire.send_json(b"H", {"plan": engine.explain(request, control)})
             return
         if task == "definitions":
+            assert isinstance(engine, DuckDBEngine)
             macros, views = engine.definitions()
             self.wire.send_json(b"H", {"macros": macros, "views": views})
             return
@@ -150,6 +152,34 @@ def _confined(settings: Mapping[str, Any]) -> list[str]:
     return missing
 
 
+def _imported(settings: Mapping[str, Any]) -> None:
+    """Import what the engine needs while files can still be read."""
+    if settings["kind"] == "sqlite":
+        return
+    import duckdb  # noqa: F401 - see above
+
+    # This makes an import fail: the owner does without pyarrow, or pyarrow shall do without numpy, which nothing here
+    # uses and which takes longer to load than all the rest.
+    cast("dict[str, Any]", sys.modules)["numpy" if settings["arrow"] else "pyarrow"] = None
+    if settings["arrow"]:
+        import pyarrow as pa  # noqa: F401 - see above
+
+
+def _opened(settings: Mapping[str, Any]) -> Engine:
+    database = settings["database"]
+    if settings["kind"] == "sqlite":
+        return SQLiteEngine(Path(database), at_rest=True)
+    engine = DuckDBEngine(
+        None if database is None else Path(database),
+        roots=[Path(root) for root in settings["roots"]],
+        limits=Limits(**settings["limits"]),
+        schemas=settings["schemas"],
+        spill=Path(settings["spill"]),
+    )
+    engine.warm()
+    return engine
+
+
 def main(line: int, side: int) -> None:
     """Serve the owner at the other ends of the two sockets until it is gone."""
     worker = _Worker(socket.socket(fileno=line), socket.socket(fileno=side))
@@ -160,23 +190,9 @@ def main(line: int, side: int) -> None:
     assert kind == b"C"
     settings = json.loads(bytes(body))
     try:
-        import duckdb  # noqa: F401 - Landlock may hide the package later
-
-        # This makes an import fail: the owner does without pyarrow, or pyarrow shall do without numpy, which nothing
-        # here uses and which takes longer to load than all the rest.
-        cast("dict[str, Any]", sys.modules)["numpy" if settings["arrow"] else "pyarrow"] = None
-        if settings["arrow"]:
-            import pyarrow as pa  # noqa: F401 - see duckdb
+        _imported(settings)
         missing = _confined(settings["confinement"])
-        database = settings["database"]
-        engine = DuckDBEngine(
-            None if database is None else Path(database),
-            roots=[Path(root) for root in settings["roots"]],
-            limits=Limits(**settings["limits"]),
-            schemas=settings["schemas"],
-            spill=Path(settings["spill"]),
-        )
-        engine.warm()
+        engine = _opened(settings)
     except NbtoolsError as exc:
         worker.wire.send_json(b"X", _wire_form(exc))
         return

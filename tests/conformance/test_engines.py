@@ -83,14 +83,14 @@ def _numbered(name: str, position: int) -> str:
     return f"${position}"
 
 
-@pytest.fixture(params=["duckdb", "duckdb-isolated", "sqlite", "postgres", "sqlalchemy"])
+@pytest.fixture(params=["duckdb", "duckdb-isolated", "sqlite", "sqlite-isolated", "postgres", "sqlalchemy"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     kind: str = request.param
     marker, values = _colon, dict
     isolated = kind.endswith("-isolated")
     if kind.startswith("duckdb"):
         url, marker = _duckdb_file(tmp_path), _dollar
-    elif kind == "sqlite":
+    elif kind in {"sqlite", "sqlite-isolated"}:
         url = _sqlite_file(tmp_path)
     elif kind == "postgres":
         url, marker, values = _postgres(request), _numbered, lambda given: list(given.values())

@@ -314,6 +314,20 @@ def test_connections_by_name_and_by_url(tmp_path: Path) -> None:
         assert [table["name"] for table in session.catalog("shop")] == ["doubled", "sales"]
 
 
+def test_an_isolated_query_opens_only_what_is_configured_or_allowed(folder: Path) -> None:
+    import duckdb
+
+    for place in (folder, folder.parent):
+        with duckdb.connect(place / "x.duckdb") as connection:
+            connection.execute("create table t as select 1 as a")
+    with SqlSession(allowed_paths=[folder]) as session:
+        assert session.query("from t", connection=f"duckdb:///{folder}/x.duckdb", isolated=True).to_rows() == [[1]]
+        with pytest.raises(NbtoolsError):
+            session.query("from t", connection=f"duckdb:///{folder.parent}/x.duckdb", isolated=True)
+        with pytest.raises(SqlNotAllowed):
+            session.query("select 1", connection="postgresql://me:secret@127.0.0.1/db", isolated=True)
+
+
 def test_the_tables_of_a_database_win_over_frames(tmp_path: Path) -> None:
     import duckdb
 

@@ -84,7 +84,9 @@ def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, spill = done.stdout.split()
     until(lambda: not psutil.pid_exists(int(pid)) or gone(psutil.Process(int(pid))))
-    Path(spill).rmdir()
+    assert Path(spill).is_dir(), "nobody was left to remove it"
+    with contextlib.closing(IsolatedEngine(None, Opening())):
+        assert not Path(spill).exists(), "the next engine did"
 
 
 def test_a_dead_worker_is_replaced(engine: IsolatedEngine) -> None:

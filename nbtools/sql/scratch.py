@@ -1,0 +1,32 @@
+"""Folders for temporary files: made when an engine opens, removed when it closes, swept up when nobody could."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+__all__ = ["scratch"]
+
+_PREFIX = "nbtools-sql-"
+_NAME = re.compile(rf"{_PREFIX}(\d+)-\w+\Z")
+
+
+def scratch() -> Path:
+    """Make a folder of this process, after removing those of processes that were killed."""
+    with contextlib.suppress(OSError):
+        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            found = _NAME.match(path.name)
+            if found and not _runs(int(found[1])):
+                # Only the owner's own can be removed; what belongs to others stays for them.
+                shutil.rmtree(path, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+
+
+def _runs(pid: int) -> bool:
+    import psutil
+
+    return bool(psutil.pid_exists(pid))

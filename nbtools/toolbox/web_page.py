@@ -5,12 +5,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
+import platform
 import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nbtools.errors import InvalidArguments, LimitExceeded, ParseError
+from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
 
 __all__ = ["Page", "charset_of", "decoded", "is_text", "read_page"]
 
@@ -193,6 +194,7 @@ def _selected(soup: Any, selector: str) -> list[Any]:
                     "the selector is too costly for this page.", hint="Use a plainer one, without ~ or :has()."
                 )
     except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError) as exc:
+        _check_soupsieve(soupsieve)
         told = str(exc).partition("\n")[0].rstrip(".")
         raise InvalidArguments(
             f"{selector!r} is no CSS selector: {told}.", hint="Try 'h1', '.price' or 'a[href]'."
@@ -200,6 +202,23 @@ def _selected(soup: Any, selector: str) -> list[Any]:
     except RecursionError:
         raise LimitExceeded("the page is nested too deep for this selector.") from None
     return found
+
+
+def _check_soupsieve(soupsieve: Any) -> None:
+    """Tell a wrong selector from a selector library that does not work at all with this Python.
+
+    Raises
+    ------
+    ConfigMissing
+        It does not: before 3.11.5 the re module gets the patterns of newer versions wrong.
+    """
+    try:
+        soupsieve.compile("p")
+    except soupsieve.SelectorSyntaxError:
+        raise ConfigMissing(
+            f"selectors do not work with Python {platform.python_version()} and soupsieve {soupsieve.__version__}.",
+            hint="pip install 'soupsieve<2.7', or use a newer Python.",
+        ) from None
 
 
 def _readable(elements: Iterable[Any]) -> str:

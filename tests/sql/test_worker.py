@@ -284,7 +284,9 @@ def test_a_bomb_ends_in_time_and_costs_the_owner_nothing(bomb: str) -> None:
         begun = time.monotonic()
         with contextlib.suppress(NbtoolsError):
             session.query(BOMBS[bomb], isolated=True, timeout=2)
-        assert time.monotonic() - begun < 2 + 0.5 + 2, "killed half a second after its time, and a busy machine's slack"
+        assert time.monotonic() - begun < 2 + 0.5 + 10, (
+            "killed half a second after its time; the rest is for a busy machine"
+        )
         assert owner.memory_info().rss - before < 150_000_000
         assert session.query("select 1", isolated=True).to_rows() == [[1]]
 

@@ -2,9 +2,19 @@
 
 ::
 
-    records, search          what a record is, what may be stored; words and ranking     (pure)
-    repository, reference    the seam to the stores, and the plainest store               (protocol, in-memory)
-    store, calls, opening    AgentMemory, CallLog; from a URL to either
+    records, search          what a record is, what may be stored; words and their ranking (pure)
+    repository, reference    the seam to the stores, and the plainest store
+    store, views, calls      AgentMemory, CallLog: what people use
+    opening, transfer        from a URL to a memory; files and tables out and in
+    files, anthropic, …      the memory tool's files, in a memory or in an object store
+    postgres, langgraph      the same records in PostgreSQL; LangGraph's store over any of them
+
+    client ── wire ── server, keeper      one process has the DuckDB file, the others ask it
+                         engine           commit, merge, read
+        decide  journal  duckdb_tables  index, cache
+        (pure)  durable  at rest        derived, in memory
+    duckdb_repository        the same engine in this process
+    place, salvage           the lock and what lies beside the file; what to do when it is damaged
 """
 
 from __future__ import annotations

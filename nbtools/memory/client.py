@@ -42,6 +42,7 @@ from nbtools.memory.wire import (
 __all__ = ["KeeperRepository"]
 
 _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
+_STARTS = 5
 _KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON", "COVERAGE_", "COV_CORE_")
 
 
@@ -171,6 +172,16 @@ class KeeperRepository:
             retryable=True,
         )
 
+    def _held(self) -> MemoryUnavailable:
+        return MemoryUnavailable(
+            f"{self.path} is held by {self._place.held_by()}, and was not let go within {self._timeout:g} s.",
+            hint="use NBTOOLS_MEMORY_URL=postgresql://… to share a memory between machines"
+            if self._place.is_elsewhere()
+            else "close it there, or try again",
+            tried="opening the memory",
+            retryable=True,
+        )
+
     def _take(self, end: float) -> Any:
         with self._lock:
             if self._idle:
@@ -180,7 +191,7 @@ class KeeperRepository:
             return self._connect(end)
 
     def _connect(self, end: float) -> Any:
-        started = False
+        starts = 0
         while True:
             address = self._place.holder().get("address")
             if address and not self._place.is_elsewhere():
@@ -188,11 +199,11 @@ class KeeperRepository:
                 if connection is not None:
                     return connection
             if time.monotonic() >= end:
-                raise self._no_answer(TimeoutError("no connection"))
-            if started:
+                raise self._held() if address is None or self._place.is_elsewhere() else self._no_answer(TimeoutError())
+            if starts:
                 time.sleep(0.01)
-            self._start(end)
-            started = True
+            starts += 1
+            self._start(end, is_last=starts >= _STARTS)
 
     def _greeted(self, address: dict[str, Any]) -> Any:
         """Connect and greet; return the connection if the keeper is one to talk to, else `None`."""
@@ -234,7 +245,7 @@ class KeeperRepository:
                 warnings.warn(notice, UserWarning, stacklevel=9)
         return True
 
-    def _start(self, end: float) -> None:
+    def _start(self, end: float, *, is_last: bool) -> None:
         """Start a keeper and wait until it serves, or says why not, or that another one does."""
         self._place.make()
         options = self._options
@@ -256,6 +267,8 @@ class KeeperRepository:
         try:
             facts = json.loads(text)
         except ValueError:
+            if not is_last:
+                return  # It was killed before it could say anything.
             raise MemoryUnavailable(
                 f"The keeper of {self.path} could not be started.",
                 hint=f"try: {' '.join(command)} --foreground",

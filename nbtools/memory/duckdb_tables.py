@@ -89,6 +89,10 @@ class Tables:
         """Return how many ids were ever written."""
         return int(self._one("SELECT count(*) FROM items")[0])
 
+    def count_log(self) -> int:
+        """Return how many versions are kept."""
+        return int(self._one("SELECT count(*) FROM log")[0])
+
     def all_ids(self) -> Iterator[str]:
         """Yield every id ever written."""
         with self._own_cursor() as cursor:

@@ -38,6 +38,8 @@ _REPEAT_WINDOW = 600 * 1_000_000
 _CALLS_KEPT = 100_000
 _NEAREST = 200
 _KNOWN_AT_START = 100_000
+# Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
+_LONG_LOG = 5_000
 
 Outcome = list[Done] | NbtoolsError
 
@@ -150,9 +152,9 @@ class Engine:
         self._index.flush()
         return self._unmerged_rows
 
-    def trim(self) -> None:
-        """Forget versions, deletions and calls beyond what is kept, when enough has changed to make it worth it."""
-        if self._merged_since_trim >= 10_000:
+    def trim(self, after: int = 10_000) -> None:
+        """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
+        if self._merged_since_trim >= after:
             self._merged_since_trim = 0
             self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, _CALLS_KEPT)
 
@@ -174,6 +176,8 @@ class Engine:
         """Merge what is left and close the file."""
         while self.merge():
             pass
+        if self.tables.path is not None and self.tables.count_log() > _LONG_LOG:
+            self.trim(after=1)
         with self._commit_lock:
             self.tables.close()
             if self.journal is not None:

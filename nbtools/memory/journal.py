@@ -48,7 +48,11 @@ class Journal:
     """
 
     def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A folder is only as durable as its entry in the folder above it.
+            for above in list(folder.parents)[:2]:
+                _sync_folder(above)
         self.folder = folder
         self._limit = segment_bytes
         self._fd = -1
@@ -125,11 +129,7 @@ class Journal:
         if self._size and not _ends_whole(path):
             os.write(self._fd, b"\n")  # A torn line of an earlier life stays a line of its own.
             self._size += 1
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(self.folder)
 
     def _take_back(self) -> None:
         try:
@@ -194,6 +194,14 @@ def _ends_whole(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _sync(fd: int) -> None:

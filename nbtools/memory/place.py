@@ -112,6 +112,13 @@ class Place:
         else:
             os.utime(self._fd)
 
+    def is_lost(self) -> bool:
+        """Tell whether the lock file that this process holds was removed or replaced: then it holds nothing."""
+        try:
+            return self._fd < 0 or not os.path.samestat(os.fstat(self._fd), self.lock.stat())
+        except OSError:
+            return True
+
     def release(self) -> None:
         """Let go of the file."""
         if self._fd >= 0:

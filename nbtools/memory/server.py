@@ -293,6 +293,9 @@ class Server:
                     self.engine.merge()
                 if now - beaten > HEARTBEAT:
                     beaten = now
+                    if self.place.is_lost():
+                        self.leave()  # Somebody removed the folder; the next keeper begins anew without this one.
+                        return
                     self.place.announce()
                     take_snapshot(self.engine, self.place)
                 self.engine.know_ids()

@@ -307,6 +307,8 @@ def _end_keeper(place: Path) -> None:
     lock = place / "m.duckdb.keeper" / "lock"
     if lock.exists() and (text := lock.read_text()):
         pid = json.loads(text)["pid"]
+        if "nbtools.memory.keeper" not in Path(f"/proc/{pid}/cmdline").read_text():
+            return
         os.kill(pid, signal.SIGTERM)
         while _is_alive(pid):
             time.sleep(0.01)

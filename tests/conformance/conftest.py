@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nbtools.memory import InMemoryRepository, Repository, open_repository
@@ -49,9 +50,11 @@ def keeper(tmp_path: Path) -> Iterator[Repository]:
     yield repository
     place = Place(tmp_path / "m.duckdb")
     pid = place.holder().get("pid")
-    if pid:
+    if pid and "nbtools.memory.keeper" in psutil.Process(pid).cmdline():
         os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + 20
         while place.holder():
+            assert time.monotonic() < end, "the keeper did not leave"
             time.sleep(0.005)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
@@ -38,13 +39,18 @@ def is_alive(pid: int) -> bool:
 
 def keeper_of(path: Path) -> int:
     """Return the process id of the keeper of a file, 0 when there is none."""
-    return int(Place(path).holder().get("pid", 0))
+    pid = int(Place(path).holder().get("pid", 0))
+    # A lock file may name anything; only a keeper is ever sent a signal.
+    try:
+        return pid if "nbtools.memory.keeper" in " ".join(psutil.Process(pid).cmdline()) else 0
+    except psutil.Error:
+        return 0
 
 
 def end_keeper(path: Path, number: int = signal.SIGTERM) -> None:
     """End the keeper of a file and wait until it is gone."""
     pid = keeper_of(path)
-    if pid and pid != os.getpid():
+    if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         wait_until(lambda: not is_alive(pid))

@@ -69,7 +69,7 @@ def test_a_lock_has_one_holder_and_says_who(tmp_path):
 def test_another_machine_is_believed_while_its_heart_beats(tmp_path):
     place = Place(tmp_path / "m.duckdb")
     place.make()
-    place.lock.write_text(json.dumps({"pid": 1, "host": "other", "user": 0}))
+    place.lock.write_text(json.dumps({"pid": 99_999_999, "host": "other", "user": 0}))
     assert place.is_elsewhere()
     assert not place.acquire(0.02)
     assert "on the machine other" in place.held_by()

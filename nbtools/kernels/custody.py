@@ -133,7 +133,7 @@ class Custody:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=None if os.environ.get("NBT_DEBUG") else subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 env=_importable(env),
             )

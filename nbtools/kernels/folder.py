@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["Folder", "sweep"]
+__all__ = ["OWNER_LOCK", "Folder", "sweep"]
 
 _PREFIX = "nbk-"
 OWNER_LOCK = "owner"

@@ -44,7 +44,7 @@ class _Order:
     timeout: float | None
     grace: float
     on_output: OnOutput | None
-    cap: Cap
+    session: str | None
     notes: tuple[str, ...] = ()
 
 
@@ -152,26 +152,24 @@ class Kernels:
             The level of confinement; one that is named here and cannot be enforced is refused.
         cwd
             The working folder; `None` takes a new one, which is kept until `close` if the script writes files there.
-        variables
-            Global names for the script; values are JSON.
+        variables, memory
+            Global names for the script, of JSON values, and what ``memory`` is in it; `None` grants none.
         inputs_paths, write_paths
             What a strict kernel may read, and write, besides allowed roots and working folder.
         figure_path
             Where to save the open figure when the script did not write that file.
         on_output
             Called on the nbtools loop with each `Output` as it appears.
-        memory
-            What ``memory`` is in the script; `None` grants none.
 
         Raises
         ------
-        InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded, LanguageUnavailable, SandboxUnavailable
-            The request does not make sense, is not allowed, or cannot be had on this host.
-        KernelDied
-            No kernel could be started.
+        InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded
+            The request does not make sense, or is not allowed.
+        LanguageUnavailable, SandboxUnavailable, KernelDied
+            No kernel for it can be had on this host.
         """
-        level = request.checked_level(sandbox or self._sandbox)
         folder = request.checked_folder(cwd, self._roots) if cwd is not None else None
+        level = request.checked_level(sandbox or self._sandbox)
         order = _Order(
             code=request.checked_code(code),
             profile=self._profile(language, level, folder, inputs_paths, write_paths),
@@ -179,10 +177,9 @@ class Kernels:
             timeout=None if timeout is None else request.checked_seconds(timeout, "timeout"),
             grace=request.checked_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
-            cap=self._cap,
+            session=None if session is None else request.checked_name(session),
         )
-        name = None if session is None else request.checked_name(session)
-        return await stoppable(self._carry_out(order, name, explicit=sandbox is not None))
+        return await stoppable(self._carry_out(order, explicit=sandbox is not None))
 
     run = aio.blocking(arun)
 
@@ -206,20 +203,20 @@ class Kernels:
             write_paths=request.outside(map(Path, write_paths), (folder,) if folder else ()),
         )
 
-    async def _carry_out(self, order: _Order, session: str | None, *, explicit: bool) -> Execution:
+    async def _carry_out(self, order: _Order, *, explicit: bool) -> Execution:
         began = time.perf_counter()
         try:
             order = await self._settled(order, explicit=explicit)
-            if session is None:
+            if order.session is None:
                 return await self._lease(order)
-            return await self._in_session(order, session)
+            return await self._in_session(order, order.session)
         except asyncio.CancelledError:
             # Stopped before the code had begun: there is nothing to interrupt and nothing to show.
             take_in()
             return Execution(
                 status="stopped",
                 language=order.profile.language,
-                session=session,
+                session=order.session,
                 confinement=order.profile.sandbox,
                 duration_s=time.perf_counter() - began,
             )
@@ -258,7 +255,7 @@ class Kernels:
             timeout=order.timeout,
             grace=order.grace,
             on_output=order.on_output,
-            cap=order.cap,
+            cap=self._cap,
             world=world,
         )
         found: tuple[Path, ...] = execution.artifacts

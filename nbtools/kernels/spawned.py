@@ -99,11 +99,7 @@ class SpawnedBackend:
         spec = _find_spec(profile.language)
         is_strict = profile.sandbox == "strict"
         if is_strict and profile.language != "python":
-            raise SandboxUnavailable(
-                f"sandbox='strict' cannot be put on {profile.language!r}: such a kernel opens its sockets by itself.",
-                hint="Ask for sandbox='limits'.",
-                tried="starting a kernel",
-            )
+            raise _cannot_be_strict(profile.language)
         custody = await self._ready_custody()
         name = secrets.token_hex(6)
         assert self._folder is not None
@@ -190,6 +186,23 @@ class SpawnedBackend:
         if self._folder is not None and self._owns_folder:
             self._folder.close()
             self._folder = None
+
+
+def _cannot_be_strict(language: str) -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f"sandbox='strict' cannot be put on {language!r}: such a kernel opens its sockets by itself.",
+        hint="Ask for sandbox='limits'.",
+        tried="starting a kernel",
+    )
+
+
+def _check_strict(language: str) -> None:
+    if language != "python":
+        raise SandboxUnavailable(
+            f"sandbox='strict' cannot be put on {language!r}: such a kernel opens its sockets by itself.",
+            hint="Ask for sandbox='limits'.",
+            tried="starting a kernel",
+        )
 
 
 def _confining_itself(message: Mapping[str, Any], connection: Connection, place: Path) -> dict[str, Any]:

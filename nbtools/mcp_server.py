@@ -18,6 +18,7 @@ import json
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -32,11 +33,12 @@ from nbtools.schema import to_mcp
 from nbtools.tool import ToolCall
 from nbtools.workbench import Workbench
 
-__all__ = ["ElicitationApprover", "HttpServer", "client_config", "make_server", "serve_stdio"]
+__all__ = ["ElicitationApprover", "HttpServer", "McpClient", "client_config", "make_server", "serve_stdio"]
 
 _WHY = "Serving tools over MCP"
 _MEMORY, _ARTIFACTS = "nbtools://memory/", "nbtools://artifacts/"
-_MAX_IMAGE = 5 * 2**20
+_MAX_MEDIA = 5 * 2**20
+_MAX_TEXT = 64 * 1024
 _MAX_RESOURCES = 500
 _PROGRESS_S = 0.1
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -51,12 +53,22 @@ class _InputRequired(Exception):
         self.request = request
 
 
-class _Asking:
-    """How the client of the current request can be asked."""
+class McpClient:
+    """The client of the request that a call came with; a tool gets it by ``ctx.use(McpClient)``.
+
+    Attributes
+    ----------
+    session
+        The official package's session: for asking the client for more than a yes (``elicit_form``, ``create_message``).
+    request_id
+        What the client is told its answer belongs to.
+    """
 
     def __init__(self, context: Any, params: Any) -> None:
         self._context = context
         self._given = (getattr(params, "input_responses", None) or {}).get("approval")
+        self.session = context.session
+        self.request_id = context.request_id
 
     @property
     def can_elicit(self) -> bool:
@@ -78,7 +90,7 @@ class _Asking:
         return _answer(said)
 
 
-_CLIENT: contextvars.ContextVar[_Asking | None] = contextvars.ContextVar("nbtools_mcp_client", default=None)
+_CLIENT: contextvars.ContextVar[McpClient | None] = contextvars.ContextVar("nbtools_mcp_client", default=None)
 
 
 class ElicitationApprover:
@@ -125,7 +137,7 @@ class _Session:
             raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         progress = _Progress(context)
         call = ToolCall(tool=params.name, arguments=params.arguments or {}, caller="mcp", on_output=progress.show)
-        token = _CLIENT.set(_Asking(context, params))
+        token = _CLIENT.set(McpClient(context, params))
         # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
         task = asyncio.create_task(self._executor.acall(call))
         try:
@@ -156,12 +168,24 @@ class _Session:
         while len(self._files) > _MAX_RESOURCES:
             self._files.popitem(last=False)
         name = Path(artifact.path).name
-        blocks = [self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)]
-        if artifact.mime.startswith("image/") and artifact.mime != "image/svg+xml" and artifact.size <= _MAX_IMAGE:
-            with contextlib.suppress(OSError):
-                picture = base64.b64encode(Path(artifact.path).read_bytes()).decode()
-                blocks.insert(0, self.types.ImageContent(type="image", data=picture, mime_type=artifact.mime))
-        return blocks
+        link = self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            shown = self._shown(uri, artifact)
+            return [link] if shown is None else [shown, link]
+        return [link]
+
+    def _shown(self, uri: str, artifact: Artifact) -> Any:
+        """Return an artifact's content as a block: pictures and sounds, and texts that are short."""
+        kind, types = artifact.mime.partition("/")[0], self.types
+        if artifact.size <= _MAX_MEDIA and kind in {"image", "audio"} and artifact.mime != "image/svg+xml":
+            data = base64.b64encode(Path(artifact.path).read_bytes()).decode()
+            block = types.ImageContent if kind == "image" else types.AudioContent
+            return block(type=kind, data=data, mime_type=artifact.mime)
+        if artifact.size <= _MAX_TEXT and (kind == "text" or artifact.mime == "application/json"):
+            text = Path(artifact.path).read_text(encoding="utf-8")
+            content = types.TextResourceContents(uri=uri, mime_type=artifact.mime, text=text)
+            return types.EmbeddedResource(type="resource", resource=content)
+        return None
 
     # -- resources
 
@@ -209,19 +233,28 @@ class _Progress:
         self._count = 0
         self._next = 0.0
         self._ended = False
+        self._sent: set[asyncio.Task[None]] = set()
 
     def show(self, kind: str, text: str, data: Any) -> None:
-        """Take a piece of output, from any thread."""
-        if kind in {"stdout", "progress"} and text.strip() and time.monotonic() >= self._next:
+        """Take a piece of output, from any thread; `data` of a progress may be ``{"progress": …, "total": …}``."""
+        told = data if kind == "progress" and isinstance(data, dict) else {}
+        due = bool(told) or (kind in {"stdout", "progress"} and text.strip() and time.monotonic() >= self._next)
+        if due:
             self._next = time.monotonic() + _PROGRESS_S
-            self._loop.call_soon_threadsafe(self._send, text.strip()[-200:])
+            self._loop.call_soon_threadsafe(self._send, text.strip()[-200:], told)
 
-    def _send(self, text: str) -> None:
+    def _send(self, text: str, told: dict[str, Any]) -> None:
         if not self._ended:
             self._count += 1
-            task = self._loop.create_task(self._session.report_progress(float(self._count), None, text))
-            # A client that is gone must not turn a finished call into a failure.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            progress = float(told.get("progress", self._count))
+            task = self._loop.create_task(self._session.report_progress(progress, told.get("total"), text or None))
+            self._sent.add(task)
+            task.add_done_callback(self._gone)
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._sent.discard(task)
+        if not task.cancelled():
+            task.exception()  # a client that is gone must not turn a finished call into a failure
 
     def end(self) -> None:
         """Send nothing any more: progress may not follow the result."""
@@ -244,7 +277,7 @@ def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
         The extra ``mcp`` is not installed.
     """
     server = need("mcp.server.lowlevel", extra="mcp", why=_WHY).Server
-    session = _Session(bench, executor or bench.executor_with(ElicitationApprover()))
+    session = _Session(bench, executor or bench.executor_with(ElicitationApprover(), {McpClient: _CLIENT.get}))
     from importlib.metadata import version
 
     return server(
@@ -285,6 +318,8 @@ class HttpServer:
     token
         What clients send as ``Authorization: Bearer …``; `None` makes one. An empty text asks for none, on loopback
         only.
+    make
+        Makes the low-level server; for those who add to it.
 
     Raises
     ------
@@ -292,7 +327,15 @@ class HttpServer:
         The host is no loopback address and no token is wanted.
     """
 
-    def __init__(self, bench: Workbench, *, port: int = 0, host: str = "127.0.0.1", token: str | None = None) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        make: Callable[[Workbench], Any] = make_server,
+    ) -> None:
         if token == "" and host not in _LOOPBACK:
             raise ConfigInvalid(
                 f"{host} can be reached from other machines, so a token is needed.", hint="Leave the token to nbtools."
@@ -301,6 +344,7 @@ class HttpServer:
         self.host = host
         self.port = port
         self._bench = bench
+        self._make = make
         self._uvicorn: Any = None
         self._done: Any = None
 
@@ -319,7 +363,7 @@ class HttpServer:
             The port cannot be had.
         """
         uvicorn = need("uvicorn", extra="mcp", why=_WHY)
-        app = make_server(self._bench).streamable_http_app(host=self.host)
+        app = self._make(self._bench).streamable_http_app(host=self.host)
         settings = uvicorn.Config(
             _Guarded(app, self.token), host=self.host, port=self.port, log_level="warning", access_log=False
         )

@@ -25,6 +25,11 @@ _Schema = dict[str, Any]
 _VALUES = {"default", "const", "enum", "examples"}
 
 
+# Any JSON value. What is inside its arrays is said one level down, because some models want every array explained.
+_PLAIN = [{"type": name} for name in ("string", "number", "boolean", "null", "object")]
+_ANY: Mapping[str, Any] = {"anyOf": [*_PLAIN, {"type": "array", "items": {"anyOf": _PLAIN}}]}
+
+
 class Parameters(Protocol):
     """Schema and validation of a tool's arguments."""
 
@@ -107,7 +112,7 @@ class FunctionParameters:
 
     def schema(self) -> _Schema:
         """Return the JSON Schema of the arguments."""
-        made: _Schema = _untitled(self.model.model_json_schema(by_alias=True))
+        made: _Schema = _said(_untitled(self.model.model_json_schema(by_alias=True)))
         made.setdefault("properties", {})
         return made
 
@@ -356,6 +361,23 @@ def _untitled(node: Any, *, names: bool = False) -> Any:
     return {
         k: v if not names and k in _VALUES else _untitled(v, names=not names and k in {"properties", "$defs"})
         for k, v in kept.items()
+    }
+
+
+def _said(node: Any, *, names: bool = False) -> Any:
+    """Return a schema in which a value of any kind is said to be any JSON value, rather than nothing.
+
+    Readers of schemas, models among them, take a place without a type for a mistake.
+    """
+    if isinstance(node, list):
+        return [_said(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if not names and not node.keys() - {"description", "default", "examples"}:
+        return {**copy.deepcopy(_ANY), **node}
+    return {
+        k: v if not names and k in _VALUES else _said(v, names=not names and k in {"properties", "$defs"})
+        for k, v in node.items()
     }
 
 

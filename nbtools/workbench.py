@@ -216,9 +216,11 @@ class Workbench:
         local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
         return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
 
-    def executor_with(self, approver: Approver) -> Executor:
-        """Return an executor of the same tools that asks somebody else for approval."""
-        door = Door(services=self.door.services, rules=self.door.rules, approver=approver, recorder=self.door.recorder)
+    def executor_with(self, approver: Approver, services: Mapping[type, Callable[[], Any]] | None = None) -> Executor:
+        """Return an executor of the same tools that asks somebody else for approval and has more services."""
+        known = self.door
+        more = {**known.services, **(services or {})}
+        door = Door(services=more, rules=known.rules, approver=approver, recorder=known.recorder)
         return LocalExecutor(self.executor.tools(), door=door)
 
     def _outside(self) -> list[Executor]:

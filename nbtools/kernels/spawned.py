@@ -196,15 +196,6 @@ def _cannot_be_strict(language: str) -> SandboxUnavailable:
     )
 
 
-def _check_strict(language: str) -> None:
-    if language != "python":
-        raise SandboxUnavailable(
-            f"sandbox='strict' cannot be put on {language!r}: such a kernel opens its sockets by itself.",
-            hint="Ask for sandbox='limits'.",
-            tried="starting a kernel",
-        )
-
-
 def _confining_itself(message: Mapping[str, Any], connection: Connection, place: Path) -> dict[str, Any]:
     """Return what has to be different for a kernel that confines itself."""
     orders = place / "orders.json"

@@ -140,10 +140,8 @@ class Kernels:
 
         Parameters
         ----------
-        code
-            The script.
-        language
-            ``"python"``, ``"bash"``, ``"node"``, …, or ``"kernel:NAME"``.
+        code, language
+            The script, and what it is written in: ``"python"``, ``"bash"``, ``"node"``, …, or ``"kernel:NAME"``.
         session
             Name of the session; `None` takes a clean kernel that is thrown away afterwards.
         timeout, grace

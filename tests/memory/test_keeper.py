@@ -273,17 +273,17 @@ def test_an_interrupted_question_does_not_spoil_the_next(open_shared, monkeypatc
 
 
 def test_a_keeper_that_does_not_answer_is_told(open_shared, path):
-    memory = open_shared(timeout=3.0)
-    memory.write("k", 1)
+    patient, hasty = open_shared(), open_shared(timeout=1.0)
+    patient.write("k", 1)
     pid = keeper_of(path)
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(MemoryUnavailable, match="did not answer") as caught:
-            memory.write("k", 2)
+            hasty.write("k", 2)
         assert caught.value.retryable
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert memory.write("l", 3).value == 3
+    assert patient.write("l", 3).value == 3
 
 
 def test_what_cannot_be_opened_is_told_by_whoever_starts_the_keeper(tmp_path):

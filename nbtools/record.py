@@ -116,7 +116,10 @@ def _told(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple | set) and depth < 6:
         items = [_told(item, depth + 1) for item in list(value)[:100]]
         return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]
-    return repr(value)[:200]
+    try:
+        return repr(value)[:200]
+    except Exception:  # nested too deeply, or a class whose repr fails: the record goes on
+        return f"<{type(value).__name__}>"
 
 
 class CallRecorder:

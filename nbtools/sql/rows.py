@@ -132,7 +132,7 @@ class ArrowRows:
         """Copy to a polars DataFrame."""
         import pyarrow as pa
 
-        polars = need("polars", extra="test", why="A result as a polars DataFrame")
+        polars = need("polars", extra="engines", why="A result as a polars DataFrame")
         table = self._table
         for index, field in enumerate(table.schema):
             # Neither of the two has a counterpart there.
@@ -221,13 +221,13 @@ class PythonRows:
 
     def to_arrow(self) -> Any:
         """Copy to a pyarrow Table; a column of mixed types becomes text."""
-        pa = need("pyarrow", extra="test", why="A result as an Arrow table")
+        pa = need("pyarrow", extra="engines", why="A result as an Arrow table")
         arrays = [_arrow_array(pa, [row[index] for row in self._values]) for index in range(len(self._columns))]
         return pa.table(arrays, names=list(self._columns))
 
     def to_polars(self) -> Any:
         """Copy to a polars DataFrame."""
-        polars = need("polars", extra="test", why="A result as a polars DataFrame")
+        polars = need("polars", extra="engines", why="A result as a polars DataFrame")
         return polars.DataFrame(
             list(self._values), schema=unique(self._columns), orient="row", infer_schema_length=None, strict=False
         )

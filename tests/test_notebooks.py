@@ -104,6 +104,8 @@ def test_a_notebook_runs_from_top_to_bottom_in_under_a_minute(path: Path, tmp_pa
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     told = [o for c in _read(tmp_path / path.name)["cells"] for o in c.get("outputs", ()) if o.get("name") == "stderr"]
-    assert not told, "a cell wrote to standard error"
+    # The gate's question to a person goes there on purpose; a warning or a traceback does not belong in a manual.
+    surprises = [output for output in told if "wants to run, asked for by" not in "".join(output["text"])]
+    assert not surprises, "a cell wrote to standard error"
     # The promise is a minute; a machine that is busy with other tests is given two.
     assert time.monotonic() - begun < 120

@@ -141,7 +141,13 @@ class WarmKernel:
         """Return seconds until the first output is seen."""
         begun = time.perf_counter()
         seen: list[float] = []
-        _execute(self.client, code, lambda _: seen.append(time.perf_counter() - begun))
+
+        def look(message: Any) -> None:
+            # The hook hears of states and inputs too.
+            if message["header"]["msg_type"] == "stream":
+                seen.append(time.perf_counter() - begun)
+
+        _execute(self.client, code, look)
         return seen[0]
 
     def close(self) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -86,16 +88,23 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
         place.make()
 
 
-def test_a_shared_temporary_folder_is_used_only_if_it_is_private(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    deep = Place(tmp_path / ("x" * 120) / "m.duckdb")
+@pytest.fixture
+def short_path():
+    """Yield a folder whose path is short enough for a socket's, wherever the tests keep their own folders."""
+    with tempfile.TemporaryDirectory(prefix="nb-") as made:
+        yield Path(made)
+
+
+def test_a_shared_temporary_folder_is_used_only_if_it_is_private(short_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    deep = Place(short_path / ("x" * 120) / "m.duckdb")
     folder = deep.socket_path().parent
-    assert folder.parent == tmp_path
+    assert folder.parent == short_path
     folder.chmod(0o777)
     with pytest.raises(MemoryUnavailable, match="private"):
         deep.socket_path()
     folder.rmdir()
-    folder.symlink_to(tmp_path)
+    folder.symlink_to(short_path)
     with pytest.raises(MemoryUnavailable, match="private"):
         deep.socket_path()
 

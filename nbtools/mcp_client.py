@@ -34,7 +34,7 @@ __all__ = ["McpExecutor"]
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
 _CONNECT_S = 20.0
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class McpExecutor:

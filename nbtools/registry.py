@@ -23,7 +23,7 @@ from nbtools.tool import Tool, ToolCall, tool_of
 __all__ = ["ENTRY_POINTS", "Registry"]
 
 ENTRY_POINTS = "nbtools.tools"
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _CONFIG_KEYS = ("name", "tool", "description", "fixed_config", "exposed_inputs", "on_error", "config")
 
 
@@ -38,7 +38,7 @@ class Registry(Mapping[str, Tool]):
     Raises
     ------
     InvalidArguments
-        Two tools have one name, or a name is not made of letters, digits, ``_``, ``-`` and ``.``.
+        Two tools have one name, or a name is not made of letters, digits, ``_`` and ``-``.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class Registry(Mapping[str, Tool]):
             if not _NAME.fullmatch(made.name):
                 raise InvalidArguments(
                     f"{made.name!r} is no name for a tool.",
-                    hint="Use letters, digits, '_', '-' and '.', at most 64 of them, not starting with a digit.",
+                    hint="Use letters, digits, '_' and '-', at most 64 of them, not starting with a digit.",
                 )
             if made.name in self._tools:
                 raise InvalidArguments(

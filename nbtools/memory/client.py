@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
 from nbtools.memory.wire import (
     PROTOCOL,
     applied_from_wire,
-    change_to_wire,
+    apply_to_wire,
     connect_to,
     dumps,
     error_from_wire,
@@ -87,38 +87,32 @@ class KeeperRepository:
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
         """Apply a batch, once per request id."""
         self._check_process()
-        message = {
-            "op": "apply",
-            "id": request_id or f"{self._name}-{next(self._numbers)}",
-            "new": request_id is None,
-            "changes": [change_to_wire(change) for change in changes],
-        }
-        return applied_from_wire(changes, self._ask(message)["done"])
+        name = request_id or f"{self._name}-{next(self._numbers)}"
+        data = frame(apply_to_wire(changes, name, is_new=request_id is None))
+        # What may have been applied before a break must not be applied again: the second time it is not new.
+        answer = self._ask(data, lambda: frame(apply_to_wire(changes, name, is_new=False)))
+        return applied_from_wire(changes, answer["done"])
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        message = query_to_wire(query)
-        is_get = query.keys is not None and query.text is None and query.vector is None and not query.count
-        message["op"] = "get" if is_get else "query"
-        answer = self._ask(message)
+        answer = self._ask(frame(query_to_wire(query)))
         records = tuple([record_from_wire(fields) for fields in answer["rows"]])
         return Found(records=records, total=answer.get("total", len(records)))
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
         parts = (scope.agent_id, scope.workflow_id, scope.node_id)
-        answer = self._ask({"op": "history", "scope": parts, "key": key, "limit": limit})
+        answer = self._ask(_message(op="history", scope=parts, key=key, limit=limit))
         return [record_from_wire(fields) for fields in answer["rows"]]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
-        fields = {"limit": query.limit, "call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
-        calls: list[dict[str, Any]] = self._ask({"op": "calls", **fields})["calls"]
+        calls: list[dict[str, Any]] = self._ask(_message(op="calls", **vars(query)))["calls"]
         return calls
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
-        info: dict[str, Any] = self._ask({"op": "info"})["info"]
+        info: dict[str, Any] = self._ask(_message(op="info"))["info"]
         return info
 
     def close(self) -> None:
@@ -131,11 +125,11 @@ class KeeperRepository:
 
     # -- asking
 
-    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, data: bytes, again: Callable[[], bytes] | None = None) -> dict[str, Any]:
+        """Send a message and return the answer; after a break, what `again` returns is sent instead."""
         self._check_process()
         if self._closed:
             raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
-        data = frame(dumps(message))
         end = time.monotonic() + self._timeout
         attempt = 0
         while True:
@@ -149,10 +143,7 @@ class KeeperRepository:
                 attempt += 1
                 if time.monotonic() >= end:
                     raise self._no_answer(exc) from exc
-                if message.get("new"):
-                    # It may have been applied before the break, and must not be applied again.
-                    message["new"] = False
-                    data = frame(dumps(message))
+                data = again() if again else data
                 time.sleep(min(0.01 * attempt, 0.2))
                 continue
             except BaseException:
@@ -303,6 +294,10 @@ class KeeperRepository:
             dropped, self._idle = self._idle, []
         for connection in dropped:
             connection.close()
+
+
+def _message(**fields: Any) -> bytes:
+    return frame(dumps(fields))
 
 
 def _rebuild(path: Path, options: dict[str, Any]) -> KeeperRepository:

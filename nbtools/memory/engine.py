@@ -32,6 +32,9 @@ from nbtools.memory.search import cosine, fuse
 __all__ = ["Engine", "Outcome"]
 
 _SLICE = 500
+# Merging costs as much as all the rest of a write, and as little later; what waits is read again after a crash.
+_OVERLAY_ROWS = 10_000
+_OVERLAY_BYTES = 8 << 20
 _CACHE_BYTES = 64 << 20
 _REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
@@ -74,6 +77,7 @@ class Engine:
         self._overlay: dict[str, Row] = {}
         self._unmerged: deque[Entry] = deque()
         self._unmerged_rows = 0
+        self._unmerged_bytes = 0
         self._merges = 0
         self._merged_since_trim = 0
         self._requests: dict[str, None] = {}
@@ -148,6 +152,7 @@ class Engine:
                     self._unmerged.popleft()
                 self._merges += 1
                 self._unmerged_rows -= size
+                self._unmerged_bytes -= sum(len(row.value or "") for row in rows)
                 self._merged_since_trim += size
         self._index.flush()
         return self._unmerged_rows
@@ -187,6 +192,11 @@ class Engine:
     def unmerged(self) -> int:
         """How many rows DuckDB does not have yet."""
         return self._unmerged_rows
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the overlay has grown so large that it should be merged even while somebody is asking."""
+        return self._unmerged_rows >= _OVERLAY_ROWS or self._unmerged_bytes >= _OVERLAY_BYTES
 
     @property
     def seq(self) -> int:
@@ -301,6 +311,7 @@ class Engine:
                         self._newcomers.append(row.id)
             self._unmerged.extend(entries)
             self._unmerged_rows += len(rows)
+            self._unmerged_bytes += sum([len(row.value or "") for row in rows])
         self._seq = seq
         for entry in entries:
             self._requests[entry.request] = None
@@ -352,6 +363,7 @@ class Engine:
             self._requests[entry.request] = None
             for _, row in rows:
                 newest = max(newest, row.updated)
+                self._unmerged_bytes += len(row.value or "")
                 if row.op != "call":
                     self._overlay[row.id] = row
         return newest

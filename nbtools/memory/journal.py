@@ -19,10 +19,11 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 from typing import NamedTuple
 
-from nbtools.memory.rows import Row, row_from_list, row_to_list
+from nbtools.memory.rows import Row, row_from_list, row_to_text
 
 __all__ = ["Entry", "Journal"]
 
@@ -158,8 +159,8 @@ class Journal:
 
 
 def _encode(entry: Entry) -> bytes:
-    rows = [[place, row_to_list(row)] for place, row in entry.rows]
-    body = json.dumps([entry.rows[0][1].seq, entry.request, rows], separators=(",", ":")).encode()
+    rows = ",".join([f"[{place},{row_to_text(row)}]" for place, row in entry.rows])
+    body = f"[{entry.rows[0][1].seq},{quote(entry.request)},[{rows}]]".encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 

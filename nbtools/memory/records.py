@@ -40,6 +40,7 @@ ChangeKind = Literal["write", "incr", "restore", "delete", "expire"]
 
 _ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "*": "%2A"})
 _MAX_DEPTH = 200
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _MAX_TTL = 100 * 366 * 86400.0
 
 
@@ -242,15 +243,17 @@ def encode_value(value: Any, limits: Limits) -> str:
     LimitExceeded
         The text is longer than the limit.
     """
-    fault = _not_json(value)
-    if fault:
-        raise InvalidArguments(f"The value is not JSON: {fault}.", hint="store numbers, strings, lists and dicts")
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(value)
         size = len(text.encode())
-    except (ValueError, RecursionError) as exc:
-        # What the walk cannot foresee: an integer of more digits than Python converts.
-        raise InvalidArguments(f"The value is not JSON: {exc}.", hint="store it as a string") from None
+    except (ValueError, TypeError, RecursionError) as exc:
+        # Last what the walk cannot foresee: an integer of more digits than Python converts.
+        raise _refused(_not_json(value) or str(exc)) from None
+    # The encoder lets two things pass: names that are no strings, and any depth.
+    if text.count("[") + text.count("{") > _MAX_DEPTH or not _has_plain_names(value):
+        fault = _not_json(value)
+        if fault:
+            raise _refused(fault)
     if size > limits.value_bytes:
         raise LimitExceeded(
             f"The value is {size:,} bytes as JSON, at most {limits.value_bytes:,} are allowed.",
@@ -296,6 +299,21 @@ def _check_text(text: object, what: str, limit: int) -> str:
             f"The {what} {text!r} is not in Unicode's NFC form.", hint=f"use unicodedata.normalize: {composed!r}"
         )
     return text
+
+
+def _refused(fault: str) -> InvalidArguments:
+    return InvalidArguments(f"The value is not JSON: {fault}.", hint="store numbers, strings, lists and dicts")
+
+
+def _has_plain_names(value: Any) -> bool:
+    """Tell whether every name in it is a string, certainly; only what is not very deep may be asked."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if type(name) is not str or (isinstance(item, (dict, list, tuple)) and not _has_plain_names(item)):
+                return False
+    elif isinstance(value, (list, tuple)):
+        return all(_has_plain_names(item) for item in value if isinstance(item, (dict, list, tuple)))
+    return True
 
 
 def _not_json(value: Any) -> str | None:

@@ -41,6 +41,7 @@ from nbtools.memory.wire import (
     dumps,
     error_to_wire,
     frame,
+    is_one_frame,
     query_from_wire,
     rows_to_frames,
     take_frame,
@@ -49,7 +50,6 @@ from nbtools.memory.wire import (
 __all__ = ["Server"]
 
 _GROUP = 256
-_MERGE_AT = 1_000
 _TOO_MANY = 50_000
 _CLEAN_EVERY = 30.0
 _READERS = 2
@@ -233,13 +233,13 @@ class Server:
             if first is None:
                 return
             group = [first]
-            with contextlib.suppress(queue.Empty):
-                while len(group) < _GROUP:
-                    following = self._writes.get_nowait()
-                    if following is None:
-                        self._writes.put(None)
-                        break
-                    group.append(following)
+            # Nobody else takes from it, so what is there can be had.
+            while len(group) < _GROUP and not self._writes.empty():
+                following = self._writes.get()
+                if following is None:
+                    self._writes.put(None)
+                    break
+                group.append(following)
             try:
                 outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
             except Exception as exc:
@@ -289,7 +289,7 @@ class Server:
             now = time.monotonic()
             try:
                 # In small slices, and only when there is enough or nobody is asking.
-                if self.engine.unmerged >= _MERGE_AT or (self.engine.unmerged and now - self._last > 0.5):
+                if self.engine.is_full or (self.engine.unmerged and now - self._last > 0.5):
                     self.engine.merge()
                 if now - beaten > HEARTBEAT:
                     beaten = now
@@ -341,16 +341,16 @@ class _Client:
         return bool(self._outbox)
 
     def receive(self) -> list[dict[str, Any]]:
-        data = self.connection.recv(1 << 20)
+        # Room for more would be had from the system, and given back, each time.
+        data = self.connection.recv(1 << 16)
         if not data:
             raise EOFError
+        if not self._inbox and is_one_frame(data):
+            return [_message(data[4:])]
         self._inbox += data
         messages = []
         while (body := take_frame(self._inbox)) is not None:
-            message = json.loads(body)
-            if not isinstance(message, dict):
-                raise TypeError("no object")
-            messages.append(message)
+            messages.append(_message(body))
         return messages
 
     def send(self, frames: Iterable[bytes]) -> None:
@@ -376,6 +376,13 @@ class _Client:
                 sent = self.connection.send(self._outbox[: 1 << 20])
                 del self._outbox[:sent]
             return not self._outbox
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    message = json.loads(body)
+    if not isinstance(message, dict):
+        raise TypeError("no object")
+    return message
 
 
 def _is_mine(connection: socket.socket) -> bool:

@@ -13,34 +13,37 @@ Never pickle: what arrives can be wrong, but it can do nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import socket
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, TypeVar
 
 from nbtools import errors
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.memory.decide import Done
 from nbtools.memory.records import MemoryRecord
 from nbtools.memory.repository import Applied, CallQuery, Change, Query
-from nbtools.memory.rows import Row, moment, scope_of
+from nbtools.memory.rows import Row, moment, names_to_text, parts_to_text, scope_of
 
 __all__ = [
     "MAX_FRAME",
     "PROTOCOL",
     "applied_from_wire",
+    "apply_to_wire",
     "call_query_from_wire",
     "change_from_wire",
-    "change_to_wire",
     "connect_to",
     "done_to_wire",
     "dumps",
     "error_from_wire",
     "error_to_wire",
     "frame",
+    "is_one_frame",
     "query_from_wire",
     "query_to_wire",
     "receive",
@@ -56,6 +59,7 @@ _MORE = 1 << 31
 _HEAD = struct.Struct(">I")
 _ROWS_PER_FRAME = 500
 
+_Kind = TypeVar("_Kind")
 dumps = functools.partial(json.dumps, separators=(",", ":"))
 
 
@@ -63,6 +67,11 @@ def frame(text: str, *, more: bool = False) -> bytes:
     """Return the bytes of one frame."""
     body = text.encode()
     return _HEAD.pack(len(body) | (_MORE if more else 0)) + body
+
+
+def is_one_frame(data: bytes) -> bool:
+    """Tell whether the bytes are exactly one whole frame, as they nearly always are."""
+    return len(data) >= 4 and _HEAD.unpack_from(data)[0] == len(data) - 4
 
 
 def take_frame(inbox: bytearray) -> bytes | None:
@@ -160,11 +169,21 @@ def connect_to(address: Any, *, timeout: float) -> socket.socket:
 # -- records
 
 
+def _filled(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
+    """Return a frozen dataclass with all its fields: its own `__init__` takes four times as long, a call for each."""
+    made = object.__new__(kind)
+    made.__dict__.update(fields)
+    return made
+
+
 def row_to_wire(row: Row, *, values: bool = True, score: float | None = None) -> str:
     """Return a row as a JSON array, its value pasted in as the JSON text that it is."""
-    head = dumps((row.agent, row.workflow, row.node, row.key))
-    tail = dumps((row.tags, row.created, row.updated, row.expires, row.version, row.op, score))
-    return f"{head[:-1]},{row.value if values and row.value is not None else 'null'},{tail[1:]}"
+    value = row.value if values and row.value is not None else "null"
+    return (
+        f"[{parts_to_text(row.agent, row.workflow, row.node)},{quote(row.key)},{value},{names_to_text(row.tags)},"
+        f"{row.created},{row.updated},{'null' if row.expires is None else row.expires},{row.version},"
+        f'"{row.op}",{"null" if score is None else dumps(score)}]'
+    )
 
 
 def rows_to_frames(
@@ -186,51 +205,68 @@ def rows_to_frames(
 def record_from_wire(fields: Sequence[Any]) -> MemoryRecord:
     """Build a record from an array of `row_to_wire`."""
     agent, workflow, node, key, value, tags, created, updated, expires, version, change, score = fields
-    return MemoryRecord(
-        agent_id=agent,
-        workflow_id=workflow,
-        node_id=node,
-        key=key,
-        value=value,
-        tags=tuple(tags),
-        created_at=moment(created),
-        updated_at=moment(updated),
-        expires_at=None if expires is None else moment(expires),
-        version=version,
-        change=change,
-        score=score,
+    return _filled(
+        MemoryRecord,
+        {
+            "agent_id": agent,
+            "workflow_id": workflow,
+            "node_id": node,
+            "key": key,
+            "value": value,
+            "tags": tuple(tags),
+            "created_at": moment(created),
+            "updated_at": moment(updated),
+            "expires_at": None if expires is None else moment(expires),
+            "version": version,
+            "change": change,
+            "score": score,
+        },
     )
 
 
 # -- changes and what became of them
 
-_PLAIN = {"value": None, "tags": None, "ttl": None, "if_version": None, "by": 1, "version": None, "vector": None}
+_CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
+_PLAIN = {name: _CHANGE[name] for name in ("tags", "ttl", "if_version", "by", "version", "vector", "nodes")}
 
 
-def change_to_wire(change: Change) -> dict[str, Any]:
-    """Return a change as a JSON object without the fields that say nothing."""
+def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -> str:
+    """Return the message that asks for a batch; what a change does not say is left out."""
+    parts = ",".join(map(_change_to_text, changes))
+    return f'{{"op":"apply","id":{quote(request_id)},"new":{"true" if is_new else "false"},"changes":[{parts}]}}'
+
+
+def _change_to_text(change: Change) -> str:
     scope = change.scope
-    fields: dict[str, Any] = {"kind": change.kind, "key": change.key}
+    text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
     if scope is not None:
-        fields["scope"] = (scope.agent_id, scope.workflow_id, scope.node_id)
+        text += f',"scope":[{parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)}]'
+    if change.value is not None:
+        text += f',"value":{quote(change.value)}'
     for name, plain in _PLAIN.items():
         value = getattr(change, name)
         if value != plain or type(value) is not type(plain):
-            fields[name] = value
-    if change.nodes:
-        fields["nodes"] = True
-    return fields
+            text += f',"{name}":{dumps(value)}'
+    return text + "}"
 
 
 def change_from_wire(fields: Mapping[str, Any]) -> Change:
-    """Build a change from what `change_to_wire` returned."""
-    known = dict(fields)
-    if "scope" in known:
+    """Build a change from what `apply_to_wire` made of it.
+
+    Raises
+    ------
+    TypeError
+        Its fields are not those of a change.
+    """
+    known = {**_CHANGE, **fields}
+    if len(known) > len(_CHANGE) or "kind" not in fields:
+        raise TypeError(f"a change does not have {sorted(fields)}")
+    if known["scope"] is not None:
         known["scope"] = scope_of(*known["scope"])
     for name in ("tags", "vector"):
-        if known.get(name) is not None:
+        if known[name] is not None:
             known[name] = tuple(known[name])
-    return Change(**known)
+    return _filled(Change, known)
 
 
 def done_to_wire(changes: Sequence[Change], done: Sequence[Done]) -> bytes:
@@ -258,15 +294,21 @@ def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) 
 # -- questions
 
 
-def query_to_wire(query: Query) -> dict[str, Any]:
-    """Return a query as a JSON object without the fields that say nothing."""
-    plain = Query()
-    fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(plain, name)}
-    if query.scope is not None:
-        fields["scope"] = (query.scope.agent_id, query.scope.workflow_id, query.scope.node_id)
-    return fields
+def query_to_wire(query: Query) -> str:
+    """Return the message that asks a query; conditions that say nothing are left out."""
+    scope = query.scope
+    if scope is not None and query.keys is not None and query.text is None and query.vector is None and not query.count:
+        # The point read, which looks at nothing but keys.
+        keys, values = ",".join(map(quote, query.keys)), "" if query.values else ',"values":false'
+        parts = parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)
+        return f'{{"op":"get","scope":[{parts}],"keys":[{keys}]{values}}}'
+    fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(_NO_CONDITION, name)}
+    if scope is not None:
+        fields["scope"] = (scope.agent_id, scope.workflow_id, scope.node_id)
+    return dumps({"op": "query", **fields})
 
 
+_NO_CONDITION = Query()
 _QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "count")
 
 

@@ -131,7 +131,7 @@ class Door:
     async def _run(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None) -> ToolResult:
         given = _without_nulls(tool, call)
         values = tool.parameters.validate(given)
-        await self._gate(tool, dataclasses.replace(call, arguments=given))
+        await self._gate(tool, call if given is call.arguments else dataclasses.replace(call, arguments=given))
         timeout = self._timeout(tool, call, values)
         context = Context(call=call, services=self.services, timeout=timeout, perform=perform)
         returned = await self._limited(tool, values, context, timeout)
@@ -204,8 +204,10 @@ class Door:
             return dataclasses.replace(returned, tool=call.tool, call_id=call.call_id)
         output = returned if isinstance(returned, Output) else Output(data=returned)
         data = redact(_json_values(output.data))
-        text = output.text if output.text is not None else _text_of(data)
-        size = len(text) + (0 if data is None else len(json.dumps(data, ensure_ascii=False, allow_nan=False)))
+        encoded = "" if data is None else json.dumps(data, ensure_ascii=False, allow_nan=False)
+        # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
+        text = output.text if output.text is not None else data if isinstance(data, str) else encoded or "done"
+        size = len(text) + len(encoded)
         if size > self.limits.output_bytes:
             raise LimitExceeded(
                 f"the output has {size:,} bytes; {self.limits.output_bytes:,} are allowed.",
@@ -247,22 +249,16 @@ def _facts(tool: Tool, call: ToolCall) -> dict[str, Any]:
     return {**facts, "gen_ai.tool.call.id": call.call_id}
 
 
-def _without_nulls(tool: Tool, call: ToolCall) -> dict[str, Any]:
+def _without_nulls(tool: Tool, call: ToolCall) -> Mapping[str, Any]:
     """Return the arguments; where a model says null for an optional argument that has no null, it was not given."""
     if call.caller not in {"model", "mcp"} or None not in call.arguments.values():
-        return dict(call.arguments)
+        return call.arguments
     properties, required = tool.schema["properties"], tool.schema.get("required", ())
     return {
         name: value
         for name, value in call.arguments.items()
         if value is not None or name in required or name not in properties or admits_null(properties[name], tool.schema)
     }
-
-
-def _text_of(data: Any) -> str:
-    if isinstance(data, str):
-        return data
-    return "done" if data is None else json.dumps(data, ensure_ascii=False)
 
 
 def _traceback(exc: BaseException) -> str:

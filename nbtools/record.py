@@ -1,7 +1,8 @@
 """The record of calls: what was asked, by whom, and how it ended.
 
-A `CallRecorder` keeps the last records in memory and hands each to a sink, the memory database for one, from a thread
-of its own: writing history never makes a call slower, and a store that cannot be had takes no tool away.
+A `CallRecorder` keeps the last records in memory and hands them to a sink, the memory database for one, from a thread
+of its own and several at once: writing history never makes a call slower, and a store that cannot be had takes no tool
+away.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import atexit
 import collections
 import dataclasses
+import functools
 import itertools
 import queue
 import re
@@ -24,6 +26,8 @@ from nbtools.tool import ToolCall
 __all__ = ["CallRecord", "CallRecorder"]
 
 _KEPT = 1_000
+_BATCH = 100
+_GATHER_S = 0.05
 _MAX_TEXT = 4_000
 # A variable with KEY in its name is a secret; an argument seldom is: `key` of a memory item, `sort_key`, `max_tokens`.
 _SECRET_WORDS = {
@@ -95,9 +99,11 @@ class CallRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        return {**dataclasses.asdict(self), "artifacts": [dict(a) for a in self.artifacts]}
+        told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**told, "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
 
 
+@functools.lru_cache(maxsize=1_024)
 def _is_secret(name: str) -> bool:
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
     lowered = [word.lower() for word in words]
@@ -128,14 +134,15 @@ class CallRecorder:
     Parameters
     ----------
     sink
-        Called with each record's dict in a thread of the recorder's own; `None` keeps them in memory only. What it
-        raises is kept in `problem` and reported, once, by whoever shows the status.
+        Called with the dicts of some records, oldest first, in a thread of the recorder's own; `None` keeps them in
+        memory only. What it raises is kept in `problem` and reported, once, by whoever shows the status.
     """
 
-    def __init__(self, sink: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(self, sink: Callable[[list[dict[str, Any]]], None] | None = None) -> None:
         self._recent: collections.deque[CallRecord] = collections.deque(maxlen=_KEPT)
         self._sink = sink
         self._queue: queue.SimpleQueue[CallRecord | threading.Event | None] = queue.SimpleQueue()
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.problem: BaseException | None = None
@@ -153,20 +160,46 @@ class CallRecorder:
             return
         with self._lock:
             if self._thread is None:
+                self._hurry.clear()
                 self._thread = threading.Thread(target=self._write, name="nbtools-records", daemon=True)
                 self._thread.start()
                 atexit.register(_close_at_exit, weakref.ref(self))
 
     def _write(self) -> None:
+        ended = False
+        while not ended:
+            records, waiting, ended = self._gathered()
+            self._hand_on([record.to_dict() for record in records])
+            if waiting is not None:
+                self._hurry.clear()
+                waiting.set()
+
+    def _gathered(self) -> tuple[list[CallRecord], threading.Event | None, bool]:
+        """Wait for records; return them, what to set when they are handed on, and whether they are the last."""
+        item = self._queue.get()
+        if isinstance(item, CallRecord):
+            # Many quick calls become one write, and the thread does not compete with each of them.
+            self._hurry.wait(_GATHER_S)
+        records: list[CallRecord] = []
+        while isinstance(item, CallRecord):
+            records.append(item)
+            if len(records) == _BATCH or self._queue.empty():
+                return records, None, False
+            item = self._queue.get()
+        return records, item, item is None
+
+    def _hand_on(self, told: list[dict[str, Any]]) -> None:
         assert self._sink is not None, "the thread is started for a sink only"
-        while (item := self._queue.get()) is not None:
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
-            try:
-                self._sink(item.to_dict())
-            except Exception as exc:
-                self.problem = exc
+        if not told:
+            return
+        try:
+            self._sink(told)
+        except Exception as exc:
+            self.problem = exc
+            if len(told) > 1:
+                # One record that the store refuses must not take the others with it.
+                for record in told:
+                    self._hand_on([record])
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything so far has been handed on; return whether it was, within `timeout` seconds."""
@@ -174,6 +207,7 @@ class CallRecorder:
             return True
         done = threading.Event()
         self._queue.put(done)
+        self._hurry.set()
         return done.wait(timeout)
 
     def recent(self, n: int | None = None) -> list[CallRecord]:
@@ -187,6 +221,7 @@ class CallRecorder:
         if thread is None:
             return
         self._queue.put(None)
+        self._hurry.set()
         thread.join(timeout)
 
 

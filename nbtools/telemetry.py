@@ -14,7 +14,7 @@ import contextvars
 import dataclasses
 import functools
 import os
-import secrets
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
@@ -23,7 +23,7 @@ from typing import Any
 from nbtools.errors import NbtoolsError
 from nbtools.lazy import need
 
-__all__ = ["MASK", "Span", "connect_opentelemetry", "is_secret_name", "recent", "redact", "span"]
+__all__ = ["MASK", "Span", "connect_opentelemetry", "fresh_id", "is_secret_name", "recent", "redact", "span"]
 
 MASK = "***"
 _SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
@@ -76,7 +76,17 @@ class _Recorder:
 
 
 _RECORDER = _Recorder()
+# Seeded by the system and apart from the generator that users may seed. Asking the system for each id would let go of
+# the interpreter's lock, and getting it back from busy threads takes longer than a whole call.
+_IDS = random.Random()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_IDS.seed)
 _CURRENT: contextvars.ContextVar[Span | None] = contextvars.ContextVar("nbtools_span", default=None)
+
+
+def fresh_id(digits: int = 16) -> str:
+    """Return an id that nothing else has: random hexadecimal digits. It is no secret."""
+    return f"{_IDS.getrandbits(4 * digits):0{digits}x}"
 
 
 @contextlib.contextmanager
@@ -95,8 +105,8 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
     parent = _CURRENT.get()
     made = Span(
         name=name,
-        trace_id=parent.trace_id if parent else secrets.token_hex(16),
-        span_id=secrets.token_hex(8),
+        trace_id=parent.trace_id if parent else fresh_id(32),
+        span_id=fresh_id(),
         parent_id=parent.span_id if parent else None,
         started_at=time.time(),
         facts=facts,
@@ -104,7 +114,7 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
     token = _CURRENT.set(made)
     begun = time.perf_counter()
     try:
-        with _mirrored(made):
+        with contextlib.nullcontext() if _RECORDER.tracer is None else _mirrored(made):
             try:
                 yield made
             except BaseException as exc:
@@ -120,11 +130,9 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
 
 @contextlib.contextmanager
 def _mirrored(made: Span) -> Iterator[None]:
-    """Repeat a span for OpenTelemetry, when it was connected."""
-    if _RECORDER.tracer is None or _RECORDER.trace is None:
-        yield
-        return
+    """Repeat a span for OpenTelemetry."""
     trace = _RECORDER.trace
+    assert trace is not None, "it is connected together with the tracer"
     # OpenTelemetry would record exceptions with their texts, in which a secret may stand.
     quiet = {"record_exception": False, "set_status_on_exception": False}
     with _RECORDER.tracer.start_as_current_span(made.name, **quiet) as other:
@@ -182,12 +190,29 @@ def is_secret_name(name: str) -> bool:
     return any(word in upper for word in _SECRET_WORDS)
 
 
-def _secret_values() -> list[str]:
-    # By names first: a process has many variables and few secrets, and every call comes through here.
-    found = {os.environ.get(name, "") for name in os.environ if is_secret_name(name)}
-    found = {value for value in found if len(value) >= _SECRET_LENGTH}
-    # The longest first, so that a secret that contains another is masked whole.
-    return sorted(found, key=len, reverse=True)
+class _Secrets:
+    """The secret values of the environment, looked for anew only when the environment is another."""
+
+    def __init__(self) -> None:
+        self._read: tuple[Any, list[str]] = ({}, [])
+
+    def values(self) -> list[str]:
+        # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value;
+        # and every call comes through here several times.
+        now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
+        seen, known = self._read
+        if seen == now:
+            return known
+        # Copied before it is read: what changes meanwhile is seen the next time.
+        seen = dict(now)
+        found = {os.environ.get(name, "") for name in os.environ if is_secret_name(name)}
+        # The longest first, so that a secret that contains another is masked whole.
+        known = sorted((value for value in found if len(value) >= _SECRET_LENGTH), key=len, reverse=True)
+        self._read = (seen, known)
+        return known
+
+
+_SECRETS = _Secrets()
 
 
 def redact(value: Any) -> Any:
@@ -196,7 +221,7 @@ def redact(value: Any) -> Any:
     Secret are the values of environment variables whose names contain KEY, SECRET, TOKEN, PASSWORD or CREDENTIAL.
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
-    known = _secret_values()
+    known = _SECRETS.values()
     return _redact(value, known) if known else value
 
 

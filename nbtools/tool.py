@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from nbtools.errors import InternalError
 from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
+from nbtools.telemetry import fresh_id
 
 __all__ = ["Caller", "Context", "Effects", "OnError", "Tool", "ToolCall", "new_id", "tool", "tool_of"]
 
@@ -32,9 +33,7 @@ _ATTRIBUTE = "__tool__"
 
 def new_id() -> str:
     """Return a fresh id for a call or a run: 16 hexadecimal digits."""
-    import secrets
-
-    return secrets.token_hex(8)
+    return fresh_id()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -182,7 +182,7 @@ class Workbench:
     @functools.cached_property
     def recorder(self) -> CallRecorder:
         """Keeps the record of calls, in the memory database when it can be had."""
-        return CallRecorder(lambda record: self._call_log.append(record))  # noqa: PLW0108 - opens the memory late
+        return CallRecorder(lambda records: self._call_log.append(*records))
 
     @functools.cached_property
     def _call_log(self) -> CallLog:

@@ -70,6 +70,7 @@ FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc
 HOMES: dict[str, set[str]] = {
     "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.workbench"},
     "anthropic": {"nbtools.agent", "nbtools.memory.anthropic"},
+    "anyio": {"nbtools.mcp_server"},
     "openai": {"nbtools.agent"},
     "google": {"nbtools.agent"},
     "pydantic_ai": {"nbtools.agent"},

@@ -52,7 +52,8 @@ def test_a_failure_is_told_by_code_and_message() -> None:
 
 def test_records_reach_the_sink_in_order_and_beside_the_caller() -> None:
     seen: list[tuple[str, int]] = []
-    recorder = CallRecorder(lambda told: seen.append((told["call_id"], threading.get_ident())))
+    here = threading.get_ident
+    recorder = CallRecorder(lambda records: seen.extend((told["call_id"], here()) for told in records))
     for number in range(50):
         recorder.append(record(str(number)))
     assert recorder.flush()
@@ -62,7 +63,7 @@ def test_records_reach_the_sink_in_order_and_beside_the_caller() -> None:
 
 
 def test_a_sink_that_fails_takes_nothing_away_and_is_remembered() -> None:
-    def broken(told: dict[str, Any]) -> None:
+    def broken(records: list[dict[str, Any]]) -> None:
         raise OSError("disk full")
 
     recorder = CallRecorder(broken)
@@ -71,6 +72,44 @@ def test_a_sink_that_fails_takes_nothing_away_and_is_remembered() -> None:
     assert isinstance(recorder.problem, OSError)
     assert len(recorder.recent()) == 1
     recorder.close()
+
+
+def test_records_that_come_together_are_handed_on_together() -> None:
+    batches: list[int] = []
+    recorder = CallRecorder(lambda records: batches.append(len(records)))
+    for number in range(250):
+        recorder.append(record(str(number)))
+    assert recorder.flush()
+    assert sum(batches) == 250
+    assert len(batches) < 25
+    assert max(batches) <= 100
+    recorder.close()
+
+
+def test_a_record_that_the_sink_refuses_takes_no_other_with_it() -> None:
+    kept: list[str] = []
+
+    def picky(records: list[dict[str, Any]]) -> None:
+        if any(told["call_id"] == "3" for told in records):
+            raise OSError("refused")
+        kept.extend(told["call_id"] for told in records)
+
+    recorder = CallRecorder(picky)
+    for number in range(6):
+        recorder.append(record(str(number)))
+    assert recorder.flush()
+    assert kept == ["0", "1", "2", "4", "5"]
+    assert isinstance(recorder.problem, OSError)
+    recorder.close()
+
+
+def test_a_recorder_that_was_closed_takes_records_again() -> None:
+    kept: list[str] = []
+    recorder = CallRecorder(lambda records: kept.extend(told["call_id"] for told in records))
+    for number in range(3):
+        recorder.append(record(str(number)))
+        recorder.close()
+    assert kept == ["0", "1", "2"]
 
 
 def test_without_a_sink_records_are_kept_in_memory_up_to_a_thousand() -> None:
@@ -88,9 +127,9 @@ def test_what_is_left_is_handed_on_when_the_process_ends() -> None:
         from nbtools.record import CallRecord, CallRecorder
         from nbtools.result import ToolResult
         from nbtools.tool import ToolCall
-        def slow(told):
-            time.sleep(0.05)
-            print(told["call_id"], flush=True)
+        def slow(records):
+            time.sleep(0.2)
+            print(*(told["call_id"] for told in records), flush=True)
         recorder = CallRecorder(slow)
         for number in range(5):
             call = ToolCall(tool="t", call_id=str(number))

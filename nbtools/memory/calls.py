@@ -24,21 +24,24 @@ class CallLog:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Keep one record. What JSON cannot hold is kept as its `repr`.
+    def append(self, *records: Mapping[str, Any]) -> None:
+        """Keep records, all of them or none. What JSON cannot hold is kept as its `repr`.
 
         Raises
         ------
         InvalidArguments
-            It has no ``call_id``.
+            One has no ``call_id``.
         MemoryWriteFailed
-            It was not stored.
+            They were not stored.
         """
-        call_id = record.get("call_id")
-        if not isinstance(call_id, str) or not call_id:
-            raise InvalidArguments(f"call_id is {call_id!r}, expected a string.")
-        text = json.dumps(_plain(record), ensure_ascii=True, separators=(",", ":"))
-        self.repository.apply([Change(kind="call", key=call_id, value=text)])
+        changes = []
+        for record in records:
+            call_id = record.get("call_id")
+            if not isinstance(call_id, str) or not call_id:
+                raise InvalidArguments(f"call_id is {call_id!r}, expected a string.")
+            text = json.dumps(_plain(record), ensure_ascii=True, separators=(",", ":"))
+            changes.append(Change(kind="call", key=call_id, value=text))
+        self.repository.apply(changes)
 
     def list(
         self,

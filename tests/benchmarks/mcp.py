@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ async def connected(side: str, transport: str) -> AsyncIterator[Side]:
                 yield Side(client, process)
 
 
-async def turns(sides: dict[str, Callable[[], Coroutine[Any, Any, float]]], rounds: int) -> dict[str, list[float]]:
+async def turns(sides: Mapping[str, Callable[[], Coroutine[Any, Any, float]]], rounds: int) -> dict[str, list[float]]:
     """Let coroutines take turns."""
     loop = asyncio.get_running_loop()
 

@@ -1,0 +1,34 @@
+"""MCP: the tools of a workbench for any client, over stdio or streamable HTTP.
+
+::
+
+    session      what a server offers: tools, memory items and artifacts, through the door (caller ``"mcp"``)
+    approval     the gate asks the client
+    stdio, http  the two ways in
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbtools.lazy import facade
+
+if TYPE_CHECKING:
+    from nbtools.mcp_server.approval import ElicitationApprover, McpClient
+    from nbtools.mcp_server.http import HttpServer, client_config
+    from nbtools.mcp_server.session import make_server
+    from nbtools.mcp_server.stdio import serve_stdio
+
+__all__ = ["ElicitationApprover", "HttpServer", "McpClient", "client_config", "make_server", "serve_stdio"]
+
+__getattr__ = facade(
+    __name__,
+    {
+        "ElicitationApprover": "nbtools.mcp_server.approval",
+        "HttpServer": "nbtools.mcp_server.http",
+        "McpClient": "nbtools.mcp_server.approval",
+        "client_config": "nbtools.mcp_server.http",
+        "make_server": "nbtools.mcp_server.session",
+        "serve_stdio": "nbtools.mcp_server.stdio",
+    },
+)

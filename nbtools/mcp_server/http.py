@@ -1,0 +1,153 @@
+"""Streamable HTTP: a server on nbtools' own loop, and what clients are told to reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from nbtools import aio
+from nbtools.errors import ConfigInvalid
+from nbtools.lazy import need
+from nbtools.mcp_server.session import WHY, make_server
+from nbtools.workbench import Workbench
+
+__all__ = ["HttpServer", "client_config"]
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class HttpServer:
+    """A server over streamable HTTP, on nbtools' own loop.
+
+    Parameters
+    ----------
+    bench
+        The workbench.
+    port
+        Port; 0 takes a free one.
+    host
+        Address to listen on. Anything but loopback needs a token.
+    token
+        What clients send as ``Authorization: Bearer …``; `None` makes one. An empty text asks for none, on loopback
+        only.
+    make
+        Makes the low-level server; for those who add to it.
+
+    Raises
+    ------
+    ConfigInvalid
+        The host is no loopback address and no token is wanted.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        make: Callable[[Workbench], Any] = make_server,
+    ) -> None:
+        if token == "" and host not in _LOOPBACK:
+            raise ConfigInvalid(
+                f"{host} can be reached from other machines, so a token is needed.", hint="Leave the token to nbtools."
+            )
+        self.token = secrets.token_urlsafe(24) if token is None else token
+        self.host = host
+        self.port = port
+        self._bench = bench
+        self._make = make
+        self._uvicorn: Any = None
+        self._done: Any = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/mcp"
+
+    async def astart(self) -> None:
+        """Start serving; returns when connections are taken.
+
+        Raises
+        ------
+        ConfigInvalid
+            The port cannot be had.
+        """
+        uvicorn = need("uvicorn", extra="mcp", why=WHY)
+        app = self._make(self._bench).streamable_http_app(host=self.host)
+        settings = uvicorn.Config(
+            _Guarded(app, self.token), host=self.host, port=self.port, log_level="warning", access_log=False
+        )
+        settings.load()
+        self._uvicorn = uvicorn.Server(settings)
+        self._uvicorn.install_signal_handlers = lambda: None
+        self._done = asyncio.ensure_future(self._serve())
+        while not self._uvicorn.started:
+            if self._done.done():
+                raise ConfigInvalid(f"port {self.port} of {self.host} cannot be had.", hint="Choose another port.")
+            await asyncio.sleep(0.01)
+        self.port = self._uvicorn.servers[0].sockets[0].getsockname()[1]
+
+    async def _serve(self) -> None:
+        with contextlib.suppress(SystemExit):  # how uvicorn says that a port is taken
+            await self._uvicorn.serve()
+
+    start = aio.blocking(astart)
+
+    async def await_end(self) -> None:
+        """Wait until the server was stopped."""
+        await asyncio.shield(self._done)
+
+    wait = aio.blocking(await_end)
+
+    async def aclose(self) -> None:
+        """Stop serving, dropping connections that do not leave within a second."""
+        if self._uvicorn is None:
+            return
+        self._uvicorn.should_exit = True
+        _, pending = await asyncio.wait([self._done], timeout=1.0)
+        if pending:
+            self._uvicorn.force_exit = True
+            await asyncio.wait([self._done], timeout=2.0)
+
+    close = aio.blocking(aclose)
+
+
+class _Guarded:
+    """Lets requests through that carry the token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._wanted = f"Bearer {token}".encode() if token else b""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and self._wanted:
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._wanted):
+                headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+                await send({"type": "http.response.start", "status": 401, "headers": headers})
+                await send({"type": "http.response.body", "body": b"a token is needed"})
+                return
+        await self._app(scope, receive, send)
+
+
+def client_config(*, url: str | None = None, token: str = "") -> dict[str, Any]:
+    """Return the configuration that MCP clients take for this server.
+
+    Parameters
+    ----------
+    url
+        Of an HTTP server; `None` means stdio.
+    token
+        Of the HTTP server.
+    """
+    if url is None:
+        return {"mcpServers": {"nbtools": {"command": sys.executable, "args": ["-m", "nbtools.cli", "mcp"]}}}
+    headers = {"headers": {"Authorization": f"Bearer {token}"}} if token else {}
+    return {"mcpServers": {"nbtools": {"type": "http", "url": url, **headers}}}

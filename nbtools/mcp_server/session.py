@@ -1,0 +1,224 @@
+"""What one server offers: the tools of a workbench, and memory items and artifacts as resources.
+
+A call comes in, goes through the same door as every other (caller ``"mcp"``), and its result goes back with text,
+structured content, pictures and links to the files it made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import collections
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from nbtools import aio
+from nbtools.errors import NbtoolsError
+from nbtools.execute import Executor
+from nbtools.lazy import need
+from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, _InputRequired, form
+from nbtools.result import Artifact, ToolResult
+from nbtools.schema import to_mcp
+from nbtools.tool import ToolCall
+from nbtools.workbench import Workbench
+
+__all__ = ["WHY", "make_server"]
+
+WHY = "Serving tools over MCP"
+_MEMORY, _ARTIFACTS = "nbtools://memory/", "nbtools://artifacts/"
+_MAX_MEDIA = 5 * 2**20
+_MAX_TEXT = 64 * 1024
+_MAX_RESOURCES = 500
+_PROGRESS_S = 0.1
+
+
+class _Session:
+    """What one server offers: the tools, the memory's items and the files that calls made."""
+
+    def __init__(self, bench: Workbench, executor: Executor) -> None:
+        self.types = need("mcp.types", extra="mcp", why=WHY)
+        self._mcp_error = need("mcp", extra="mcp", why=WHY).MCPError
+        self._bench = bench
+        self._executor = executor
+        self._files: collections.OrderedDict[str, Artifact] = collections.OrderedDict()
+
+    # -- tools
+
+    async def list_tools(self, context: Any, params: Any) -> Any:
+        """Answer ``tools/list``."""
+        tools = [self.types.Tool.model_validate(to_mcp(tool)) for tool in self._executor.tools().values()]
+        return self.types.ListToolsResult(tools=tools)
+
+    async def call_tool(self, context: Any, params: Any) -> Any:
+        """Answer ``tools/call``."""
+        if params.name not in self._executor.tools():
+            raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+        progress = _Progress(context)
+        call = ToolCall(tool=params.name, arguments=params.arguments or {}, caller="mcp", on_output=progress.show)
+        token = CLIENT.set(McpClient(context, params))
+        # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
+        task = asyncio.create_task(self._executor.acall(call))
+        try:
+            return self._answered(await asyncio.shield(task))
+        except _InputRequired as exc:
+            ask = self.types.ElicitRequest(
+                params=self.types.ElicitRequestFormParams(message=exc.request.text(), requested_schema=form())
+            )
+            return self.types.InputRequiredResult(input_requests={"approval": ask})
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            CLIENT.reset(token)
+            progress.end()
+
+    def _answered(self, result: ToolResult) -> Any:
+        said = _sayable(result.text if result.ok else str(result))
+        content: list[Any] = [self.types.TextContent(type="text", text=said)]
+        content += [block for artifact in result.artifacts for block in self._blocks(result, artifact)]
+        data = result.data if isinstance(result.data, dict) else {"result": result.data}
+        if result.error is not None:
+            data = {**data, "error": result.error.to_dict()} if result.data else {"error": result.error.to_dict()}
+        return self.types.CallToolResult(content=content, structured_content=_sayable(data), is_error=not result.ok)
+
+    def _blocks(self, result: ToolResult, artifact: Artifact) -> list[Any]:
+        uri = f"{_ARTIFACTS}{result.call_id}/{quote(Path(artifact.path).name)}"
+        self._files[uri] = artifact
+        while len(self._files) > _MAX_RESOURCES:
+            self._files.popitem(last=False)
+        name = Path(artifact.path).name
+        link = self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            shown = self._shown(uri, artifact)
+            return [link] if shown is None else [shown, link]
+        return [link]
+
+    def _shown(self, uri: str, artifact: Artifact) -> Any:
+        """Return an artifact's content as a block: pictures and sounds, and texts that are short."""
+        kind, types = artifact.mime.partition("/")[0], self.types
+        if artifact.size <= _MAX_MEDIA and kind in {"image", "audio"} and artifact.mime != "image/svg+xml":
+            data = base64.b64encode(Path(artifact.path).read_bytes()).decode()
+            block = types.ImageContent if kind == "image" else types.AudioContent
+            return block(type=kind, data=data, mime_type=artifact.mime)
+        if artifact.size <= _MAX_TEXT and (kind == "text" or artifact.mime == "application/json"):
+            text = Path(artifact.path).read_text(encoding="utf-8")
+            content = types.TextResourceContents(uri=uri, mime_type=artifact.mime, text=text)
+            return types.EmbeddedResource(type="resource", resource=content)
+        return None
+
+    # -- resources
+
+    async def list_resources(self, context: Any, params: Any) -> Any:
+        """Answer ``resources/list``: the newest memory items, and the files that calls of this server made."""
+        records = await aio.in_thread(self._records)
+        found = [
+            self.types.Resource(uri=_MEMORY + quote(record.key, safe=""), name=record.key, mime_type="application/json")
+            for record in records
+        ]
+        found += [
+            self.types.Resource(uri=uri, name=Path(a.path).name, mime_type=a.mime, size=a.size)
+            for uri, a in self._files.items()
+        ]
+        return self.types.ListResourcesResult(resources=found)
+
+    def _records(self) -> list[Any]:
+        try:
+            return list(self._bench.memory.list(limit=_MAX_RESOURCES))
+        except NbtoolsError:
+            return []  # a memory that cannot be had takes the other resources not away
+
+    async def read_resource(self, context: Any, params: Any) -> Any:
+        """Answer ``resources/read``."""
+        uri = str(params.uri)
+        with contextlib.suppress(NbtoolsError, OSError, KeyError):
+            if uri.startswith(_MEMORY):
+                value = await aio.in_thread(self._bench.memory.__getitem__, unquote(uri.removeprefix(_MEMORY)))
+                text = json.dumps(value, ensure_ascii=False)
+                content = self.types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
+                return self.types.ReadResourceResult(contents=[content])
+            artifact = self._files[uri]
+            blob = base64.b64encode(await aio.in_thread(Path(artifact.path).read_bytes)).decode()
+            content = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
+            return self.types.ReadResourceResult(contents=[content])
+        raise self._mcp_error(self.types.INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+
+
+class _Progress:
+    """Tells the client what a running call prints, at most ten times a second."""
+
+    def __init__(self, context: Any) -> None:
+        self._session = context.session
+        self._loop = asyncio.get_running_loop()
+        self._count = 0
+        self._next = 0.0
+        self._ended = False
+        self._sent: set[asyncio.Task[None]] = set()
+
+    def show(self, kind: str, text: str, data: Any) -> None:
+        """Take a piece of output, from any thread; `data` of a progress may be ``{"progress": …, "total": …}``."""
+        told = data if kind == "progress" and isinstance(data, dict) else {}
+        due = bool(told) or (kind in {"stdout", "progress"} and text.strip() and time.monotonic() >= self._next)
+        if due:
+            self._next = time.monotonic() + _PROGRESS_S
+            self._loop.call_soon_threadsafe(self._send, text.strip()[-200:], told)
+
+    def _send(self, text: str, told: dict[str, Any]) -> None:
+        if not self._ended:
+            self._count += 1
+            progress = float(told.get("progress", self._count))
+            task = self._loop.create_task(self._session.report_progress(progress, told.get("total"), text or None))
+            self._sent.add(task)
+            task.add_done_callback(self._gone)
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._sent.discard(task)
+        if not task.cancelled():
+            task.exception()  # a client that is gone must not turn a finished call into a failure
+
+    def end(self) -> None:
+        """Send nothing any more: progress may not follow the result."""
+        self._ended = True
+
+
+def _sayable(value: Any) -> Any:
+    """Return a value whose texts can be sent: half of a character, which Python may hold, becomes a question mark."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_sayable(key): _sayable(item) for key, item in value.items()}
+    return [_sayable(item) for item in value] if isinstance(value, list) else value
+
+
+def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
+    """Return a low-level MCP server over a workbench.
+
+    Parameters
+    ----------
+    bench
+        The workbench; it stays its owner's to close.
+    executor
+        Performs the calls; `None` takes the workbench's tools behind an `ElicitationApprover`.
+
+    Raises
+    ------
+    MissingExtra
+        The extra ``mcp`` is not installed.
+    """
+    server = need("mcp.server.lowlevel", extra="mcp", why=WHY).Server
+    session = _Session(bench, executor or bench.executor_with(ElicitationApprover(), {McpClient: CLIENT.get}))
+    from importlib.metadata import version
+
+    return server(
+        "nbtools",
+        version=version("nbtools-kit"),
+        title="nbtools",
+        instructions="Tools of a notebook: memory, scripts in clean kernels, read-only SQL, files, web, text.",
+        on_list_tools=session.list_tools,
+        on_call_tool=session.call_tool,
+        on_list_resources=session.list_resources,
+        on_read_resource=session.read_resource,
+    )

@@ -153,6 +153,7 @@ class DuckDBRepository:
         # Nobody else does it here: after so many rows, whoever writes moves them on.
         if engine.unmerged >= _MERGE_AT:
             engine.merge()
+            engine.tidy(is_quiet=False)
         self._writes += 1
         if self._writes % _CLEAN_EVERY == 0:
             engine.know_ids()

@@ -101,13 +101,25 @@ class Tables:
                 for (record_id,) in some:
                     yield record_id
 
-    def scan_live(self, *, values: bool) -> Iterator[list[LiveItem]]:
-        """Yield all live records in slices, the oldest first."""
-        chosen = "agent_id, workflow_id, node_id, key, expires, tags, " + ("value" if values else "NULL")
+    def scan(self, after: int) -> Iterator[list[LiveItem]]:
+        """Yield the records with later sequence numbers in slices, the oldest first; with 0 the live ones alone."""
         with self._own_cursor() as cursor:
-            cursor.execute(f"SELECT {chosen} FROM items WHERE value IS NOT NULL ORDER BY seq")
+            cursor.execute(
+                "SELECT seq, agent_id, workflow_id, node_id, key, expires, tags, value FROM items "
+                "WHERE seq > ? AND (? OR value IS NOT NULL) ORDER BY seq",
+                [after, after > 0],
+            )
             while some := cursor.fetchmany(2_000):
                 yield [LiveItem._make(fields) for fields in some]
+
+    def sum_up(self, skip: Sequence[str]) -> tuple[int, int]:
+        """Return how many live records there are, and the sum of their sequence numbers, without those of some ids."""
+        sql = "SELECT count(*), coalesce(sum(seq), 0) FROM items WHERE value IS NOT NULL"
+        if skip:
+            count, total = self._all(f"{sql} AND id NOT IN (SELECT unnest(?::VARCHAR[]))", [list(skip)])[0]
+        else:
+            count, total = self._one(sql)
+        return int(count), int(total)
 
     def due(self, now: int, limit: int) -> list[str]:
         """Return ids of records that have expired."""

@@ -15,18 +15,19 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryWriteFailed, NbtoolsError
 from nbtools.memory.cache import KnownIds, RowCache
 from nbtools.memory.decide import Done, Request, Stage, View
 from nbtools.memory.duckdb_tables import Tables
-from nbtools.memory.index import LiveIndex
+from nbtools.memory.index import LiveIndex, Source
 from nbtools.memory.journal import Entry, Journal
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query
-from nbtools.memory.rows import Clock, LiveItem, Row
+from nbtools.memory.rows import Clock, Row
 from nbtools.memory.search import cosine, fuse
 
 __all__ = ["Engine", "Outcome"]
@@ -35,12 +36,12 @@ _SLICE = 500
 # Merging costs as much as all the rest of a write, and as little later; what waits is read again after a crash.
 _OVERLAY_ROWS = 10_000
 _OVERLAY_BYTES = 8 << 20
-_CACHE_BYTES = 64 << 20
+_CACHE_BYTES = 16 << 20
 _REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
 _CALLS_KEPT = 100_000
 _NEAREST = 200
-_KNOWN_AT_START = 100_000
+_KNOWN_AT_START = 5_000
 # Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
 _LONG_LOG = 5_000
 
@@ -60,10 +61,18 @@ class Engine:
         How many versions of a record are kept.
     clock
         `None` makes one that starts behind the newest row.
+    index
+        The file that keeps the index of keys, tags and words; `None` to have it in memory.
     """
 
     def __init__(
-        self, tables: Tables, journal: Journal | None, *, history: int = 100, clock: Clock | None = None
+        self,
+        tables: Tables,
+        journal: Journal | None,
+        *,
+        history: int = 100,
+        clock: Clock | None = None,
+        index: Path | None = None,
     ) -> None:
         self.tables = tables
         self.journal = journal
@@ -91,7 +100,7 @@ class Engine:
         self._known: KnownIds | None = None
         if tables.count() <= _KNOWN_AT_START:
             self.know_ids()
-        self._index = LiveIndex(self._scan)
+        self._index = LiveIndex(Source(self._newest_rows, tables.scan, tables.sum_up), index)
 
     # -- writing
 
@@ -154,8 +163,12 @@ class Engine:
                 self._unmerged_rows -= size
                 self._unmerged_bytes -= sum(len(row.value or "") for row in rows)
                 self._merged_since_trim += size
-        self._index.flush()
         return self._unmerged_rows
+
+    def tidy(self, *, is_quiet: bool) -> None:
+        """Prepare for questions; when nobody asks, also with what takes longer."""
+        self._index.tidy(is_quiet=is_quiet)
+        self.know_ids()
 
     def trim(self, after: int = 10_000) -> None:
         """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
@@ -181,6 +194,7 @@ class Engine:
         """Merge what is left and close the file."""
         while self.merge():
             pass
+        self._index.close()
         if self.tables.path is not None and self.tables.count_log() > _LONG_LOG:
             self.trim(after=1)
         with self._commit_lock:
@@ -312,13 +326,13 @@ class Engine:
             self._unmerged.extend(entries)
             self._unmerged_rows += len(rows)
             self._unmerged_bytes += sum([len(row.value or "") for row in rows])
-        self._seq = seq
+            self._seq = seq
         for entry in entries:
             self._requests[entry.request] = None
         while len(self._requests) > _REMEMBERED:
             self._has_forgotten = True
             del self._requests[next(iter(self._requests))]
-        self._index.note(row for row in rows if row.op != "call")
+        self._index.note((row for row in rows if row.op != "call"), seq)
         if self._known is not None and self._known.is_full:
             self._known = None  # Until it is made anew, every key might be in the file.
 
@@ -384,11 +398,9 @@ class Engine:
         known = self._known
         return known is None or known.may_have(record_id)
 
-    def _scan(self, values: bool) -> tuple[list[Row], Iterator[list[LiveItem]]]:
-        # The overlay is copied first: what is merged meanwhile is then in DuckDB, and what comes meanwhile is noted.
+    def _newest_rows(self) -> tuple[int, list[Row]]:
         with self._state:
-            overlay = list(self._overlay.values())
-        return overlay, self.tables.scan_live(values=values)
+            return self._seq, list(self._overlay.values())
 
     def _fetch(self, ids: Sequence[str]) -> dict[str, Row]:
         """Read rows from DuckDB, and cache them unless something was merged meanwhile that makes them old."""

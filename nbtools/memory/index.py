@@ -1,43 +1,70 @@
 """LiveIndex: where to find live records, derived from them and rebuilt at will.
 
-Keys, tags and words of all live records in an in-memory SQLite, because a row store answers such small questions twenty
+Keys, tags and words of all live records in an SQLite database, because a row store answers such small questions twenty
 times faster than DuckDB. Changes are queued and taken over when the next question is asked, so a counter that is added
 to a thousand times costs one update, and a note can be found at once.
 
-Words are in an FTS5 table without contents, ranked by its BM25; the first search fills it. Ranking costs a microsecond
-or two for each record that has one of the words, and a tenth of that for each record that has it at all, so the work is
-bounded: words that more than `_COMMON` records have are left out while there are others; from the rarest on, words are
-taken until `_BUDGET` records have one of them, and the others then only decide among these; a word that exceeds the
-budget by itself is ranked among the newest records that have it. Below `_BUDGET` records nothing of this happens.
+Beside a memory file the database is a file too, and a start takes it up where it ended: it tells up to which change it
+is complete, what changed since is put into it, and then number and sum of its records must be those of the memory file.
+If they are not, or if anything of it cannot be read, it is made anew from the records.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import escape_part
 from nbtools.memory.repository import Query
 from nbtools.memory.rows import LiveItem, Row, scope_of
-from nbtools.memory.search import rank, record_text, split_words
+from nbtools.memory.search import record_text, split_words
+from nbtools.memory.words import WORDS_SCHEMA, Words
 
-__all__ = ["LiveIndex", "end_of_prefix"]
+__all__ = ["LiveIndex", "Source", "end_of_prefix"]
 
-_BUDGET = 500
-_COMMON = 5_000
+_VERSION = 1
 _MOST_FOUND = 1_000
-_SCHEMA = """
-CREATE TABLE live (n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, UNIQUE (scope, key));
+# A start takes up so many changes; if there are more, everything is made anew, off the path of any request.
+_MOST_CHANGES = 5_000
+_MANY_QUEUED = 2_000
+# Numbers of records that are gone take room; beyond so many more than there are records, all is made anew.
+_GONE = 20_000
+_SCHEMA = (
+    """
+CREATE TABLE live (
+    n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, seq INTEGER, UNIQUE (scope, key)
+);
 CREATE TABLE tagged (scope INTEGER, tag TEXT, key TEXT, PRIMARY KEY (scope, tag, key)) WITHOUT ROWID;
+CREATE TABLE scopes (n INTEGER PRIMARY KEY, prefix TEXT);
+CREATE TABLE facts (version INTEGER, seq INTEGER, next INTEGER);
 """
-_FTS = "CREATE VIRTUAL TABLE words USING fts5(text, scope, content='', tokenize='unicode61 remove_diacritics 0')"
+    + WORDS_SCHEMA
+)
 _LIVE = "(live.expires IS NULL OR live.expires > ?)"
+_Scanned = Iterable[Sequence[LiveItem]]
+_T = TypeVar("_T")
 
-_Scan = Callable[[bool], tuple[Sequence[Row], Iterable[Sequence[LiveItem]]]]
-_Scores = dict[tuple[int, str], float]
+
+class Source(NamedTuple):
+    """What the index is made from.
+
+    Attributes
+    ----------
+    overlay
+        Returns a sequence number, and the newest rows that are not in the file yet.
+    scan
+        Returns slices of the records in the file with later numbers than the one given; with 0 the live ones alone.
+    sum_up
+        Returns how many live records the file has, and the sum of their sequence numbers, without those of some ids.
+    """
+
+    overlay: Callable[[], tuple[int, Sequence[Row]]]
+    scan: Callable[[int], _Scanned]
+    sum_up: Callable[[Sequence[str]], tuple[int, int]]
 
 
 class LiveIndex:
@@ -45,51 +72,80 @@ class LiveIndex:
 
     Parameters
     ----------
-    scan
-        Returns rows that are not in the file yet, and slices of the live records in it, with their values or with
-        `None`. Called when the index, or its words, are built; changes that `note` is told from that moment on may be
-        in either.
+    source
+        The records. When the index is built, changes that `note` is told meanwhile may be in what it returns, or not.
+    path
+        The file that keeps the index; `None` for one in memory.
     """
 
-    def __init__(self, scan: _Scan) -> None:
-        self._scan = scan
+    def __init__(self, source: Source, path: Path | None = None) -> None:
+        self._source = source
+        self._path = path
         self._lock = threading.RLock()
         self._queue: dict[str, Row] = {}
         self._queue_lock = threading.Lock()
         self._is_noting = False
         self._database: sqlite3.Connection | None = None
-        self._words = False
-        self._texts: dict[int, str] | None = None
-        self._scopes: dict[str, int] = {}
-        self._orphans = 0
-        # Never given twice: SQLite itself would reuse the number of a deleted row, and with it the words of that row.
-        self._numbers = itertools.count(1)
+        self._begin()
+        if path is not None:
+            self._resume(path)
 
-    def note(self, rows: Iterable[Row]) -> None:
-        """Queue the newest rows of some ids."""
+    def note(self, rows: Iterable[Row], seq: int) -> None:
+        """Queue the newest rows of some ids; `seq` is the last number given out by then."""
         if self._is_noting:
             with self._queue_lock:
                 self._queue.update((row.id, row) for row in rows)
+                self._queued_upto = seq
 
-    def flush(self) -> None:
-        """Take over what is queued; called from time to time, so that a question after many writes is quick."""
-        if self._database is not None:
-            with self._lock:
+    def tidy(self, *, is_quiet: bool) -> None:
+        """Take over what is queued, keep it, and prepare for questions; called from time to time.
+
+        Parameters
+        ----------
+        is_quiet
+            Whether nobody asks at the moment, so that there is time for what takes longer.
+        """
+        if not is_quiet and len(self._queue) < _MANY_QUEUED:
+            return
+        if self._database is None and not (is_quiet and self._path is not None):
+            return
+        self._asked(lambda: self._tidy(is_quiet=is_quiet))
+
+    def _tidy(self, *, is_quiet: bool) -> None:
+        assert self._database is not None
+        if is_quiet:
+            self._words.load()
+        if self._seq == self._kept:
+            return
+        self._words.tidy()
+        if is_quiet and self._next > _GONE + 4 * self._one("SELECT count(*) FROM live"):
+            self._forget()
+            self._ready()
+        self._keep()
+
+    def close(self) -> None:
+        """Keep what was taken over, and close the file."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            if self._database is not None:
                 self._take_over()
+                self._keep()
+                self._database.close()
+        self._database, self._is_noting = None, False
 
     def ids(self, query: Query, now: int) -> list[str]:
         """Return the ids of the live records that match, in the query's order; words and vectors are not looked at."""
-        with self._lock:
-            self._ready(words=False)
-            if query.scope is not None:
-                number = self._scopes.get(query.scope.prefix)
-                prefix = query.scope.prefix
-                return [] if number is None else [prefix + escape_part(k) for k in self._keys(number, query, now)]
-            found = [
-                prefix + escape_part(key)
-                for prefix, number in self._scopes.items()
-                for key in self._keys(number, query, now)
-            ]
+        return self._asked(lambda: self._ids(query, now))
+
+    def _ids(self, query: Query, now: int) -> list[str]:
+        if query.scope is not None:
+            number = self._scopes.get(query.scope.prefix)
+            prefix = query.scope.prefix
+            return [] if number is None else [prefix + escape_part(k) for k in self._keys(number, query, now)]
+        found = [
+            prefix + escape_part(key)
+            for prefix, number in self._scopes.items()
+            for key in self._keys(number, query, now)
+        ]
         found.sort()
         if query.after is not None:
             found = [record_id for record_id in found if record_id > (query.after or "")]
@@ -97,156 +153,222 @@ class LiveIndex:
 
     def ids_below(self, prefix: str, now: int) -> list[str]:
         """Return the ids of the live records in all scopes whose own prefix starts so."""
-        with self._lock:
-            self._ready(words=False)
-            return [
+        return self._asked(
+            lambda: [
                 scope + escape_part(key)
                 for scope, number in self._scopes.items()
                 if scope.startswith(prefix)
                 for key in self._keys(number, Query(), now)
             ]
+        )
 
     def total(self) -> int:
         """Return how many records there are, expired ones that were not swept yet included."""
-        with self._lock:
-            self._ready(words=False)
-            return self._one("SELECT count(*) FROM live")
+        return self._asked(lambda: self._one("SELECT count(*) FROM live"))
 
     def count(self, query: Query, now: int) -> int:
         """Return how many live records match, without limit and place of continuation."""
-        with self._lock:
-            self._ready(words=False)
+
+        def counted() -> int:
             prefixes = list(self._scopes) if query.scope is None else [query.scope.prefix]
             numbers = [self._scopes[prefix] for prefix in prefixes if prefix in self._scopes]
-            total = 0
-            for number in numbers:
-                source, values = _source(number, query, now)
-                total += self._all(f"SELECT count(*) {source}", values)[0][0]
-        return total
+            sources = [_source(number, query, now) for number in numbers]
+            return sum(self._one(f"SELECT count(*) {source}", values) for source, values in sources)
+
+        return self._asked(counted)
 
     def search(self, query: Query, now: int) -> list[tuple[str, float]]:
         """Return ids and scores of the live records that have words of the query's text, best first."""
         words = list(dict.fromkeys(split_words(query.text or "")))
-        with self._lock:
-            self._ready(words=True)
-            number = None if query.scope is None else self._scopes.get(query.scope.prefix)
-            if not words or (number is None and query.scope is not None):
-                return []
-            asked = _Asked(query, number, now)
-            best = self._rank_plainly(words, asked) if self._texts is not None else self._rank(words, asked)
-            names = {n: prefix for prefix, n in self._scopes.items()}
-        ranked = sorted(best.items(), key=lambda pair: -pair[1])[: asked.most]
-        return [(names[n] + escape_part(key), score) for (n, key), score in ranked]
+        return self._asked(lambda: self._search(words, query, now)) if words else []
+
+    def _search(self, words: Sequence[str], query: Query, now: int) -> list[tuple[str, float]]:
+        scope = None if query.scope is None else self._scopes.get(query.scope.prefix, 0)
+        if scope == 0:
+            return []
+        most = _MOST_FOUND if query.limit is None else query.limit
+        among = self._among(scope, query, now) if query.tags or query.prefix else None
+        asked = most
+        while True:
+            best = self._words.best(words, scope, among, asked)
+            places = self._places([n for n, _ in best], now)
+            # Those that are due are known by their records alone, so more are asked for in their place.
+            if len(places) >= most or len(best) < asked:
+                break
+            asked *= 2
+        names = {n: prefix for prefix, n in self._scopes.items()}
+        found = [(places[n], score) for n, score in best if n in places][:most]
+        return [(names[number] + escape_part(key), score) for (number, key), score in found]
+
+    def _among(self, scope: int | None, query: Query, now: int) -> list[int]:
+        numbers: list[int] = []
+        for one in self._scopes.values() if scope is None else [scope]:
+            source, values = _source(one, query, now)
+            numbers += [n for (n,) in self._all(f"SELECT live.n {source}", values)]
+        return numbers
+
+    def _places(self, numbers: Sequence[int], now: int) -> dict[int, tuple[int, str]]:
+        found: dict[int, tuple[int, str]] = {}
+        for some in _slices(numbers, 500):
+            marks = ",".join("?" * len(some))
+            sql = f"SELECT n, scope, key FROM live WHERE n IN ({marks}) AND {_LIVE}"
+            found |= {n: (scope, key) for n, scope, key in self._all(sql, [*some, now])}
+        return found
 
     # -- building
 
-    def _ready(self, *, words: bool) -> None:
+    def _begin(self) -> None:
+        self._scopes: dict[str, int] = {}
+        # Never given twice: the words of a record that is gone still have its number.
+        self._next = 1
+        self._seq = self._queued_upto = 0
+        self._kept = -1
+
+    def _asked(self, answer: Callable[[], _T]) -> _T:
+        """Return an answer as of now; when the database fails, from one in memory that is made anew."""
+        with self._lock:
+            try:
+                self._ready()
+                return answer()
+            except sqlite3.Error:
+                self._path = None
+                self._forget()
+                self._ready()
+                return answer()
+
+    def _ready(self) -> None:
         if self._database is None:
             self._build()
         self._take_over()
-        if words and (not self._words or self._orphans > 5_000 + self._one("SELECT count(*) FROM live")):
-            self._build_words()
+
+    def _forget(self) -> None:
+        if self._database is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._database.close()
+        self._database, self._is_noting = None, False
+        self._begin()
+
+    def _open(self, path: Path | None) -> sqlite3.Connection:
+        database = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        for pragma in (
+            # One process has the file, so the log's index need not be shared, which not every disk can do.
+            "locking_mode = EXCLUSIVE",
+            "journal_mode = WAL" if path is not None else "journal_mode = OFF",
+            "synchronous = NORMAL",
+            "cache_size = -4000",
+            f"mmap_size = {1 << 28}",
+            "temp_store = MEMORY",
+        ):
+            database.execute(f"PRAGMA {pragma}")
+        return database
 
     def _build(self) -> None:
-        self._is_noting = True
-        database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        database.execute("PRAGMA journal_mode = OFF")
-        database.executescript(_SCHEMA)
-        self._database = database
-        fresh, slices = self._scan(False)
-        for items in slices:
-            live, tagged = [], []
-            for item in items:
-                number = self._number_of(item.agent, item.workflow, item.node)
-                live.append((next(self._numbers), number, item.key, item.expires, "\n".join(item.tags)))
-                tagged += [(number, tag, item.key) for tag in item.tags]
-            database.execute("BEGIN")
-            database.executemany("INSERT INTO live VALUES (?, ?, ?, ?, ?)", live)
-            database.executemany("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", tagged)
-            database.execute("COMMIT")
-        self._put(fresh)
+        with self._queue_lock:
+            self._queue.clear()
+            self._is_noting = True
+        database = None
+        if self._path is not None:
+            _remove(self._path)
+            with contextlib.suppress(sqlite3.Error):
+                database = self._open(self._path)
+        self._database = database or self._open(None)
+        self._database.executescript(_SCHEMA)
+        self._words = Words(self._database)
+        self._execute("BEGIN")
+        # The overlay is copied first: what is merged meanwhile is then in the file, and what comes meanwhile is noted.
+        self._seq, overlay = self._source.overlay()
+        self._queued_upto = self._seq
+        for items in self._source.scan(0):
+            texts = [(self._insert(item), _text(item)) for item in items]
+            self._words.build(texts)
+        self._words.finish()
+        self._put(overlay)
+        self._keep()
 
-    def _build_words(self) -> None:
-        assert self._database is not None
-        execute = self._database.execute
-        self._words = True
-        self._orphans = 0
+    def _resume(self, path: Path) -> None:
+        """Take up the file of an earlier life if it is right, before anything else happens."""
+        if not path.exists():
+            return
         try:
-            execute("DROP TABLE IF EXISTS words")
-            execute(_FTS)
-            execute("INSERT INTO words (words, rank) VALUES ('rank', 'bm25(1.0, 0.0)')")
-        except sqlite3.OperationalError:
-            self._texts = {}  # This SQLite was built without FTS5: ranking is done in Python, slower.
-        fresh, slices = self._scan(True)
-        for items in slices:
-            texts = []
-            execute("BEGIN")
-            for item in items:
-                number = self._number_of(item.agent, item.workflow, item.node)
-                found = execute("SELECT n FROM live WHERE scope = ? AND key = ?", (number, item.key)).fetchone()
-                if found is not None:
-                    texts.append((found[0], _text(item.key, item.tags, item.value), f"s{number}"))
-            self._add_words(texts)
-            execute("COMMIT")
-        self._put(fresh)
-        if self._texts is None:
-            execute("INSERT INTO words (words) VALUES ('optimize')")
+            self._database = self._open(path)
+            self._words = Words(self._database)
+            if self._is_right():
+                self._is_noting = True
+                self._keep()
+                return
+        except sqlite3.Error:
+            pass
+        self._forget()
 
-    def _add_words(self, texts: Sequence[tuple[int, str, str]]) -> None:
-        assert self._database is not None
-        if self._texts is not None:
-            self._texts.update((n, text) for n, text, _ in texts)
-        else:
-            sql = "INSERT INTO words (rowid, text, scope) VALUES (?, ?, ?)"
-            self._database.executemany(sql, texts)
+    def _is_right(self) -> bool:
+        version, self._seq, self._next = self._all("SELECT version, seq, next FROM facts", ())[0]
+        if version != _VERSION:
+            return False
+        self._scopes = {prefix: n for n, prefix in self._all("SELECT n, prefix FROM scopes", ())}
+        upto, overlay = self._source.overlay()
+        self._execute("BEGIN")
+        changed = 0
+        for items in self._source.scan(self._seq):
+            changed += len(items)
+            if changed > _MOST_CHANGES:
+                return False
+            self._put(items)
+        for row in overlay:
+            self._take_away(self._number_of(row), row.key)
+        told = self._all("SELECT count(*), coalesce(sum(seq), 0) FROM live", ())[0]
+        if told != self._source.sum_up([row.id for row in overlay]):
+            return False
+        self._put(overlay)
+        self._seq = self._queued_upto = upto
+        return True
+
+    def _keep(self) -> None:
+        """Let what was taken over outlive this process, and go on."""
+        self._execute("DELETE FROM facts")
+        self._execute("INSERT INTO facts VALUES (?, ?, ?)", (_VERSION, self._seq, self._next))
+        self._execute("COMMIT")
+        self._execute("BEGIN")
+        self._kept = self._seq
 
     def _take_over(self) -> None:
         with self._queue_lock:
             queue, self._queue = self._queue, {}
+            seq = self._queued_upto
         if queue:
-            self._put(list(queue.values()))
+            self._put(queue.values())
+        self._seq = seq
 
-    def _put(self, rows: Iterable[Row]) -> None:
-        """Replace what is known of some ids. A new row gets a new number, which orphans its old words."""
-        assert self._database is not None
-        execute = self._database.execute
-        execute("BEGIN")
+    def _put(self, rows: Iterable[Row | LiveItem]) -> None:
+        """Replace what is known of some ids."""
         for row in rows:
-            if row.op == "call":
-                continue
-            number = self._number_of(row.agent, row.workflow, row.node)
-            old = execute("SELECT n, tags FROM live WHERE scope = ? AND key = ?", (number, row.key)).fetchone()
-            if old is not None:
-                execute("DELETE FROM live WHERE n = ?", (old[0],))
-                for tag in filter(None, old[1].split("\n")):
-                    execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (number, tag, row.key))
-                self._forget_words(old[0])
+            self._take_away(self._number_of(row), row.key)
             if row.value is not None:
-                self._insert(number, row)
-        execute("COMMIT")
+                self._words.add(self._insert(row), _text(row))
 
-    def _insert(self, number: int, row: Row) -> None:
-        assert self._database is not None
-        n = next(self._numbers)
-        self._database.execute(
-            "INSERT INTO live VALUES (?, ?, ?, ?, ?)", (n, number, row.key, row.expires, "\n".join(row.tags))
-        )
+    def _take_away(self, scope: int, key: str) -> None:
+        old = self._execute("SELECT n, tags FROM live WHERE scope = ? AND key = ?", (scope, key)).fetchone()
+        if old is not None:
+            self._execute("DELETE FROM live WHERE n = ?", (old[0],))
+            for tag in filter(None, old[1].split("\n")):
+                self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, key))
+            self._words.own(old[0], 0)
+
+    def _insert(self, row: Row | LiveItem) -> int:
+        n, scope = self._next, self._number_of(row)
+        self._next += 1
+        values = (n, scope, row.key, row.expires, "\n".join(row.tags), row.seq)
+        self._execute("INSERT INTO live VALUES (?, ?, ?, ?, ?, ?)", values)
         for tag in row.tags:
-            self._database.execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (number, tag, row.key))
-        if self._words:
-            self._add_words([(n, _text(row.key, row.tags, row.value), f"s{number}")])
+            self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
+        self._words.own(n, scope)
+        return n
 
-    def _forget_words(self, n: int) -> None:
-        if self._texts is not None:
-            self._texts.pop(n, None)
-        elif self._words:
-            self._orphans += 1
-
-    def _number_of(self, agent: str, workflow: str | None, node: str | None) -> int:
-        prefix = scope_of(agent, workflow, node).prefix
+    def _number_of(self, row: Row | LiveItem) -> int:
+        prefix = scope_of(row.agent, row.workflow, row.node).prefix
         number = self._scopes.get(prefix)
         if number is None:
             number = self._scopes[prefix] = len(self._scopes) + 1
+            self._execute("INSERT INTO scopes VALUES (?, ?)", (number, prefix))
         return number
 
     # -- asking
@@ -264,96 +386,15 @@ class LiveIndex:
                 values.append(query.limit)
         return [key for (key,) in self._all(sql, values)]
 
-    def _rank(self, words: Sequence[str], asked: _Asked) -> _Scores:
-        where = f'scope : "s{asked.number}" AND ' if asked.number is not None and len(self._scopes) > 1 else ""
-        sizes = sorted((self._has(where + _any([word]), _COMMON + 1), word) for word in words)
-        known = [(size, word) for size, word in sizes if size]
-        if not known:
-            return {}
-        telling = known if asked.is_narrow else [pair for pair in known if pair[0] <= _COMMON]
-        everything = _any([word for _, word in telling])
-        if not telling:
-            return self._newest(where, [word for _, word in known], asked)
-        if asked.is_narrow or sum(size for size, _ in telling) <= _BUDGET:
-            return self._scores(where + everything, 0, asked)
-        rare, total = [], 0
-        for size, word in telling:
-            total += size
-            if total > _BUDGET:
-                break
-            rare.append(word)
-        best = self._scores(f"{where}{_any(rare)} AND {everything}", 0, asked) if rare else {}
-        if len(best) < asked.most:
-            common = where + _any([telling[len(rare)][1]])
-            sql = "SELECT min(rowid) FROM (SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?)"
-            match = common if len(telling) == 1 else f"{common} AND {everything}"
-            best = self._scores(match, self._one(sql, (common, _BUDGET)), asked) | best
-        return best
-
-    def _newest(self, where: str, words: Sequence[str], asked: _Asked) -> _Scores:
-        """Return the newest records with all of the words, then with any: none of them says much."""
-        sql = (
-            "SELECT live.scope, live.key FROM words CROSS JOIN live ON live.n = words.rowid "
-            f"WHERE words MATCH ? AND {asked.where} ORDER BY words.rowid DESC LIMIT ?"
-        )
-        found: _Scores = {}
-        for match in (" AND ".join(map(_quoted, words)), _any(words)):
-            if len(found) < asked.most:
-                for place in self._all(sql, (f"{where}({match})", *asked.values, asked.most)):
-                    found.setdefault(place, 1e-6 / (1 + len(found)))
-        return found
-
-    def _scores(self, match: str, oldest: int, asked: _Asked) -> _Scores:
-        # The join leaves out orphans before the best are chosen.
-        sql = (
-            "SELECT live.scope, live.key, -rank FROM words CROSS JOIN live ON live.n = words.rowid "
-            f"WHERE words MATCH ? AND words.rowid >= ? AND {asked.where} ORDER BY rank, words.rowid DESC LIMIT ?"
-        )
-        rows = self._all(sql, (match, oldest, *asked.values, asked.most))
-        return {(scope, key): score for scope, key, score in rows}
-
-    def _rank_plainly(self, words: Sequence[str], asked: _Asked) -> _Scores:
-        assert self._texts is not None
-        rows = self._all(f"SELECT n, scope, key FROM live WHERE {asked.where}", asked.values)
-        places = {n: (scope, key) for n, scope, key in rows}
-        texts = {n: self._texts[n] for n in places if n in self._texts}
-        return {places[n]: score for n, score in rank(" ".join(words), texts)}
-
-    def _has(self, match: str, most: int) -> int:
-        return self._one("SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)", (match, most))
+    def _execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        assert self._database is not None
+        return self._database.execute(sql, values)
 
     def _all(self, sql: str, values: Sequence[object]) -> list[Any]:
-        assert self._database is not None
-        return self._database.execute(sql, values).fetchall()
+        return self._execute(sql, values).fetchall()
 
     def _one(self, sql: str, values: Sequence[object] = ()) -> int:
-        return int(self._all(sql, values)[0][0] or 0)
-
-
-class _Asked:
-    """The conditions of a search other than its words, as SQL over ``live``."""
-
-    def __init__(self, query: Query, number: int | None, now: int) -> None:
-        self.number = number
-        self.most = _MOST_FOUND if query.limit is None else query.limit
-        self.is_narrow = bool(query.tags or query.prefix)
-        self.where = _LIVE
-        self.values: list[object] = [now]
-        if number is not None:
-            self._add("live.scope = ?", number)
-        if query.prefix:
-            self._add("live.key >= ?", query.prefix)
-            end = end_of_prefix(query.prefix)
-            if end is not None:
-                self._add("live.key < ?", end)
-        if query.tags:
-            one = "live.key IN (SELECT key FROM tagged WHERE scope = live.scope AND tag = ?)"
-            word = " AND " if query.match == "all" else " OR "
-            self._add(f"({word.join([one] * len(query.tags))})", *query.tags)
-
-    def _add(self, condition: str, *values: object) -> None:
-        self.where += f" AND {condition}"
-        self.values += values
+        return int(self._all(sql, values)[0][0])
 
 
 def end_of_prefix(prefix: str) -> str | None:
@@ -391,14 +432,15 @@ def _source(number: int, query: Query, now: int) -> tuple[str, list[object]]:
     return source, values
 
 
-def _any(words: Sequence[str]) -> str:
-    return "(" + " OR ".join(map(_quoted, words)) + ")"
+def _slices(items: Sequence[_T], size: int) -> Iterable[Sequence[_T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
-def _quoted(word: str) -> str:
-    return f'text : "{word}"'
+def _text(row: Row | LiveItem) -> str:
+    return record_text(row.key, row.tags, row.value or "null")
 
 
-def _text(key: str, tags: Iterable[str], value: str | None) -> str:
-    text = record_text(key, tags, value or "null")
-    return text if text.isascii() else " ".join(split_words(text))
+def _remove(path: Path) -> None:
+    for name in (path.name, path.name + "-wal", path.name + "-shm"):
+        path.with_name(name).unlink(missing_ok=True)

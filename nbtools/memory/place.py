@@ -6,6 +6,7 @@ Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
     socket       where a keeper listens, when the path is short enough for a socket; else it is in a temporary folder
     log/         the journal
     snapshot     the newest copy of the file
+    index        keys, tags and words of the live records, derived from them; may be removed while nobody has it open
     opened       there while the file is open: found on opening, it tells of a crash
     keeper.log   what the keeper had to say
 
@@ -50,6 +51,7 @@ class Place:
         self.lock = self.folder / "lock"
         self.log = self.folder / "log"
         self.snapshot = self.folder / "snapshot"
+        self.index = self.folder / "index"
         self.opened = self.folder / "opened"
         self.messages = self.folder / "keeper.log"
         self._fd = -1

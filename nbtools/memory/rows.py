@@ -67,8 +67,9 @@ def scope_of(agent: str, workflow: str | None, node: str | None) -> Scope:
 
 
 class LiveItem(NamedTuple):
-    """What an index needs to know of a live record; the value is `None` when it was not asked for."""
+    """What an index needs to know of a record; the value of one that was deleted is `None`."""
 
+    seq: int
     agent: str
     workflow: str | None
     node: str | None

@@ -44,7 +44,7 @@ def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None)
                 f"{place.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
             ) from None
         tables = _recovered(place, journal, exc.message, notices)
-    engine = Engine(tables, journal, history=history, clock=clock)
+    engine = Engine(tables, journal, history=history, clock=clock, index=place.index)
     engine.notices[:0] = notices
     place.opened.touch(mode=0o600)
     return engine

@@ -298,7 +298,7 @@ class Server:
                         return
                     self.place.announce()
                     take_snapshot(self.engine, self.place)
-                self.engine.know_ids()
+                self.engine.tidy(is_quiet=now - self._last > 0.5)
                 if now - cleaned > _CLEAN_EVERY:
                     cleaned = now
                     self.engine.sweep()

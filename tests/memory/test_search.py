@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
+import random
 
 import pytest
 
 from nbtools.memory import open_memory
-from nbtools.memory.index import LiveIndex, end_of_prefix
+from nbtools.memory.index import LiveIndex, Source, end_of_prefix
 from nbtools.memory.repository import Query
-from nbtools.memory.rows import Row
+from nbtools.memory.rows import LiveItem, Row
 from nbtools.memory.search import cosine, fuse, rank, record_text, split_words
 
 
@@ -59,13 +59,28 @@ def test_the_end_of_a_prefix_is_the_next_text(prefix, end):
     assert end_of_prefix(prefix) == end
 
 
-def made(number, key, value, *, agent="a", tags=(), op="write"):
+def made(number, key, value, *, agent="a", tags=(), op="write", expires=None):
     text = None if value is None else json.dumps(value)
-    return Row(number, f"{agent}:*:*:{key}", agent, None, None, key, op, text, tags, 1, 1, None, 1)
+    return Row(number, f"{agent}:*:*:{key}", agent, None, None, key, op, text, tags, 1, 1, expires, 1)
 
 
-def filled(rows):
-    index = LiveIndex(lambda _values: (list(rows), []))
+def source(rows, merged=()):
+    """Rows that are not in the file yet, and those that are."""
+    rows, merged = list(rows), list(merged)
+    names = LiveItem._fields
+
+    def scan(after):
+        yield [LiveItem(*(getattr(row, name) for name in names)) for row in merged if row.seq > after]
+
+    def sum_up(skip):
+        kept = [row.seq for row in merged if row.id not in skip and row.value is not None]
+        return len(kept), sum(kept)
+
+    return Source(lambda: (max((row.seq for row in [*rows, *merged]), default=0), rows), scan, sum_up)
+
+
+def filled(rows, path=None):
+    index = LiveIndex(source([], rows), path)
     index.count(Query(), 10)
     return index
 
@@ -74,34 +89,49 @@ def searched(index, text, limit=10, **conditions):
     return [record_id for record_id, _ in index.search(Query(text=text, limit=limit, **conditions), 10)]
 
 
-def test_a_common_word_is_ranked_among_the_newest():
-    rows = [made(n, f"k{n}", f"word filler{n % 7} {'deep ' * (n % 3)}") for n in range(2_000)]
-    index = filled([*rows, made(5_000, "both", "word gem")])
-    assert searched(index, "word gem")[0] == "a:*:*:both"
-    found = searched(index, "word", limit=5)
-    assert len(found) == 5
-    assert all(int(record_id.rpartition("k")[2]) >= 1_000 for record_id in found if "both" not in record_id)
-    assert len(searched(index, "word", limit=None)) <= 1_000
-    assert searched(index, "word", limit=3, prefix="k77") != []
+def test_the_ranking_is_that_of_the_plain_formula():
+    """Also for common words, in segments and out of them, with as many as are wanted."""
+    chosen = random.Random(1)
+    words = [f"w{n}" for n in range(60)]
+    weights = [1 / (n + 1) for n in range(60)]
+    texts = {f"k{n}": " ".join(chosen.choices(words, weights, k=chosen.randint(3, 30))) for n in range(6_000)}
+    index = filled(made(n, key, text) for n, (key, text) in enumerate(texts.items(), 1))
+    late = {f"late{n}": " ".join(chosen.choices(words, weights, k=10)) for n in range(300)}
+    index.note([made(7_000 + n, key, text) for n, (key, text) in enumerate(late.items())], 8_000)
+    everything = {f"a:*:*:{key}": f"{key} {text}" for key, text in (texts | late).items()}
+    for query in ("w2", "w50", "w1 w2 w3", "w40 w41", "w3 w59", "w1 nothing"):
+        expected = dict(rank(query, everything))
+        found = index.search(Query(text=query, limit=20), 10)
+        assert [score for _, score in found] == pytest.approx(sorted(expected.values(), reverse=True)[:20], rel=1e-5)
+        assert all(score == pytest.approx(expected[record_id], rel=1e-5) for record_id, score in found)
+        assert len(index.search(Query(text=query, limit=None), 10)) == min(len(expected), 1_000)
 
 
 def test_a_word_that_is_everywhere_gives_the_newest_with_all_words():
-    rows = [made(n, f"k{n}", "word") for n in range(5_500)]
+    rows = [made(n, f"k{n}", "word") for n in range(1, 5_500)]
     index = filled([*rows, made(9_000, "gem", "word gem")])
-    assert searched(index, "word", limit=2) == ["a:*:*:gem", "a:*:*:k5499"]
+    assert searched(index, "word", limit=3) == ["a:*:*:k5499", "a:*:*:k5498", "a:*:*:k5497"]
     assert searched(index, "word gem", limit=1) == ["a:*:*:gem"]
+    assert searched(index, "word", limit=3, prefix="k77") == ["a:*:*:k779", "a:*:*:k778", "a:*:*:k777"]
+
+
+def test_what_is_due_makes_room_for_what_is_not():
+    rows = [made(n, f"k{n}", "word " * (n % 5 + 1), expires=5 if n % 2 else None) for n in range(1, 200)]
+    found = searched(filled(rows), "word", limit=50)
+    assert len(found) == 50
+    assert all(int(record_id.rpartition("k")[2]) % 2 == 0 for record_id in found)
 
 
 def test_old_words_of_a_changed_record_are_gone():
     index = filled([made(1, "k", "alpha")])
     assert searched(index, "alpha") == ["a:*:*:k"]
     for number in range(50):
-        index.note([made(2 + number, "k", f"beta{number}")])
-        index.flush()
+        index.note([made(2 + number, "k", f"beta{number}")], 2 + number)
+        assert index.total() == 1
     assert searched(index, "alpha") == []
     assert searched(index, "beta48") == []
     assert searched(index, "beta49") == ["a:*:*:k"]
-    index.note([made(99, "k", None, op="delete")])
+    index.note([made(99, "k", None, op="delete")], 99)
     assert searched(index, "beta49") == []
     assert index.total() == 0
 
@@ -113,26 +143,72 @@ def test_scopes_have_their_own_words():
     assert sorted(searched(index, "same")) == ["a:*:*:x", "b:*:*:x"]
 
 
-def test_without_fts5_the_ranking_is_the_same(monkeypatch):
-    rows = [
-        made(1, "weak", "churn " + "word " * 20),
-        made(2, "strong", "churn churn"),
-        made(3, "none", "x", tags=("t",)),
-    ]
-    rows += [made(10 + n, f"f{n}", "filler") for n in range(5)]
-    with_it = searched(filled(rows), "churn")
-    monkeypatch.setattr("nbtools.memory.index._FTS", "CREATE VIRTUAL TABLE words USING no_such_module(text)")
-    index = filled(rows)
-    assert searched(index, "churn") == with_it == ["a:*:*:strong", "a:*:*:weak"]
-    index.note([made(20, "strong", "quiet")])
-    assert searched(index, "churn") == ["a:*:*:weak"]
-    assert searched(index, "t", tags=("t",)) == ["a:*:*:none"]
+# -- the file
 
 
-def test_fts5_is_there_where_the_tests_run():
-    names = {name for (name,) in sqlite3.connect(":memory:").execute("PRAGMA module_list")}
-    if "fts5" not in names:
-        pytest.skip("this Python's SQLite ranks in Python")
+def kept(path, rows):
+    index = filled(rows, path)
+    index.close()
+    return path
+
+
+def test_an_index_is_taken_up_where_it_ended(tmp_path):
+    rows = [made(n, f"k{n}", f"word{n}", tags=("t",)) for n in range(1, 50)]
+    path = kept(tmp_path / "index", rows)
+    rows[3] = made(60, "k4", "changed")
+    rows[4] = made(61, "k5", None, op="delete")
+    scanned = []
+    ready = source([made(70, "k6", "unmerged"), made(71, "k7", None, op="delete")], rows)
+    index = LiveIndex(ready._replace(scan=lambda after: scanned.append(after) or ready.scan(after)), path)
+    assert scanned == [49]
+    assert index.total() == 47
+    assert searched(index, "changed") == ["a:*:*:k4"]
+    assert searched(index, "unmerged") == ["a:*:*:k6"]
+    assert searched(index, "word4 word5 word6 word7") == []
+    assert searched(index, "word8") == ["a:*:*:k8"]
+    index.note([made(80, "k8", "late")], 80)
+    assert searched(index, "word8") == []
+    assert len(index.ids(Query(tags=("t",)), 10)) == 44
+    assert scanned == [49]
+
+
+def test_an_index_of_other_records_is_made_anew(tmp_path):
+    path = kept(tmp_path / "index", [made(n, f"k{n}", "mine") for n in range(1, 9)])
+    index = LiveIndex(source([], [made(n, f"k{n}", "yours") for n in (1, 2, 4, 8)]), path)
+    assert index.total() == 4
+    assert searched(index, "mine") == []
+    assert len(searched(index, "yours")) == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5_000)])
+def test_an_index_that_cannot_be_read_is_made_anew(tmp_path, damage):
+    rows = [made(n, f"k{n}", "word") for n in range(1, 9)]
+    path = kept(tmp_path / "index", rows)
+    path.write_bytes(damage)
+    assert len(searched(LiveIndex(source([], rows), path), "word")) == 8
+
+
+def test_an_index_damaged_while_it_is_open_goes_on_in_memory(tmp_path):
+    rows = [made(n, f"k{n}", "word") for n in range(1, 9)]
+    index = filled(rows, tmp_path / "index")
+    index._execute("DROP TABLE postings")
+    assert len(searched(index, "word")) == 8
+    index.note([made(10, "k10", "word")], 10)
+    assert len(searched(index, "word")) == 9
+
+
+def test_many_changes_do_not_let_the_index_grow_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("nbtools.memory.index._GONE", 50)
+    latest = [made(1, "k", "word1")]
+    ready = source([], [])
+    index = LiveIndex(ready._replace(overlay=lambda: (latest[0].seq, latest)), tmp_path / "index")
+    for n in range(2, 100):
+        latest[0] = made(n, "k", f"word{n}")
+        index.note(latest, n)
+        index.tidy(is_quiet=True)
+    assert index._next < 60
+    assert searched(index, "word99") == ["a:*:*:k"]
+    assert searched(index, "word98") == []
 
 
 def test_a_note_is_found_at_once_after_its_write():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,8 @@ os._exit(0)
 
 
 @pytest.fixture
-def confined(tmp_path):
+def confined(tmp_path, inside):
     """Return a function: cases by name, and what the child is confined to, to what became of each case."""
-    inside = tmp_path / "inside"
-    inside.mkdir()
 
     def run(cases, *, before="", names=None, timeout=60, env=None, **confinement):
         fields = {"level": "strict", "write": [str(inside)], **confinement}
@@ -84,13 +83,17 @@ def confined(tmp_path):
 
 
 @pytest.fixture
-def inside(tmp_path):
-    return tmp_path / "inside"
+def inside():
+    # Near the root: processes that talk by sockets in here are bound to paths of at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="nbt-") as folder:
+        path = Path(folder) / "inside"
+        path.mkdir()
+        yield path
 
 
 @pytest.fixture
-def outside(tmp_path):
-    folder = tmp_path / "outside"
+def outside(inside):
+    folder = inside.parent / "outside"
     folder.mkdir()
     (folder / "secret.txt").write_text("secret")
     return folder

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -172,3 +176,35 @@ def test_opentelemetry_is_an_extra_that_says_so(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MissingExtra) as caught:
         telemetry.connect_opentelemetry()
     assert caught.value.hint == "pip install 'nbtools-kit[otel]'"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
+def test_ids_differ_in_a_process_that_was_forked_and_after_seeding() -> None:
+    code = """
+        import os, random
+        from nbtools.telemetry import fresh_id
+        fresh_id()
+        random.seed(0)
+        first = fresh_id()
+        random.seed(0)
+        print(first, fresh_id(), len(fresh_id(32)), flush=True)
+        if os.fork() == 0:
+            print(fresh_id(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(fresh_id())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    first, second, length, *others = done.stdout.split()
+    assert length == "32"
+    assert len({first, second, *others}) == 4
+
+
+def test_a_secret_that_appears_or_changes_is_masked_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert redact("one-secret two-secret") == "one-secret two-secret"
+    monkeypatch.setenv("SOME_API_KEY", "one-secret")
+    assert redact("one-secret two-secret") == f"{MASK} two-secret"
+    monkeypatch.setenv("SOME_API_KEY", "two-secret")
+    assert redact("one-secret two-secret") == f"one-secret {MASK}"
+    monkeypatch.delenv("SOME_API_KEY")
+    assert redact("one-secret two-secret") == "one-secret two-secret"

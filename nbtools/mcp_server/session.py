@@ -12,6 +12,7 @@ import collections
 import contextlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -23,7 +24,7 @@ from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, _InputRequired, form
 from nbtools.result import Artifact, ToolResult
 from nbtools.schema import to_mcp
-from nbtools.tool import ToolCall
+from nbtools.tool import Tool, ToolCall
 from nbtools.workbench import Workbench
 
 __all__ = ["WHY", "make_server"]
@@ -44,14 +45,23 @@ class _Session:
         self._mcp_error = need("mcp", extra="mcp", why=WHY).MCPError
         self._bench = bench
         self._executor = executor
+        self._listed: tuple[tuple[Tool, ...], Any] | None = None
         self._files: collections.OrderedDict[str, Artifact] = collections.OrderedDict()
 
     # -- tools
 
     async def list_tools(self, context: Any, params: Any) -> Any:
         """Answer ``tools/list``."""
-        tools = [self.types.Tool.model_validate(to_mcp(tool)) for tool in self._executor.tools().values()]
-        return self.types.ListToolsResult(tools=tools)
+        tools = tuple(self._executor.tools().values())
+        if self._listed is None or self._listed[0] != tools:
+            told = [self.types.Tool.model_validate(to_mcp(tool)) for tool in tools]
+            self._listed = (tools, self.types.ListToolsResult(tools=told))
+        return self._listed[1]
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the schema that headers of a call over HTTP are held against; else all tools are listed for each."""
+        tools = self._executor.tools()
+        return tools[name].schema if name in tools else None
 
     async def call_tool(self, context: Any, params: Any) -> Any:
         """Answer ``tools/call``."""
@@ -212,7 +222,7 @@ def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
     session = _Session(bench, executor or bench.executor_with(ElicitationApprover(), {McpClient: CLIENT.get}))
     from importlib.metadata import version
 
-    return server(
+    made = server(
         "nbtools",
         version=version("nbtools-kit"),
         title="nbtools",
@@ -222,3 +232,5 @@ def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
         on_list_resources=session.list_resources,
         on_read_resource=session.read_resource,
     )
+    made.get_tool_input_schema = session.input_schema
+    return made

@@ -297,3 +297,9 @@ def test_the_printed_configuration_starts_a_server():
     assert json.loads(printed.stdout) == client_config()
     entry = json.loads(printed.stdout)["mcpServers"]["nbtools"]
     assert entry["command"] == sys.executable
+
+
+def test_a_call_over_http_is_held_against_its_own_schema_alone(bench):
+    server = make_server(bench)
+    assert server.get_tool_input_schema("wipe") == bench.registry["wipe"].schema
+    assert server.get_tool_input_schema("nope") is None

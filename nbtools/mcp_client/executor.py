@@ -1,29 +1,25 @@
 """Tools of outside MCP servers, as ``server__tool``, behind the same door.
 
-A connection lives in one task on the nbtools loop from beginning to end, because a client's scopes must be left in the
-task that entered them. What a server says of its tools' effects are claims, so its tools ask for approval unless the
-server is trusted. A server that dies is started again once per call; a call is repeated by itself only if the tool
-says that this does no harm.
+What a server says of its tools' effects are claims, so its tools ask for approval unless the server is trusted. One
+that dies is started again once per call; a call is repeated by itself only if the tool says that this does no harm.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
 import mimetypes
-import os
 import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from nbtools import aio
 from nbtools.config import parse_seconds
 from nbtools.door import Door
 from nbtools.errors import ConfigInvalid, ExecutionFailed, InvalidArguments, NbtoolsError, NetworkError, nearest
 from nbtools.lazy import need
+from nbtools.mcp_client.connection import Connection
 from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
 from nbtools.result import Artifact, Output, ToolResult
@@ -33,7 +29,6 @@ __all__ = ["McpExecutor"]
 
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
-_CONNECT_S = 20.0
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -75,7 +70,7 @@ class McpExecutor:
         self._trusted = bool(given.get("trusted", False))
         self._timeout = parse_seconds(given.get("timeout", 60.0))
         self._door = door or Door()
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._tools = Registry()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -105,7 +100,7 @@ class McpExecutor:
         NetworkError
             The server does not start, does not answer within 20 seconds, or is no MCP server.
         """
-        connection = _Connection(self.name, self._given)
+        connection = Connection(self.name, self._given)
         await connection.open()
         self._connection = connection
         listed = await connection.do(_listed)
@@ -174,11 +169,11 @@ class McpExecutor:
             raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
         return output
 
-    async def _restarted(self, why: str) -> _Connection:
+    async def _restarted(self, why: str) -> Connection:
         self.problems.append(f"the server {why} and was started again")
         if self._connection is not None:
             await self._connection.close()
-        self._connection = _Connection(self.name, self._given)
+        self._connection = Connection(self.name, self._given)
         await self._connection.open()
         return self._connection
 
@@ -230,113 +225,3 @@ async def _listed(client: Any) -> list[Any]:
         if not cursor:
             break
     return found
-
-
-class _Connection:
-    """One connection: a task that opens the client, waits until it is told to leave, and closes it."""
-
-    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
-        self._name = name
-        self._given = given
-        self._client: Any = None
-        self._leave = asyncio.Event()
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task: asyncio.Task[None] | None = None
-        self._silence: TextIO | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self._task is None or self._task.done()
-
-    async def open(self) -> None:
-        self._task = asyncio.create_task(self._live())
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                await asyncio.shield(self._ready)
-        except TimeoutError:
-            await self.close()
-            raise NetworkError(
-                f"the MCP server {self._name!r} did not answer within {_CONNECT_S:g} s.",
-                hint=f"Check mcp_servers.{self._name} in the settings.",
-            ) from None
-
-    async def _live(self) -> None:
-        try:
-            async with self._opened() as client:
-                self._client = client
-                self._ready.set_result(None)
-                await self._leave.wait()
-        except Exception as exc:
-            if not self._ready.done():
-                self._ready.set_exception(self._unreachable(exc))
-        finally:
-            self._client = None
-            if self._silence is not None:
-                self._silence.close()
-
-    def _opened(self) -> Any:
-        client = need("mcp.client.client", extra="mcp", why=_WHY).Client
-        timeout = {"read_timeout_seconds": None}
-        if "url" in self._given:
-            http = need("mcp.client.streamable_http", extra="mcp", why=_WHY)
-            headers = self._given.get("headers")
-            if not headers:
-                return client(self._given["url"], **timeout)
-            session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
-            return client(http.streamable_http_client(self._given["url"], http_client=session), **timeout)
-        stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
-        server = stdio.StdioServerParameters(
-            command=self._given["command"],
-            args=[str(item) for item in self._given.get("args", ())],
-            env={name: str(value) for name, value in self._given.get("env", {}).items()} or None,
-            cwd=self._given.get("cwd"),
-        )
-        # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
-        self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
-        return client(stdio.stdio_client(server, errlog=self._silence), **timeout)
-
-    def _unreachable(self, exc: BaseException) -> NetworkError:
-        while isinstance(exc, BaseExceptionGroup):
-            exc = exc.exceptions[0]
-        return NetworkError(
-            f"the MCP server {self._name!r} cannot be used: {type(exc).__name__}: {exc}",
-            hint=f"Check mcp_servers.{self._name} in the settings.",
-        )
-
-    async def do(self, work: Any) -> Any:
-        """Await `work` of the client, unless the connection ends before.
-
-        Raises
-        ------
-        NetworkError
-            The connection ended.
-        InvalidArguments
-            The server refused the request.
-        """
-        if self._client is None or self._task is None:
-            raise NetworkError(f"the MCP server {self._name!r} is not connected.")
-        mcp_error = need("mcp", extra="mcp", why=_WHY).MCPError
-        asked = asyncio.ensure_future(work(self._client))
-        try:
-            await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                raise NetworkError(f"the MCP server {self._name!r} ended.")
-            return asked.result()
-        except mcp_error as exc:
-            if "closed" in str(exc).lower():
-                raise NetworkError(f"the MCP server {self._name!r} ended.") from None
-            raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
-        except (OSError, EOFError) as exc:
-            raise self._unreachable(exc) from None
-        finally:
-            if not asked.done():
-                asked.cancel()
-
-    async def close(self) -> None:
-        self._leave.set()
-        if self._task is not None:
-            _, pending = await asyncio.wait({self._task}, timeout=5.0)
-            for task in pending:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({self._task}, timeout=2.0)

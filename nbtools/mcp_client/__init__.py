@@ -1,0 +1,21 @@
+"""Tools of outside MCP servers, as ``server__tool``, behind the same door.
+
+::
+
+    executor     what a server offers, as tools; their calls
+    connection   one connection, from its opening to its end
+    process      a server that is started for it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbtools.lazy import facade
+
+if TYPE_CHECKING:
+    from nbtools.mcp_client.executor import McpExecutor
+
+__all__ = ["McpExecutor"]
+
+__getattr__ = facade(__name__, {"McpExecutor": "nbtools.mcp_client.executor"})

@@ -1,0 +1,149 @@
+"""One connection to an outside server: a task from its opening to its end, and requests that notice that end.
+
+It lives in one task because a client's scopes must be left in the task that entered them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from nbtools.errors import InvalidArguments, NetworkError
+from nbtools.lazy import need
+from nbtools.mcp_client.process import server_process
+
+__all__ = ["Connection"]
+
+_WHY = "Using tools of an MCP server"
+_CONNECT_S = 20.0
+
+
+class Connection:
+    """One connection: a task that opens the client, waits until it is told to leave, and closes it.
+
+    Parameters
+    ----------
+    name
+        Of the server, for messages.
+    given
+        Its settings; see `McpExecutor`.
+    """
+
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+        self._name = name
+        self._given = given
+        self._client: Any = None
+        self._leave = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._silence: TextIO | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, or never began."""
+        return self._task is None or self._task.done()
+
+    async def open(self) -> None:
+        """Open it.
+
+        Raises
+        ------
+        NetworkError
+            The server does not start, does not answer within 20 seconds, or is no MCP server.
+        """
+        self._task = asyncio.create_task(self._live())
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            await self.close()
+            raise NetworkError(
+                f"the MCP server {self._name!r} did not answer within {_CONNECT_S:g} s.",
+                hint=f"Check mcp_servers.{self._name} in the settings.",
+            ) from None
+
+    async def _live(self) -> None:
+        try:
+            async with self._opened() as client:
+                self._client = client
+                self._ready.set_result(None)
+                await self._leave.wait()
+        except Exception as exc:
+            if not self._ready.done():
+                self._ready.set_exception(self._unreachable(exc))
+        finally:
+            self._client = None
+            if self._silence is not None:
+                self._silence.close()
+
+    def _opened(self) -> Any:
+        client = need("mcp.client.client", extra="mcp", why=_WHY).Client
+        timeout = {"read_timeout_seconds": None}
+        if "url" in self._given:
+            http = need("mcp.client.streamable_http", extra="mcp", why=_WHY)
+            headers = self._given.get("headers")
+            if not headers:
+                return client(self._given["url"], **timeout)
+            session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
+            return client(http.streamable_http_client(self._given["url"], http_client=session), **timeout)
+        stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
+        server = stdio.StdioServerParameters(
+            command=self._given["command"],
+            args=[str(item) for item in self._given.get("args", ())],
+            env={name: str(value) for name, value in self._given.get("env", {}).items()} or None,
+            cwd=self._given.get("cwd"),
+        )
+        # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
+        self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
+        return client(server_process(server, self._silence), **timeout)
+
+    def _unreachable(self, exc: BaseException) -> NetworkError:
+        while isinstance(exc, BaseExceptionGroup):
+            exc = exc.exceptions[0]
+        return NetworkError(
+            f"the MCP server {self._name!r} cannot be used: {type(exc).__name__}: {exc}",
+            hint=f"Check mcp_servers.{self._name} in the settings.",
+        )
+
+    async def do(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Await `work` of the client, unless the connection ends before.
+
+        Raises
+        ------
+        NetworkError
+            The connection ended.
+        InvalidArguments
+            The server refused the request.
+        """
+        if self._client is None or self._task is None:
+            raise NetworkError(f"the MCP server {self._name!r} is not connected.")
+        mcp_error = need("mcp", extra="mcp", why=_WHY).MCPError
+        asked = asyncio.ensure_future(work(self._client))
+        try:
+            await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise NetworkError(f"the MCP server {self._name!r} ended.")
+            return asked.result()
+        except mcp_error as exc:
+            if "closed" in str(exc).lower():
+                raise NetworkError(f"the MCP server {self._name!r} ended.") from None
+            raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
+        except (OSError, EOFError) as exc:
+            raise self._unreachable(exc) from None
+        finally:
+            if not asked.done():
+                asked.cancel()
+
+    async def close(self) -> None:
+        """Close it, and end the server that was started for it."""
+        self._leave.set()
+        if self._task is not None:
+            _, pending = await asyncio.wait({self._task}, timeout=5.0)
+            for task in pending:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({self._task}, timeout=2.0)

@@ -1,0 +1,102 @@
+"""A server that is started for one connection, in a group of its own, with its pipes on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any, TextIO
+
+from nbtools.lazy import need
+from nbtools.mcp_lines import LineReader, LineWriter
+
+__all__ = ["server_process"]
+
+_WHY = "Using tools of an MCP server"
+# Seconds a server is given to leave by itself once its input has ended, and again after each signal.
+_LEAVE_S = 2.0
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """Hands on what the loop says of the process."""
+
+    def __init__(self) -> None:
+        self.reader = LineReader()
+        self.writer = LineWriter(self.reader)
+        self.exited = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: Any) -> None:
+        self.writer.connection_made(transport.get_pipe_transport(0))
+        self.reader.connection_made(transport.get_pipe_transport(1))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.reader.data_received(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        (self.reader if fd == 1 else self.writer).connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self.writer.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.writer.resume_writing()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        # A child of the server may keep the pipe open; what the server itself wrote last is read before.
+        self._loop.call_later(0.5, self.reader.end)
+
+
+@contextlib.asynccontextmanager
+async def server_process(parameters: Any, silence: TextIO) -> AsyncIterator[tuple[Any, Any]]:
+    """Start a server over stdio, yield the streams of its messages, and end it and what it started.
+
+    Parameters
+    ----------
+    parameters
+        The official package's ``StdioServerParameters``.
+    silence
+        Takes the server's standard error.
+
+    Raises
+    ------
+    OSError
+        It cannot be started.
+    """
+    official = need("mcp.client.stdio", extra="mcp", why=_WHY)
+    if os.name != "posix":
+        async with official.stdio_client(parameters, errlog=silence) as streams:
+            yield streams
+        return
+    transport, process = await asyncio.get_running_loop().subprocess_exec(
+        _Process,
+        parameters.command,
+        *parameters.args,
+        stderr=silence,
+        env=official.get_default_environment() | (parameters.env or {}),
+        cwd=parameters.cwd,
+        start_new_session=True,
+    )
+    try:
+        yield process.reader, process.writer
+        await process.writer.drained(0.5)
+        process.writer.close()
+        for ask in (None, signal.SIGTERM, signal.SIGKILL):
+            if ask is not None:
+                _signal(transport, ask)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_S):
+                    await process.exited.wait()
+                    break
+    finally:
+        # Whatever is left of the group: the server itself, or what it started and forgot.
+        _signal(transport, signal.SIGKILL)
+        transport.close()
+
+
+def _signal(transport: Any, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(transport.get_pid(), number)

@@ -72,6 +72,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.spans: collections.deque[Span] = collections.deque(maxlen=_KEPT)
         self.tracer: Any = None
+        self.sends_otlp = False
         self.trace: ModuleType | None = None
 
 
@@ -138,15 +139,19 @@ def _mirrored(made: Span) -> Iterator[None]:
     with _RECORDER.tracer.start_as_current_span(made.name, **quiet) as other:
         context = other.get_span_context()
         made.trace_id, made.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+        said = None
         try:
             yield
         except BaseException as exc:
-            other.set_attribute("error.type", made.outcome)
-            other.set_status(trace.Status(trace.StatusCode.ERROR, redact(str(exc))))
+            said = redact(str(exc))
             raise
         finally:
             for key, value in {**made.facts, "outcome": made.outcome}.items():
                 other.set_attribute(key, value if isinstance(value, str | int | float | bool) else str(value))
+            if made.outcome != "ok":
+                # An expected failure is a result and no exception, and yet an error to whoever reads the traces.
+                other.set_attribute("error.type", made.outcome)
+                other.set_status(trace.Status(trace.StatusCode.ERROR, said))
 
 
 def recent(n: int | None = None) -> list[Span]:
@@ -158,10 +163,14 @@ def recent(n: int | None = None) -> list[Span]:
 def connect_opentelemetry(exporter: Any = None) -> None:
     """Send spans to OpenTelemetry too, through a tracer provider of nbtools' own.
 
+    What has not been sent is sent when the process ends.
+
     Parameters
     ----------
     exporter
-        A span exporter; `None` makes the OTLP exporter over HTTP, which reads ``OTEL_EXPORTER_OTLP_ENDPOINT``.
+        A span exporter; `None` makes the OTLP exporter over HTTP, which reads ``OTEL_EXPORTER_OTLP_ENDPOINT`` and its
+        like; done once, however often it is asked for. The service is called ``nbtools`` unless ``OTEL_SERVICE_NAME``
+        says otherwise.
 
     Raises
     ------
@@ -169,15 +178,20 @@ def connect_opentelemetry(exporter: Any = None) -> None:
         The extra ``otel`` is not installed.
     """
     why = "Sending spans to OpenTelemetry"
+    if exporter is None and _RECORDER.sends_otlp:
+        return
     sdk = need("opentelemetry.sdk.trace", extra="otel", why=why)
+    resources = need("opentelemetry.sdk.resources", extra="otel", why=why)
     export = need("opentelemetry.sdk.trace.export", extra="otel", why=why)
     if exporter is None:
         otlp = need("opentelemetry.exporter.otlp.proto.http.trace_exporter", extra="otel", why=why)
         exporter = otlp.OTLPSpanExporter()
         processor = export.BatchSpanProcessor(exporter)
+        _RECORDER.sends_otlp = True
     else:
         processor = export.SimpleSpanProcessor(exporter)
-    provider = sdk.TracerProvider()
+    name = os.environ.get("OTEL_SERVICE_NAME") or "nbtools"
+    provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": name}))
     provider.add_span_processor(processor)
     _RECORDER.trace = need("opentelemetry.trace", extra="otel", why=why)
     _RECORDER.tracer = provider.get_tracer("nbtools")

@@ -1,0 +1,148 @@
+"""The official client calls every tool of the shelf, on a server as people start it, over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from mcp import types
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+pytestmark = pytest.mark.slow
+PAGE = b"<html><head><title>Birds</title></head><body><p>Penguins swim.</p></body></html>"
+
+
+class _Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(PAGE)))
+        self.end_headers()
+        self.wfile.write(PAGE)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def page():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join(10)
+
+
+@contextlib.contextmanager
+def served(transport, folder):
+    """Start `nbtools mcp` in a folder and yield what the official client connects to."""
+    keys = {name for name in os.environ if name.startswith(("SERPER", "TAVILY", "NBTOOLS_"))}
+    environment = {name: value for name, value in os.environ.items() if name not in keys} | {
+        "NBTOOLS_HOME": str(folder / "home"),
+        "NBTOOLS_ALLOW_PRIVATE": "1",
+        "ALLOWED_COMMANDS": "echo",
+    }
+    command = [sys.executable, "-m", "nbtools.cli", "mcp"]
+    if transport == "stdio":
+        yield stdio_client(
+            StdioServerParameters(command=command[0], args=command[1:], env=environment, cwd=str(folder))
+        )
+        return
+    process = subprocess.Popen(
+        [*command, "--http", "0", "--no-token"], env=environment, cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process.stderr.readline().split()[-1]
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stderr.close()
+
+
+def calls(page):
+    """Return each tool with arguments that work, in an order in which they work."""
+    yield "memory_save", {"key": "birds/note", "value": {"swims": True}, "tags": ["birds"]}
+    yield "memory_retrieve", {"key": "birds/note"}
+    yield "memory_search", {"query": "birds"}
+    yield "memory_delete", {"key": "birds/note"}
+    yield "memory", {"command": "create", "path": "/memories/a.txt", "file_text": "hello"}
+    yield "dataframe_to_csv", {"data": [{"x": 1, "y": 2}, {"x": 2, "y": 4}], "path": "t.csv"}
+    yield "data_analyze", {"input_file_path": "t.csv", "analysis_script": "print(open(input_file_path).read())"}
+    drawing = "import pandas as pd; pd.read_csv(input_file_path).plot(x='x').figure.savefig(output_image_path)"
+    yield (
+        "data_visualize",
+        {"input_file_path": "t.csv", "visualization_script": drawing, "output_image_path": "t.png"},
+    )
+    yield "code_execute", {"code": "print(6 * 7)"}
+    yield "sql_query", {"query": "select sum(y) as s from 't.csv'"}
+    yield "file_write", {"path": "a.txt", "content": "hello"}
+    yield "file_read", {"path": "a.txt"}
+    yield "file_glob", {"pattern": "*.txt"}
+    yield "file_list", {"path": "."}
+    yield "file_move", {"source": "a.txt", "dest": "b.txt"}
+    yield "file_delete", {"path": "b.txt"}
+    yield "json_parse", {"json_string": '{"a": [1]}'}
+    yield "yaml_parse", {"yaml_string": "a: [1]"}
+    yield "web_search", {"query": "penguins"}
+    yield "web_scrape", {"url": page}
+    yield "http_client", {"method": "GET", "url": page}
+    yield "shell", {"command": "echo hello"}
+    yield "process", {"action": "list"}
+    yield "env_vars", {"pattern": "PATH"}
+    yield "calculator", {"expression": "6*7"}
+    yield "get_current_datetime", {"timezone": "Europe/Paris"}
+    yield "string_length", {"text": "abc"}
+
+
+SAID = {
+    "memory_save": "Memory item 'birds/note' saved successfully.",
+    "data_analyze": "x,y\n1,2\n2,4",
+    "code_execute": "42",
+    "sql_query": "6",
+    "file_read": "hello",
+    "web_scrape": "Penguins swim.",
+    "shell": "hello",
+    "calculator": "42",
+}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_the_official_client_lists_and_calls_every_tool(transport, mode, page, tmp_path):
+    asked = []
+
+    async def agree(context, params):
+        asked.append(params.message.partition(" ")[0])
+        return types.ElicitResult(action="accept", content={"answer": "yes, once"})
+
+    async def everything():
+        with served(transport, tmp_path) as place:
+            async with Client(place, mode=mode, elicitation_callback=agree, read_timeout_seconds=None) as client:
+                listed = {found.name: found for found in (await client.list_tools()).tools}
+                return listed, {name: await client.call_tool(name, given) for name, given in calls(page)}
+
+    listed, said = asyncio.run(asyncio.wait_for(everything(), 200))
+    assert set(listed) == set(said)
+    failed = {name: found.content[0].text for name, found in said.items() if found.is_error}
+    assert list(failed) == ["web_search"], failed
+    assert said["web_search"].structured_content["error"]["code"] == "CONFIG_MISSING"
+    assert "SERPER_API_KEY" in failed["web_search"]
+    for name, words in SAID.items():
+        assert words in said[name].content[0].text, name
+    kinds = [block.type for block in said["data_visualize"].content]
+    assert kinds == ["text", "image", "resource_link"]
+    assert said["data_visualize"].content[1].mime_type == "image/png"
+    assert all(
+        isinstance(found.structured_content, dict) and json.dumps(found.structured_content) for found in said.values()
+    )
+    destructive = {name for name, found in listed.items() if found.annotations.destructive_hint}
+    assert set(asked) == destructive

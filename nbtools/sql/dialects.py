@@ -64,11 +64,19 @@ _SECRET_TABLES: dict[str, frozenset[str]] = {
     "tsql": frozenset({"sql_logins", "syslogins", "credentials", "openkeys", "symmetric_keys"}),
     "clickhouse": frozenset({"users", "query_log", "named_collections", "processes"}),
 }
+_SHOWN = 80
 _SECRET_SCHEMAS = {"postgres": "", "mysql": "mysql", "tsql": "sys", "clickhouse": "system"}
 
 
 def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
     """Return the verdict on a text in a dialect of sqlglot."""
+    try:
+        return _verdict(sql, dialect, functions)
+    except RecursionError:
+        return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
+
+
+def _verdict(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
     first, at = first_word(sql, dialect)
     if not first and at == len(sql):
         return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
@@ -231,11 +239,32 @@ def _named(node: Any) -> str | None:
     above = node.parent
     below = node
     while type(above).__name__ == "Dot" and above.args.get("expression") is below:
-        parts.insert(0, above.this.sql().strip('"`[]').lower())
+        parts.insert(0, _dotted(above.this))
         below, above = above, above.parent
     if type(above).__name__ == "Table" and above.args.get("this") is below:
         parts = [part.lower() for part in (above.catalog, above.db) if part] + parts
     return ".".join(parts)
+
+
+def _dotted(node: Any) -> str:
+    """Return a name and what stands before its dots, lower case; not by sqlglot's own way, which recurses."""
+    from sqlglot import exp
+
+    parts: list[str] = []
+    while isinstance(node, exp.Dot):
+        parts.append(_bare(node.expression))
+        node = node.this
+    parts.append(_bare(node))
+    return ".".join(reversed(parts)).lower()
+
+
+def _bare(node: Any) -> str:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Column | exp.Table):
+        return ".".join(_bare(part) for part in node.parts)
+    # An expression before a dot has no name, and is on no list.
+    return str(node.name) if isinstance(node, exp.Identifier | exp.Var) else "(…)"
 
 
 def _function(node: Any, dialect: str, functions: frozenset[str]) -> str | None:
@@ -253,7 +282,7 @@ def _function(node: Any, dialect: str, functions: frozenset[str]) -> str | None:
     schema = name.rpartition(".")[0]
     if bare in allowed and schema in {"", "pg_catalog", "sys", "information_schema"}:
         return _setting(node) if bare == "current_setting" else None
-    return f"the function {name}() is not on the reviewed list of {dialect}"
+    return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {dialect}"
 
 
 def _setting(node: Any) -> str | None:
@@ -272,7 +301,7 @@ def _table(node: Any, dialect: str) -> str | None:
     if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
         return f"{name!r} is a file, not a table"
     if dialect == "tsql" and isinstance(node.this, exp.Dot):
-        return f"{node.sql()!r} is on a linked server"
+        return f"{_dotted(node.this)!r} is on a linked server"
     if (
         dialect == "sqlite"
         and name.lower().startswith("pragma_")

@@ -12,13 +12,13 @@ import functools
 
 from nbtools.sql import guards
 from nbtools.sql.definitions import Kind
-from nbtools.sql.glot import modifying, read_tokens, read_trees
+from nbtools.sql.glot import is_free_of_changes, modifying, read_tokens, read_trees
 from nbtools.sql.pivots import Patched, without_dynamic_pivots
 from nbtools.sql.tree import Tree, kinds, parse
 from nbtools.sql.verdict import READ_ONLY, Finding, Verdict, refuse
 from nbtools.sql.walk import Reads, Rules, Sight, walk
 
-__all__ = ["judge_duckdb", "second_opinion"]
+__all__ = ["judge_duckdb", "second_opinion", "sqlglots_objections"]
 
 _ONE = "nbtools SQL runs one statement at a time"
 _SETTINGS = "changes settings"
@@ -255,7 +255,14 @@ def _finding(sql: str, sight: Sight) -> Finding:
 
 
 def second_opinion(sql: str) -> list[Finding]:
-    """Return what sqlglot objects to; nothing when it cannot parse what the engine can."""
+    """Return what sqlglot objects to; nothing when it cannot parse what the engine can, or has nothing to look for."""
+    if is_free_of_changes(sql, "duckdb"):
+        return []
+    return sqlglots_objections(sql)
+
+
+def sqlglots_objections(sql: str) -> list[Finding]:
+    """Return what sqlglot's own tree shows, whether or not there can be anything in it."""
     tokens = read_tokens(sql, "duckdb")
     trees = tokens if isinstance(tokens, Finding) else read_trees(sql, "duckdb", tokens)
     if isinstance(trees, Finding):

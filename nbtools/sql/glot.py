@@ -1,7 +1,10 @@
 """sqlglot's view of a statement: the second opinion for DuckDB, and the first for every other dialect.
 
-sqlglot is asked only after its own tokens have been counted: brackets that nest too deep would overflow the stack of
-its compiled form, and type names with brackets in each other double its work at each level.
+sqlglot is asked only after its own tokens have been counted (`bounds`), and on a stack that is large enough for them.
+
+Its tree is only good for one thing as a second opinion: to show what changes something. A text in which no word occurs
+that sqlglot makes such a node of cannot have one, and is not parsed again (`is_free_of_changes`): that saves most of
+the time of a verdict, for most queries.
 """
 
 from __future__ import annotations
@@ -9,16 +12,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from nbtools.sql.guards import MAX_DEPTH
+from nbtools.sql import bounds
 from nbtools.sql.verdict import READ_ONLY, Finding
 
-__all__ = ["listening", "modifying", "place", "read_tokens", "read_trees", "word"]
+__all__ = ["is_free_of_changes", "listening", "modifying", "place", "read_tokens", "read_trees", "word"]
 
-_MAX_TYPES = 10
 # What is a statement of its own, or changes something inside a query. Named as text: which classes exist depends on
 # the release, and importing sqlglot is what this module puts off.
 _MODIFYING = """
@@ -28,8 +31,19 @@ _MODIFYING = """
     MultitableInserts NextValueFor OnConflict Pragma Put Refresh RepeatBlock ReplacePartition Returning Revoke
     Rollback Set SetItem StoredProcedure SwapTable Transaction TruncateTable Uncache Undrop Update Use WhileBlock
 """
-_OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
-_CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
+# Statements that change nothing: their words alone are no reason to look.
+_HARMLESS = frozenset({"CONNECT", "DESC", "DESCRIBE", "PIVOT", "SEMICOLON", "UNPIVOT"})
+# Words inside a query that make one of those nodes, besides the words that begin a statement: INTO, RETURNING, FOR
+# UPDATE, FOR SHARE, NEXT VALUE FOR, IF and WHILE as statements, and what follows INSERT, CREATE or ALTER.
+_INNER_WORDS = frozenset(
+    """
+    BEGIN BLOCK CLONE CONFLICT DECLARE DIRECTORY EXPORT GET IF INTO LOCK LOOP NEXT PROCEDURE PUT REFRESH REPEAT
+    REPLACE RETURNING SHARE SWAP UNDROP UNLOAD WHILE
+    """.split()  # noqa: SIM905 - words read best as words
+)
+_LETTERS = re.compile(r"[A-Z]+")
+_ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
+_MANY_BRACKETS = 10
 
 
 class _Ear(logging.Filter):
@@ -76,6 +90,32 @@ def _classes() -> tuple[Any, frozenset[type], type]:
     return exp, frozenset(found for found in named if found is not None), exp.Semicolon
 
 
+@functools.cache
+def _changing_words(dialect: str) -> frozenset[bytes]:
+    """Return the words, in upper case, without one of which sqlglot makes no node that changes anything."""
+    from sqlglot.dialects.dialect import Dialect
+
+    found = Dialect.get_or_raise(dialect)
+    parser, tokenizer = found.parser_class, found.tokenizer_class
+    kinds = {kind for kind in {*parser.STATEMENT_PARSERS, *tokenizer.COMMANDS} if kind.name not in _HARMLESS}
+    begin = (word for word, kind in tokenizer.KEYWORDS.items() if kind in kinds)
+    words = {part for word in (*begin, *(kind.name for kind in kinds)) for part in _LETTERS.findall(word.upper())}
+    return frozenset(word.encode() for word in words | _INNER_WORDS)
+
+
+def is_free_of_changes(sql: str, dialect: str) -> bool:
+    """Tell whether sqlglot's tree of a text is certain to be one statement without anything that changes.
+
+    It is when none of the words occurs, be it in a name, a comment or a string, that such a node is made of, and no
+    semicolon stands before the end. A text with many square brackets is looked at all the same: those are what its
+    parser can be bombed with, and the bounds have a say.
+    """
+    if sql.count("[") + sql.count("{") > _MANY_BRACKETS or ";" in sql.rstrip().removesuffix(";"):
+        return False
+    # By the letters alone: "1delete" is a number and a word to sqlglot. In upper case, as sqlglot compares them.
+    return _changing_words(dialect).isdisjoint(sql.upper().encode().translate(_ONLY_LETTERS).split())
+
+
 def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
     """Return sqlglot's tokens, or what is wrong with the text: it cannot be read, or it nests too deep."""
     from sqlglot.dialects.dialect import Dialect
@@ -85,42 +125,11 @@ def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
         tokens: list[Any] = Dialect.get_or_raise(dialect).tokenize(sql)
     except SqlglotError as exc:
         return _wrong(_first_line(exc))
-    return _too_deep(tokens, sql, dialect) or tokens
+    return bounds.refusal(tokens, dialect) or tokens
 
 
 def _wrong(what: str, offset: int = -1, width: int = 1) -> Finding:
     return Finding(what, offset, width, "SQL_INVALID")
-
-
-def _too_deep(tokens: list[Any], sql: str, dialect: str) -> Finding | None:
-    if sql.count("(") + sql.count("[") + sql.count("{") + sql.count("<") <= _MAX_TYPES:
-        return None
-    types = _type_tokens(dialect)
-    opened: list[bool] = []
-    typed = 0
-    previous: Any = None
-    for token in tokens:
-        kind = token.token_type
-        name = kind.name
-        if name in _OPENING or (name == "LT" and previous in types):
-            opened.append(previous in types)
-            typed += opened[-1]
-            if len(opened) > MAX_DEPTH:
-                return Finding(f"brackets nest deeper than {MAX_DEPTH}", token.start)
-            if typed > _MAX_TYPES:
-                return Finding(f"types with brackets nest deeper than {_MAX_TYPES}", token.start)
-        elif (name in _CLOSING or name == "GT") and opened:
-            typed -= opened.pop()
-        previous = kind
-    return None
-
-
-@functools.cache
-def _type_tokens(dialect: str) -> frozenset[Any]:
-    from sqlglot.dialects.dialect import Dialect
-
-    found: frozenset[Any] = frozenset(Dialect.get_or_raise(dialect).parser_class.TYPE_TOKENS)
-    return found
 
 
 def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding:
@@ -128,9 +137,16 @@ def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, SqlglotError
 
-    try:
+    def work() -> list[Any]:
+        # sqlglot logs in the thread that parses.
         with listening():
-            parsed = Dialect.get_or_raise(dialect).parser().parse(tokens, sql)
+            return list(Dialect.get_or_raise(dialect).parser().parse(tokens, sql))
+
+    size = bounds.stack_bytes(tokens, dialect)
+    if size is None:
+        return Finding("the text holds too many words and operators that may nest to be judged", 0)
+    try:
+        parsed = work() if size == 0 else bounds.on_a_stack(size, work)
     except ParseError as exc:
         return _wrong(*_described(exc, sql))
     except (SqlglotError, RecursionError) as exc:

@@ -57,6 +57,15 @@ def scan(sql: str) -> list[Token]:
 
     data = sql.encode()
     marks = duckdb.tokenize(sql)
+    names = {kind: kind.name for kind in {mark[1] for mark in marks}}
+    if len(data) == len(sql):
+        ends = [*(mark[0] for mark in marks[1:]), len(sql)][: len(marks)]
+        parts = zip(marks, ends, strict=True)
+        return [
+            Token(sql[start:end].rstrip(), start, names[kind])
+            for (start, kind), end in parts
+            if names[kind] != "comment"
+        ]
     ends = [*(mark[0] for mark in marks[1:]), len(data)][: len(marks)]
     tokens: list[Token] = []
     seen = at = 0
@@ -64,8 +73,8 @@ def scan(sql: str) -> list[Token]:
         # Offsets are bytes; characters are what people count.
         at += len(data[seen:start].decode(errors="replace"))
         seen = start
-        if kind.name != "comment":
-            tokens.append(Token(data[start:end].decode(errors="replace").rstrip(), at, kind.name))
+        if names[kind] != "comment":
+            tokens.append(Token(data[start:end].decode(errors="replace").rstrip(), at, names[kind]))
     return tokens
 
 

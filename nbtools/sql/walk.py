@@ -99,7 +99,7 @@ class _Walker:
             if kind == "SUBQUERY" and "class" not in node:
                 kind = "SUBQUERY_REF"
             shape = SHAPES.get(kind)
-            if shape is None or not node.keys() <= shape[1]:
+            if shape is None or not shape[1].issuperset(node):
                 self._unknown(node, kind, shape)
                 continue
             hook = hooks.get(kind)
@@ -125,12 +125,16 @@ class _Walker:
 
     def _plain(self, node: Tree, scope: Scope) -> None:
         """Go on through a record without a kind: an argument, a branch, an entry of a pivot."""
-        if not node.keys() <= PLAIN_KEYS:
+        if not PLAIN_KEYS.issuperset(node):
             self._unknown(node, "record", None)
             return
+        todo = self._todo
         for key, child in node.items():
             if key not in PLAIN_LEAVES:
-                self._push(child, scope)
+                if child.__class__ is dict:
+                    todo.append((child, scope))
+                elif child.__class__ is list:
+                    self._push(child, scope)
 
     def _refuse(self, what: str, node: Tree, word: str = "") -> None:
         self.reads.sights.append(

@@ -177,12 +177,11 @@ def _host() -> Check:
     from nbtools import confine
 
     host = confine.capabilities()
-    missing = list(getattr(host, "missing", ()))
     return Check(
         name="confinement",
-        ok=True if not missing else None,
+        ok=True if not host.missing else None,
         found=str(host),
-        remedy="; ".join(str(item) for item in missing),
+        remedy=" ".join(host.remedies),
     )
 
 

@@ -61,6 +61,18 @@ class HostLimits:
     missing: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the level, what makes it up, and what is missing."""
+        parts = {
+            f"Landlock {self.landlock_abi}": bool(self.landlock_abi),
+            "seccomp": self.seccomp,
+            "supervision": self.supervision,
+            "resource limits": self.limits,
+        }
+        found = ", ".join(name for name, there in parts.items() if there) or "none of its parts"
+        missing = f"missing: {'; '.join(self.missing)}" if self.missing else "nothing is missing"
+        return f"up to {self.level} on {self.platform} ({found}); {missing}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the measurements as JSON values."""
         return dataclasses.asdict(self)

@@ -120,3 +120,9 @@ def test_a_folder_that_holds_the_home_is_no_place_of_python(monkeypatch, tmp_pat
     found = places.python_places()
     assert str(home / "lib") in found
     assert not {str(home), str(tmp_path / "users"), "/"} & set(found)
+
+
+def test_what_a_host_can_do_is_told_in_a_line():
+    assert str(NONE) == "up to limits on x (resource limits); missing: Landlock: no"
+    full = HostLimits(platform="x", level="strict", landlock_abi=7, seccomp=True, supervision=True, limits=True)
+    assert str(full) == "up to strict on x (Landlock 7, seccomp, supervision, resource limits); nothing is missing"

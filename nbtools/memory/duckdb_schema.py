@@ -14,8 +14,9 @@ from typing import Any
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
 
-__all__ = ["SCHEMA_VERSION", "connect", "migrate"]
+__all__ = ["MEMORY_LIMIT", "SCHEMA_VERSION", "connect", "migrate"]
 
+MEMORY_LIMIT = "512MB"
 SCHEMA_VERSION = 1
 
 # The newest row of every id ever written, deletions included (value is NULL): the version of a key counts on.
@@ -50,7 +51,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     # Older releases of DuckDB can read the file.
     "storage_compatibility_version": "v1.5.0",
     "threads": "2",
-    "memory_limit": "1GB",
+    "memory_limit": MEMORY_LIMIT,
     # A checkpoint of a large write-ahead log takes long; small ones are not noticed.
     "checkpoint_threshold": "8MB",
 }

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryDamaged
-from nbtools.memory.duckdb_schema import connect
+from nbtools.memory.duckdb_schema import MEMORY_LIMIT, connect
 from nbtools.memory.journal import Entry
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
-from nbtools.memory.rows import LiveItem, Row
+from nbtools.memory.rows import Row
 
 __all__ = ["Tables"]
 
@@ -101,16 +101,19 @@ class Tables:
                 for (record_id,) in some:
                     yield record_id
 
-    def scan(self, after: int) -> Iterator[list[LiveItem]]:
-        """Yield the records with later sequence numbers in slices, the oldest first; with 0 the live ones alone."""
+    def scan(self, after: int) -> Iterator[list[Row]]:
+        """Yield the newest rows with later sequence numbers in slices, the oldest first, without their vectors.
+
+        With 0 the live ones alone, else deletions too.
+        """
         with self._own_cursor() as cursor:
             cursor.execute(
-                "SELECT seq, agent_id, workflow_id, node_id, key, expires, tags, value FROM items "
+                f"SELECT {_FIELDS.removesuffix('vector')}NULL FROM items "
                 "WHERE seq > ? AND (? OR value IS NOT NULL) ORDER BY seq",
                 [after, after > 0],
             )
             while some := cursor.fetchmany(2_000):
-                yield [LiveItem._make(fields) for fields in some]
+                yield [_row(fields) for fields in some]
 
     def sum_up(self, skip: Sequence[str]) -> tuple[int, int]:
         """Return how many live records there are, and the sum of their sequence numbers, without those of some ids."""
@@ -213,6 +216,11 @@ class Tables:
             connection.execute(
                 "DELETE FROM calls WHERE seq <= (SELECT seq FROM calls ORDER BY seq DESC LIMIT 1 OFFSET ?)", [calls]
             )
+
+    def give_back(self) -> None:
+        """Return memory to the system: DuckDB keeps what it once had until its limit is set, even to what it is."""
+        with self._write:
+            self._connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
 
     def set_applied(self, seq: int) -> None:
         """Skip sequence numbers whose changes are lost."""

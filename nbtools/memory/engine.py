@@ -4,7 +4,7 @@
 
     commit:  requests ─→ Stage decides rows ─→ Journal makes them durable ─→ overlay makes them visible
     merge:   overlay ─→ DuckDB, a slice at a time, off the path of any request
-    read:    overlay, else cache, else DuckDB;  questions by tag, prefix or words: LiveIndex gives the ids
+    read:    overlay, else cache, else LiveIndex, else DuckDB;  LiveIndex knows what has a tag, prefix or word
 
 The overlay holds the rows that DuckDB does not have yet, so every read sees every acknowledged write at once. Rows are
 visible only after they are durable. One thread commits at a time; any number read.
@@ -36,7 +36,7 @@ _SLICE = 500
 # Merging costs as much as all the rest of a write, and as little later; what waits is read again after a crash.
 _OVERLAY_ROWS = 10_000
 _OVERLAY_BYTES = 8 << 20
-_CACHE_BYTES = 16 << 20
+_CACHE_BYTES = 8 << 20
 _REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
 _CALLS_KEPT = 100_000
@@ -87,7 +87,7 @@ class Engine:
         self._unmerged: deque[Entry] = deque()
         self._unmerged_rows = 0
         self._unmerged_bytes = 0
-        self._merges = 0
+        self._merges = self._merges_given_back = 0
         self._merged_since_trim = 0
         self._requests: dict[str, None] = {}
         self._cache = RowCache(_CACHE_BYTES)
@@ -169,6 +169,9 @@ class Engine:
         """Prepare for questions; when nobody asks, also with what takes longer."""
         self._index.tidy(is_quiet=is_quiet)
         self.know_ids()
+        if is_quiet and self._merges != self._merges_given_back and not self._unmerged_rows:
+            self._merges_given_back = self._merges
+            self.tables.give_back()
 
     def trim(self, after: int = 10_000) -> None:
         """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
@@ -415,6 +418,10 @@ class Engine:
         """Return the newest rows of ids that were written once, in their order, deletions included."""
         here = {i: row for i in ids if (row := self._overlay.get(i) or self._cache.get(i)) is not None}
         missing = [i for i in ids if i not in here and self._may_have(i)]
+        if missing:
+            here |= {row.id: row for row in self._index.rows(missing)}
+            # Deleted rows are in the file alone.
+            missing = [i for i in missing if i not in here]
         if missing:
             here |= self._fetch(missing)
         return [here[i] for i in ids if i in here]

@@ -1,8 +1,8 @@
 """LiveIndex: where to find live records, derived from them and rebuilt at will.
 
-Keys, tags and words of all live records in an SQLite database, because a row store answers such small questions twenty
-times faster than DuckDB. Changes are queued and taken over when the next question is asked, so a counter that is added
-to a thousand times costs one update, and a note can be found at once.
+All live records with their tags and words in an SQLite database, because a row store answers such small questions
+twenty times faster than DuckDB. Changes are queued and taken over when the next question is asked, so a counter that is
+added to a thousand times costs one update, and a note can be found at once.
 
 Beside a memory file the database is a file too, and a start takes it up where it ended: it tells up to which change it
 is complete, what changed since is put into it, and then number and sum of its records must be those of the memory file.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import escape_part
 from nbtools.memory.repository import Query
-from nbtools.memory.rows import LiveItem, Row, scope_of
+from nbtools.memory.rows import Row, scope_of
 from nbtools.memory.search import record_text, split_words
 from nbtools.memory.words import WORDS_SCHEMA, Words
 
@@ -31,12 +31,14 @@ _MOST_FOUND = 1_000
 # A start takes up so many changes; if there are more, everything is made anew, off the path of any request.
 _MOST_CHANGES = 5_000
 _MANY_QUEUED = 2_000
+_PATIENCE = 0.02
 # Numbers of records that are gone take room; beyond so many more than there are records, all is made anew.
 _GONE = 20_000
 _SCHEMA = (
     """
 CREATE TABLE live (
-    n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, seq INTEGER, UNIQUE (scope, key)
+    n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, seq INTEGER, op TEXT, created INTEGER,
+    updated INTEGER, version INTEGER, value TEXT, UNIQUE (scope, key)
 );
 CREATE TABLE tagged (scope INTEGER, tag TEXT, key TEXT, PRIMARY KEY (scope, tag, key)) WITHOUT ROWID;
 CREATE TABLE scopes (n INTEGER PRIMARY KEY, prefix TEXT);
@@ -45,7 +47,8 @@ CREATE TABLE facts (version INTEGER, seq INTEGER, next INTEGER);
     + WORDS_SCHEMA
 )
 _LIVE = "(live.expires IS NULL OR live.expires > ?)"
-_Scanned = Iterable[Sequence[LiveItem]]
+_Scanned = Iterable[Sequence[Row]]
+_PLACE = "scope = ? AND key = ?"
 _T = TypeVar("_T")
 
 
@@ -115,9 +118,8 @@ class LiveIndex:
         assert self._database is not None
         if is_quiet:
             self._words.load()
-        if self._seq == self._kept:
+        if not self._words.tidy() and self._seq == self._kept:
             return
-        self._words.tidy()
         if is_quiet and self._next > _GONE + 4 * self._one("SELECT count(*) FROM live"):
             self._forget()
             self._ready()
@@ -150,6 +152,35 @@ class LiveIndex:
         if query.after is not None:
             found = [record_id for record_id in found if record_id > (query.after or "")]
         return found if query.limit is None else found[: query.limit]
+
+    def rows(self, ids: Sequence[str]) -> list[Row]:
+        """Return the newest rows of those of some ids that are live records, without vectors, in no order.
+
+        None if the index is not there yet or busy with itself: then the file is the better place to look.
+        """
+        if self._database is None or not self._lock.acquire(timeout=_PATIENCE):
+            return []
+        try:
+            return self._asked(lambda: self._rows(ids))
+        finally:
+            self._lock.release()
+
+    def _rows(self, ids: Sequence[str]) -> list[Row]:
+        asked: dict[str, list[str]] = {}
+        for record_id in ids:
+            prefix, _, _ = record_id.rpartition(":")
+            asked.setdefault(prefix + ":", []).append(record_id)
+        found: list[Row] = []
+        for prefix, some in asked.items():
+            if prefix in self._scopes:
+                agent, workflow, node = (None if part == "*" else _plain(part) for part in prefix.split(":")[:3])
+                sql = f"SELECT seq, op, value, tags, created, updated, expires, version FROM live WHERE {_PLACE}"
+                for record_id in some:
+                    key = _plain(record_id[len(prefix) :])
+                    for seq, op, value, tags, *rest in self._all(sql, (self._scopes[prefix], key)):
+                        names = tuple(tags.split("\n")) if tags else ()
+                        found.append(Row(seq, record_id, agent or "", workflow, node, key, op, value, names, *rest))
+        return found
 
     def ids_below(self, prefix: str, now: int) -> list[str]:
         """Return the ids of the live records in all scopes whose own prefix starts so."""
@@ -255,8 +286,7 @@ class LiveIndex:
             "locking_mode = EXCLUSIVE",
             "journal_mode = WAL" if path is not None else "journal_mode = OFF",
             "synchronous = NORMAL",
-            "cache_size = -4000",
-            f"mmap_size = {1 << 28}",
+            "cache_size = -8000",
             "temp_store = MEMORY",
         ):
             database.execute(f"PRAGMA {pragma}")
@@ -338,7 +368,7 @@ class LiveIndex:
             self._put(queue.values())
         self._seq = seq
 
-    def _put(self, rows: Iterable[Row | LiveItem]) -> None:
+    def _put(self, rows: Iterable[Row]) -> None:
         """Replace what is known of some ids."""
         for row in rows:
             self._take_away(self._number_of(row), row.key)
@@ -346,24 +376,24 @@ class LiveIndex:
                 self._words.add(self._insert(row), _text(row))
 
     def _take_away(self, scope: int, key: str) -> None:
-        old = self._execute("SELECT n, tags FROM live WHERE scope = ? AND key = ?", (scope, key)).fetchone()
+        old = self._execute(f"SELECT n, tags FROM live WHERE {_PLACE}", (scope, key)).fetchone()
         if old is not None:
             self._execute("DELETE FROM live WHERE n = ?", (old[0],))
             for tag in filter(None, old[1].split("\n")):
                 self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, key))
             self._words.own(old[0], 0)
 
-    def _insert(self, row: Row | LiveItem) -> int:
+    def _insert(self, row: Row) -> int:
         n, scope = self._next, self._number_of(row)
         self._next += 1
-        values = (n, scope, row.key, row.expires, "\n".join(row.tags), row.seq)
-        self._execute("INSERT INTO live VALUES (?, ?, ?, ?, ?, ?)", values)
+        facts = (row.expires, "\n".join(row.tags), row.seq, row.op, row.created, row.updated, row.version, row.value)
+        self._execute("INSERT INTO live VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (n, scope, row.key, *facts))
         for tag in row.tags:
             self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
         self._words.own(n, scope)
         return n
 
-    def _number_of(self, row: Row | LiveItem) -> int:
+    def _number_of(self, row: Row) -> int:
         prefix = scope_of(row.agent, row.workflow, row.node).prefix
         number = self._scopes.get(prefix)
         if number is None:
@@ -437,7 +467,12 @@ def _slices(items: Sequence[_T], size: int) -> Iterable[Sequence[_T]]:
         yield items[start : start + size]
 
 
-def _text(row: Row | LiveItem) -> str:
+def _plain(part: str) -> str:
+    """Return a part of a namespaced id as it was before `escape_part`."""
+    return part.replace("%3A", ":").replace("%2A", "*").replace("%25", "%") if "%" in part else part
+
+
+def _text(row: Row) -> str:
     return record_text(row.key, row.tags, row.value or "null")
 
 

@@ -17,7 +17,6 @@ from nbtools.memory.records import ChangeKind, MemoryRecord, Scope
 
 __all__ = [
     "Clock",
-    "LiveItem",
     "Row",
     "moment",
     "names_to_text",
@@ -64,19 +63,6 @@ class Row(NamedTuple):
 def scope_of(agent: str, workflow: str | None, node: str | None) -> Scope:
     """Return the scope of these parts; the same object again and again, with its prefix made once."""
     return Scope(agent_id=agent, workflow_id=workflow, node_id=node)
-
-
-class LiveItem(NamedTuple):
-    """What an index needs to know of a record; the value of one that was deleted is `None`."""
-
-    seq: int
-    agent: str
-    workflow: str | None
-    node: str | None
-    key: str
-    expires: int | None
-    tags: Sequence[str]
-    value: str | None
 
 
 def row_to_list(row: Row) -> list[Any]:

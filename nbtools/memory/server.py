@@ -50,8 +50,10 @@ from nbtools.memory.wire import (
 __all__ = ["Server"]
 
 _GROUP = 256
-_TOO_MANY = 50_000
+_TOO_MANY = 20_000
 _CLEAN_EVERY = 30.0
+# Between two rounds of housekeeping: with more questions than that, what can wait waits.
+_FEW_ASKED = 20
 _READERS = 2
 # After a failure, a disk that is full for instance, housekeeping is tried again so many seconds later.
 _PAUSE = 5.0
@@ -99,6 +101,7 @@ class Server:
         self._leaving = threading.Event()
         self._waker, self._waked = socket.socketpair()
         self._last = time.monotonic()
+        self._asked = 0
 
     def run(self) -> None:
         """Serve, then finish what was begun, close the file and let go of it."""
@@ -187,6 +190,7 @@ class Server:
             if events & selectors.EVENT_READ:
                 for message in client.receive():
                     self._last = time.monotonic()
+                    self._asked += 1
                     self._take(client, message)
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             # The client is gone, or does not speak this language; either way it is not answered any more.
@@ -285,11 +289,13 @@ class Server:
 
     def _keep_house(self) -> None:
         cleaned = beaten = time.monotonic()
-        while not self._leaving.wait(0.1 if self.engine.unmerged else 1.0):
+        asked = self._asked
+        while not self._leaving.wait(0.1 if self.engine.unmerged else 0.5):
             now = time.monotonic()
+            is_quiet, asked = self._asked - asked < _FEW_ASKED, self._asked
             try:
                 # In small slices, and only when there is enough or nobody is asking.
-                if self.engine.is_full or (self.engine.unmerged and now - self._last > 0.5):
+                if self.engine.is_full or (self.engine.unmerged and is_quiet):
                     self.engine.merge()
                 if now - beaten > HEARTBEAT:
                     beaten = now
@@ -298,7 +304,7 @@ class Server:
                         return
                     self.place.announce()
                     take_snapshot(self.engine, self.place)
-                self.engine.tidy(is_quiet=now - self._last > 0.5)
+                self.engine.tidy(is_quiet=is_quiet)
                 if now - cleaned > _CLEAN_EVERY:
                     cleaned = now
                     self.engine.sweep()

@@ -1,8 +1,9 @@
 """Words: which records have the words of a question, ranked by BM25.
 
-For each word there are *postings*: the numbers of the records that have it, and how often. They lie in SQLite, sealed
-in segments that never change, so that nothing is read at a start; the texts of the newest records wait there unsplit,
-and are split when the first question comes. A record that changes gets a new number, which makes its old words orphans.
+For each word there are *postings*: the numbers of the records that have it, and how often, as ``number << 8 | count``.
+They lie in SQLite, sealed in segments that never change, so that nothing is read at a start; the texts of the newest
+records wait there unsplit, and are split when the first question comes. A record that changes gets a new number, which
+makes its old words orphans.
 
 Ranking is exact and done by numpy: what each posting adds to a score is kept ready for the words asked last, a question
 adds up the arrays of its words, and the best are found by blocks, of which only the best few are looked into. A hundred
@@ -28,16 +29,17 @@ __all__ = ["WORDS_SCHEMA", "Words"]
 
 WORDS_SCHEMA = """
 CREATE TABLE fresh (n INTEGER PRIMARY KEY, text TEXT);
-CREATE TABLE postings (
-    word TEXT, segment INTEGER, numbers BLOB, counts BLOB, PRIMARY KEY (word, segment)
-) WITHOUT ROWID;
+CREATE TABLE postings (word TEXT, segment INTEGER, postings BLOB, PRIMARY KEY (word, segment)) WITHOUT ROWID;
 CREATE TABLE segments (segment INTEGER PRIMARY KEY, numbers BLOB, lengths BLOB);
 """
 _K1 = 1.2
 _B = 0.75
-_SEAL_AT = 2_000
+_SEAL_AT = 4_000
 _SEAL_AT_BUILD = 10_000
-_CACHED = 2_000_000
+_STEP = 500
+_CACHED = 1_000_000
+# A word that more than one of so many records has is added for all of them: that needs no places.
+_DENSE = 5
 # Up to so many postings are added up by sorting them, more of them in an array with a place for every record.
 _FEW = 4_000
 _BLOCK = 256
@@ -49,9 +51,17 @@ _DRIFT = 0.02
 
 
 class _Postings(NamedTuple):
-    numbers: NDArray[np.uint32]
+    """What a word of weight 1 adds to the scores of the records that have it; `everywhere` has a place for each."""
+
+    numbers: NDArray[np.int64]
     gains: NDArray[np.float32]
     average: float
+    everywhere: NDArray[np.float32] | None
+
+
+class _Part(NamedTuple):
+    postings: _Postings
+    weight: float
 
 
 class Words:
@@ -69,7 +79,7 @@ class Words:
         self._database = database
         self._is_loaded = False
         self._split_upto = 0
-        self._fresh: dict[str, tuple[array[int], array[int]]] = {}
+        self._fresh: dict[str, array[int]] = {}
         self._fresh_numbers: list[int] = []
         self._cache: OrderedDict[str, _Postings] = OrderedDict()
         self._cached = 0
@@ -126,12 +136,14 @@ class Words:
             self._length += int(lengths.sum())
         self._absorb()
 
-    def tidy(self) -> None:
-        """Seal the newest records if they have become many."""
-        if self._waiting() >= _SEAL_AT:
-            self.load()
-            self._absorb()
+    def tidy(self) -> bool:
+        """Seal the newest records if they have become many, a step at a time; return whether there was one to do."""
+        if self._waiting() < _SEAL_AT:
+            return False
+        self.load()
+        if self._absorb(_STEP) < _STEP:
             self._seal()
+        return True
 
     def finish(self) -> None:
         """Seal what `build` took last."""
@@ -154,39 +166,36 @@ class Words:
         """
         self.load()
         self._absorb()
-        found = [postings for word in words for postings in self._gains(word)]
+        found = [part for word in words for part in self._parts(word)]
         if not found:
             return []
-        if sum(len(numbers) for numbers, _ in found) <= _FEW:
+        if sum(len(part.postings.numbers) for part in found) <= _FEW:
             numbers, scores = self._add_few(found)
         else:
             numbers, scores = None, self._add_many(found)
-        scores = scores * self._may_be(numbers, scope, among)
+        scores *= self._may_be(numbers, scope, among)
         return self._top(numbers, scores, most)
 
-    def _gains(self, word: str) -> list[tuple[NDArray[np.uint32], Any]]:
-        """Return the numbers of the records that have a word and what it adds to their scores, sealed and fresh."""
+    def _parts(self, word: str) -> list[_Part]:
+        """Return the postings of a word, sealed and fresh, with its weight."""
         average = self._length / self._count if self._count else 1.0
-        sealed, fresh = self._sealed(word, average), self._fresh.get(word)
-        parts = [(sealed.numbers, sealed.gains)] if len(sealed.numbers) else []
+        postings = [self._sealed(word, average)]
+        fresh = self._fresh.get(word)
         if fresh is not None:
-            numbers = self._np.array(fresh[0], self._np.uint32)
-            parts.append((numbers, self._gain(numbers, self._np.array(fresh[1], self._np.float32), average)))
-        having = sum(len(numbers) for numbers, _ in parts)
+            # A copy: the array cannot grow while numpy looks at it.
+            postings.append(self._unpack(fresh.tobytes(), average))
+        having = sum(len(some.numbers) for some in postings)
         weight = max(math.log((self._count - having + 0.5) / (having + 0.5)), 1e-6) if having else 0.0
-        return [(numbers, gains * weight) for numbers, gains in parts]
+        return [_Part(some, weight) for some in postings if len(some.numbers)]
 
     def _sealed(self, word: str, average: float) -> _Postings:
-        np = self._np
         kept = self._cache.get(word)
         if kept is not None and abs(kept.average / average - 1) < _DRIFT:
             self._cache.move_to_end(word)
             return kept
-        rows = self._database.execute("SELECT numbers, counts FROM postings WHERE word = ?", (word,)).fetchall()
-        numbers = np.frombuffer(b"".join([row[0] for row in rows]), "<u4")
-        counts = np.frombuffer(b"".join([row[1] for row in rows]), np.uint8).astype(np.float32)
-        made = _Postings(numbers, self._gain(numbers, counts, average), average)
-        self._cached += len(numbers) - (len(kept.numbers) if kept is not None else 0)
+        rows = self._database.execute("SELECT postings FROM postings WHERE word = ? ORDER BY segment", (word,))
+        made = self._unpack(b"".join([row[0] for row in rows]), average)
+        self._cached += len(made.numbers) - (len(kept.numbers) if kept is not None else 0)
         self._cache[word] = made
         self._cache.move_to_end(word)
         while self._cached > _CACHED or len(self._cache) > _SEAL_AT:
@@ -194,24 +203,35 @@ class Words:
             self._cached -= len(old.numbers)
         return made
 
-    def _gain(self, numbers: Any, counts: Any, average: float) -> Any:
+    def _unpack(self, postings: bytes, average: float) -> _Postings:
+        np = self._np
+        packed = np.frombuffer(postings, np.uint64)
+        numbers, counts = (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
         length = self._lengths[numbers]
         length *= _K1 * _B / average
         length += _K1 * (1 - _B)
         length += counts
-        return counts * (_K1 + 1) / length
+        gains = counts * (_K1 + 1) / length
+        everywhere = None
+        if len(numbers) * _DENSE > len(self._lengths):
+            everywhere = np.zeros(int(numbers[-1]) + 1, np.float32)
+            everywhere[numbers] = gains
+        return _Postings(numbers, gains, average, everywhere)
 
-    def _add_few(self, found: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    def _add_few(self, found: Sequence[_Part]) -> tuple[Any, Any]:
         np = self._np
-        together = np.concatenate([numbers for numbers, _ in found])
+        together = np.concatenate([part.postings.numbers for part in found])
         numbers, places = np.unique(together, return_inverse=True)
-        scores = np.bincount(places, weights=np.concatenate([gains for _, gains in found]))
+        scores = np.bincount(places, np.concatenate([part.postings.gains * part.weight for part in found]))
         return numbers, scores + self._ramp[numbers]
 
-    def _add_many(self, found: Sequence[tuple[Any, Any]]) -> Any:
+    def _add_many(self, found: Sequence[_Part]) -> Any:
         scores = self._ramp.copy()
-        for numbers, gains in found:
-            scores[numbers] += gains
+        for (numbers, gains, _, everywhere), weight in found:
+            if everywhere is None:
+                scores[numbers] += gains * weight
+            else:
+                scores[: len(everywhere)] += everywhere * weight
         return scores
 
     def _may_be(self, numbers: Any, scope: int | None, among: Sequence[int] | None) -> Any:
@@ -258,10 +278,13 @@ class Words:
         self._lengths = np.concatenate([self._lengths, np.zeros(more - size, np.float32)])
         self._ramp = np.arange(more) * _NEWER
 
-    def _absorb(self) -> None:
-        rows = self._database.execute("SELECT n, text FROM fresh WHERE n > ? ORDER BY n", (self._split_upto,))
-        for number, text in rows.fetchall():
+    def _absorb(self, most: int = -1) -> int:
+        """Split the texts that wait for it, and return how many these were."""
+        sql = "SELECT n, text FROM fresh WHERE n > ? ORDER BY n LIMIT ?"
+        rows = self._database.execute(sql, (self._split_upto, most)).fetchall()
+        for number, text in rows:
             self._split(number, text)
+        return len(rows)
 
     def _split(self, number: int, text: str) -> None:
         words = split_words(text)
@@ -271,12 +294,13 @@ class Words:
         self._lengths[number] = len(words)
         self._count += 1
         self._length += len(words)
+        packed, fresh = number << 8, self._fresh
         for word, count in Counter(words).items():
-            entry = self._fresh.get(word)
-            if entry is None:
-                entry = self._fresh[word] = (array("I"), array("B"))
-            entry[0].append(number)
-            entry[1].append(min(count, 255))
+            postings = fresh.get(word)
+            if postings is None:
+                fresh[word] = array("Q", (packed | min(count, 255),))
+            else:
+                postings.append(packed | min(count, 255))
 
     def _seal(self) -> None:
         """Move the postings of the newest records to a segment, without those of records that are gone already."""
@@ -287,28 +311,22 @@ class Words:
         is_live = self._owner[numbers] != 0
         self._count -= int((~is_live).sum())
         self._length -= int(lengths[~is_live].sum())
-        execute = self._database.execute
         if is_live.any():
-            execute(
-                "INSERT INTO segments VALUES (?, ?, ?)",
-                (segment, numbers[is_live].tobytes(), lengths[is_live].tobytes()),
-            )
+            values = (segment, numbers[is_live].tobytes(), lengths[is_live].tobytes())
+            self._database.execute("INSERT INTO segments VALUES (?, ?, ?)", values)
             rows = self._segment(segment, all_live=bool(is_live.all()))
-            self._database.executemany("INSERT INTO postings VALUES (?, ?, ?, ?)", rows)
-        execute("DELETE FROM fresh WHERE n <= ?", (self._fresh_numbers[-1],))
+            self._database.executemany("INSERT INTO postings VALUES (?, ?, ?)", rows)
+        self._database.execute("DELETE FROM fresh WHERE n <= ?", (self._fresh_numbers[-1],))
         self._fresh.clear()
         self._fresh_numbers.clear()
         self._cache.clear()
         self._cached = 0
 
-    def _segment(self, segment: int, *, all_live: bool) -> Iterable[tuple[str, int, bytes, bytes]]:
-        np = self._np
+    def _segment(self, segment: int, *, all_live: bool) -> Iterable[tuple[str, int, bytes]]:
         for word in sorted(self._fresh):
-            some, counts = self._fresh[word]
-            numbers = np.array(some, "<u4")
-            if all_live:
-                yield word, segment, numbers.tobytes(), counts.tobytes()
-                continue
-            is_live = self._owner[numbers] != 0
-            if is_live.any():
-                yield word, segment, numbers[is_live].tobytes(), np.array(counts, np.uint8)[is_live].tobytes()
+            postings = self._fresh[word].tobytes()
+            if not all_live:
+                packed = self._np.frombuffer(postings, self._np.uint64)
+                postings = packed[self._owner[packed >> 8] != 0].tobytes()
+            if postings:
+                yield word, segment, postings

@@ -8,7 +8,7 @@ import pytest
 from nbtools.memory import open_memory
 from nbtools.memory.index import LiveIndex, Source, end_of_prefix
 from nbtools.memory.repository import Query
-from nbtools.memory.rows import LiveItem, Row
+from nbtools.memory.rows import Row
 from nbtools.memory.search import cosine, fuse, rank, record_text, split_words
 
 
@@ -67,10 +67,9 @@ def made(number, key, value, *, agent="a", tags=(), op="write", expires=None):
 def source(rows, merged=()):
     """Rows that are not in the file yet, and those that are."""
     rows, merged = list(rows), list(merged)
-    names = LiveItem._fields
 
     def scan(after):
-        yield [LiveItem(*(getattr(row, name) for name in names)) for row in merged if row.seq > after]
+        yield [row for row in merged if row.seq > after]
 
     def sum_up(skip):
         kept = [row.seq for row in merged if row.id not in skip and row.value is not None]

@@ -13,9 +13,9 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from nbtools.aio import in_thread
 from nbtools.errors import (
@@ -38,6 +38,14 @@ from nbtools.tool import Context, Tool, ToolCall
 __all__ = ["Door", "Limits", "failure"]
 
 _MAX_TIMEOUT = 7 * 86_400.0
+_MAX_DEPTH = 200
+# Python writes no integer of more than 4,300 digits unless it is told to.
+_MAX_INT_BITS = 14_000
+_MAX_KEPT = 8 * 2**20
+_MAX_SAID = 4_000
+_SHOWN_STEPS = 8
+# Where in a result something is: the place around it, and the step from there; `None` is the result itself.
+_Place: TypeAlias = "tuple[_Place, str] | None"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +119,9 @@ class Door:
                 result = await self._run(tool, call, perform)
             except NbtoolsError as exc:
                 result = failure(call, exc)
+            except Exception as exc:
+                # Whatever else goes wrong, an approver's own fault for one, ends one call and no conversation.
+                result = failure(call, _fault(tool, exc))
             except asyncio.CancelledError:
                 self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
                 raise
@@ -134,8 +145,7 @@ class Door:
         await self._gate(tool, call if given is call.arguments else dataclasses.replace(call, arguments=given))
         timeout = self._timeout(tool, call, values)
         context = Context(call=call, services=self.services, timeout=timeout, perform=perform)
-        returned = await self._limited(tool, values, context, timeout)
-        return self._result(call, returned)
+        return await self._limited(tool, values, context, timeout)
 
     async def _gate(self, tool: Tool, call: ToolCall) -> None:
         """Return when the call may run.
@@ -176,13 +186,18 @@ class Door:
             return own + self.limits.grace
         return tool.timeout or self.limits.timeout
 
-    async def _limited(self, tool: Tool, values: Mapping[str, Any], context: Context, timeout: float) -> Any:
+    async def _limited(self, tool: Tool, values: Mapping[str, Any], context: Context, timeout: float) -> ToolResult:
+        def perform() -> ToolResult | Awaitable[Any]:
+            returned = tool.invoke(values, context)
+            # A large result is made plain where it was made, so that it holds up nobody.
+            return returned if inspect.isawaitable(returned) else self._result(context.call, returned)
+
         try:
             async with asyncio.timeout(timeout) as clock:
                 if tool.is_async:
-                    return await tool.invoke(values, context)
-                returned = await in_thread(tool.invoke, values, context)
-                return await returned if inspect.isawaitable(returned) else returned
+                    return self._result(context.call, await tool.invoke(values, context))
+                made = await in_thread(perform)
+                return made if isinstance(made, ToolResult) else self._result(context.call, await made)
         except Cancelled as exc:
             if clock.expired():
                 raise _too_long(timeout, exc.data) from None
@@ -192,28 +207,22 @@ class Door:
         except (Exception, SystemExit) as exc:
             if isinstance(exc, TimeoutError) and clock.expired():
                 raise _too_long(timeout) from None
-            raise InternalError(
-                f"{tool.name} raised {type(exc).__name__}: {exc}",
-                hint="That is a fault of the tool's own code.",
-                data={"traceback": _traceback(exc)},
-            ) from exc
+            raise _fault(tool, exc) from exc
 
     def _result(self, call: ToolCall, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets."""
         if isinstance(returned, ToolResult):
             return dataclasses.replace(returned, tool=call.tool, call_id=call.call_id)
         output = returned if isinstance(returned, Output) else Output(data=returned)
-        data = redact(_json_values(output.data))
+        if isinstance(output.data, str) and len(output.data) > self.limits.output_bytes:
+            raise _too_large(f"{len(output.data):,}", self.limits.output_bytes, output.data)
+        data = redact(_JsonValues(self.limits.output_bytes).of(output.data))
         encoded = "" if data is None else json.dumps(data, ensure_ascii=False, allow_nan=False)
         # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
         text = output.text if output.text is not None else data if isinstance(data, str) else encoded or "done"
-        size = len(text) + len(encoded)
+        size = len(encoded) + (0 if output.text is None else len(text))
         if size > self.limits.output_bytes:
-            raise LimitExceeded(
-                f"the output has {size:,} bytes; {self.limits.output_bytes:,} are allowed.",
-                hint="Return less: a summary, fewer rows, or a file.",
-                data={"text": text[:2_000]},
-            )
+            raise _too_large(f"{size:,}", self.limits.output_bytes, text)
         return ToolResult(
             ok=True, tool=call.tool, call_id=call.call_id, data=data, text=redact(text), artifacts=output.artifacts
         )
@@ -222,6 +231,17 @@ class Door:
 def _too_long(seconds: float, kept: Mapping[str, Any] | None = None) -> CallTimeout:
     hint = "Allow more time with timeout, or do less at once."
     return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=kept)
+
+
+def _fault(tool: Tool, exc: BaseException) -> InternalError:
+    if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, SystemExit | KeyboardInterrupt | StopIteration):
+        exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
+    told = _shortened(exc, str)
+    return InternalError(
+        f"{tool.name} raised {type(exc).__name__}{f': {told}' if told else ''}",
+        hint="That is a fault of the tool's own code.",
+        data={"traceback": _traceback(exc)},
+    )
 
 
 def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
@@ -235,7 +255,7 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
         ok=False,
         tool=call.tool,
         call_id=call.call_id,
-        data=redact(_json_values(kept)) if kept else None,
+        data=redact(_kept(kept)) if kept else None,
         text=said,
         error=ErrorInfo(
             code=error.code, message=redact(error.message), hint=redact(error.hint), retryable=error.retryable
@@ -267,30 +287,94 @@ def _traceback(exc: BaseException) -> str:
     return "".join(traceback.format_exception(exc))[-8_000:]
 
 
-def _json_values(value: Any, place: str = "result") -> Any:
-    """Return a value as JSON: containers copied, frames, arrays, dates and records made plain.
+class _JsonValues:
+    """Makes JSON of what a tool returned: containers copied, frames, arrays, dates and records made plain.
 
-    Raises
-    ------
-    InternalError
-        Some part of it is not JSON; the message says which.
+    Parameters
+    ----------
+    limit
+        Bytes that it may have as JSON, at the least; counted while it is copied, because what is a hundred times too
+        large must not be copied first.
     """
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        # JSON has no NaN and no infinity; null is how frames write a missing number.
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _json_values(item, f"{place}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_json_values(item, f"{place}[{i}]") for i, item in enumerate(value)]
-    plain = _plain(value)
-    if plain is value:
-        raise InternalError(
-            f"{place} is a {type(value).__name__}, which is not JSON.",
-            hint="Return dicts, lists, text, numbers, booleans or None.",
-        )
-    return _json_values(plain, place)
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit
+
+    def of(self, value: Any, place: _Place = None, depth: int = 0) -> Any:
+        """Return a value as JSON.
+
+        Raises
+        ------
+        InternalError
+            Some part of it is not JSON; the message says which.
+        LimitExceeded
+            It is too large.
+        """
+        self._left -= 2 + (len(value) if isinstance(value, str) else 0)
+        if self._left < 0:
+            raise _too_large(f"more than {self._limit:,}", self._limit)
+        if value is None or isinstance(value, str | bool):
+            return value
+        if isinstance(value, int):
+            if value.bit_length() > _MAX_INT_BITS:
+                raise _no_json(place, f"an integer of {value.bit_length():,} bits")
+            return value
+        if isinstance(value, float):
+            # JSON has no NaN and no infinity; null is how frames write a missing number.
+            return value if math.isfinite(value) else None
+        if depth > _MAX_DEPTH:
+            raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
+        if isinstance(value, Mapping):
+            return {self._key(key): self.of(item, (place, f".{key}"), depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.of(item, (place, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
+        plain = _plain(value)
+        if plain is value:
+            raise _no_json(place, f"a {type(value).__name__}")
+        return self.of(plain, place, depth + 1)
+
+    def _key(self, key: Any) -> str:
+        made = key if isinstance(key, str) else str(key)
+        self._left -= len(made)
+        return made
+
+
+def _no_json(place: _Place, what: str) -> InternalError:
+    steps: list[str] = []
+    while place is not None and len(steps) < _SHOWN_STEPS:
+        place, step = place
+        steps.append(step)
+    whole = f"result{''.join(reversed(steps))}" if place is None else f"result…{''.join(reversed(steps))}"
+    return InternalError(
+        f"{whole} is {what}, which is not JSON.", hint="Return dicts, lists, text, numbers, booleans or None."
+    )
+
+
+def _too_large(found: str, allowed: int, text: str = "") -> LimitExceeded:
+    return LimitExceeded(
+        f"the output has {found} bytes; {allowed:,} are allowed.",
+        hint="Return less: a summary, fewer rows, or a file.",
+        data={"text": text[:2_000]},
+    )
+
+
+def _kept(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an error keeps as JSON, and what is not JSON by its ``repr``: an error must always be told."""
+    made = {}
+    for key, value in data.items():
+        try:
+            made[key] = _JsonValues(_MAX_KEPT).of(value)
+        except NbtoolsError:
+            made[key] = _shortened(value, repr)
+    return made
+
+
+def _shortened(value: Any, form: Callable[[Any], str]) -> str:
+    try:
+        return form(value)[:_MAX_SAID]
+    except Exception:  # nested too deeply, or a class whose own form fails
+        return f"<{type(value).__name__}>"
 
 
 def _plain(value: Any) -> Any:

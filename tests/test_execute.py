@@ -411,3 +411,97 @@ def test_a_result_that_a_tool_passes_on_gets_this_calls_name() -> None:
     asked = call("relay")
     result = LocalExecutor([relay]).call(asked)
     assert (result.tool, result.call_id, result.data) == ("relay", asked.call_id, 1)
+
+
+class _Grumpy:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def _endless() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (_endless(), "nested more than 200 levels deep"),
+        ({"a": [10**6_000]}, "result.a[0] is an integer of 19,932 bits"),
+        (b"\xff", "result is a bytes"),
+        ({"a": _Grumpy()}, "result.a is a _Grumpy"),
+        ((number for number in range(3)), "result is a generator"),
+    ],
+    ids=["endless", "integer", "bytes", "grumpy", "generator"],
+)
+def test_what_cannot_be_written_as_json_is_a_result_too(returned: Any, said: str) -> None:
+    @tool
+    def give() -> Any:
+        """Give it."""
+        return returned
+
+    made = LocalExecutor([give])
+    result = made.call(call("give"))
+    assert result.error is not None
+    assert result.error.code == "INTERNAL"
+    assert said in result.error.message
+    assert [record.code for record in made.door.recorder.recent()] == ["INTERNAL"]
+
+
+@pytest.mark.parametrize("returned", [["x" * 100] * 1_000, "x" * 100_000, {"a": [{}] * 100_000}])
+def test_what_is_far_too_large_is_refused_while_it_is_copied(returned: Any) -> None:
+    @tool
+    def give() -> Any:
+        """Give it."""
+        return returned
+
+    result = LocalExecutor([give], door=Door(limits=Limits(output_bytes=50_000))).call(call("give"))
+    assert result.error is not None
+    assert result.error.code == "LIMIT_EXCEEDED"
+    assert "50,000 are allowed" in result.error.message
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), StopIteration("s")])
+def test_what_ends_programs_ends_only_the_call_and_keeps_its_name(raised: BaseException) -> None:
+    @tool
+    def leave() -> None:
+        """Leave."""
+        raise raised
+
+    result = LocalExecutor([leave]).call(call("leave"))
+    assert result.error is not None
+    assert result.error.message.startswith(f"leave raised {type(raised).__name__}")
+
+
+def test_an_error_whose_details_are_no_json_is_told_all_the_same() -> None:
+    @tool
+    def fail() -> None:
+        """Fail."""
+        raise ExecutionFailed("it broke", data={"line": 3, "frame": {1, 2}, "odd": object(), "worse": _Grumpy()})
+
+    result = LocalExecutor([fail]).call(call("fail"))
+    assert result.error is not None
+    assert result.error.message == "it broke"
+    assert result.data["line"] == 3
+    assert result.data["odd"].startswith("<object")
+    assert result.data["worse"] == "<_Grumpy>"
+
+
+def test_an_approver_that_fails_lets_nothing_through() -> None:
+    ran = []
+
+    @tool(destructive=True)
+    def wipe() -> None:
+        """Wipe."""
+        ran.append(1)
+
+    def broken(request: Any) -> bool:
+        raise OSError("no terminal")
+
+    made = LocalExecutor([wipe], door=Door(approver=AskFunction(broken)))
+    result = made.call(call("wipe", caller="model"))
+    assert result.error is not None
+    assert "no terminal" in result.error.message
+    assert not ran
+    assert len(made.door.recorder.recent()) == 1

@@ -16,8 +16,8 @@ __all__ = ["CLIENT", "ElicitationApprover", "McpClient", "form"]
 _ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
 
 
-class _InputRequired(Exception):
-    """The client must be asked before the call can run: no failure, it leaves the door to ask."""
+class _InputRequired(BaseException):
+    """The client must be asked before the call can run: no failure, so the door lets it through."""
 
     def __init__(self, request: ApprovalRequest) -> None:
         super().__init__(request.tool.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,8 +218,12 @@ class Tables:
             )
 
     def give_back(self) -> None:
-        """Return memory to the system: DuckDB keeps what it once had until its limit is set, even to what it is."""
+        """Return memory to the system: DuckDB keeps what it once had until its limit is set below that."""
+        import duckdb
+
         with self._write:
+            with suppress(duckdb.Error):  # It may need more at the moment.
+                self._connection.execute("SET memory_limit = '16MB'")
             self._connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
 
     def set_applied(self, seq: int) -> None:

@@ -138,10 +138,13 @@ class Words:
 
     def tidy(self) -> bool:
         """Seal the newest records if they have become many, a step at a time; return whether there was one to do."""
-        if self._waiting() < _SEAL_AT:
+        waiting = self._waiting()
+        if waiting < _SEAL_AT:
             return False
         self.load()
-        if self._absorb(_STEP) < _STEP:
+        # In larger steps when they come faster.
+        step = max(_STEP, waiting // 4)
+        if self._absorb(step) < step or len(self._fresh_numbers) > 2 * _SEAL_AT:
             self._seal()
         return True
 

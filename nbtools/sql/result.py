@@ -6,8 +6,9 @@ import dataclasses
 import html
 from typing import Any, Literal
 
+from nbtools.lazy import has
 from nbtools.sql.render import compact
-from nbtools.sql.rows import Rows
+from nbtools.sql.rows import Rows, unique
 
 __all__ = ["QueryResult"]
 
@@ -84,6 +85,31 @@ class QueryResult:
             polars is not installed.
         """
         return self.rows.to_polars()
+
+    def to_relation(self, connection: Any = None) -> Any:
+        """Hand the rows to DuckDB as a relation, to go on with: filter, join, aggregate, write.
+
+        The relation is the caller's own: none of the limits of nbtools hold for what is done with it.
+
+        Parameters
+        ----------
+        connection
+            The caller's DuckDB connection that the relation belongs to; `None` for DuckDB's default one.
+
+        Examples
+        --------
+        >>> from nbtools.sql import SqlSession
+        >>> with SqlSession() as session:
+        ...     session.query("from range(5) t(n)").to_relation().filter("n > 2").fetchall()
+        [(3,), (4,)]
+        """
+        import duckdb
+
+        owner = duckdb if connection is None else connection
+        columns = unique(self.columns)
+        if has("pyarrow"):
+            return owner.from_arrow(self.to_arrow().rename_columns(columns))
+        return owner.from_df(self.to_pandas().set_axis(columns, axis="columns"))
 
     def to_rows(self) -> list[list[Any]]:
         """Copy to lists of JSON values, one list a row."""

@@ -67,6 +67,7 @@ def test_arrow_and_polars_come_on_request(asking) -> None:
     assert asking.run("%nbsql --as arrow select 1 as x").value.column_names == ["x"]
     pytest.importorskip("polars")
     assert asking.run("%nbsql --as polars select 1 as x").value.columns == ["x"]
+    assert asking.run("%nbsql --as relation select 1 as x").value.fetchall() == [(1,)]
 
 
 def test_the_plan_is_shown_and_nothing_runs(asking) -> None:

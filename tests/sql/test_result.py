@@ -48,6 +48,17 @@ def test_every_type_survives_in_every_form(session: SqlSession, isolated: bool) 
     assert isinstance(result.text(), str)
 
 
+def test_a_relation_goes_on_in_duckdb(session: SqlSession) -> None:
+    import duckdb
+
+    result = session.query("select range as n, 'x' as n from range(5)")
+    assert result.to_relation().filter("n > 3").fetchall() == [(4, "x")]
+    with duckdb.connect() as own:
+        numbers = result.to_relation(own)
+        assert numbers.columns == ["n", "n_1"]
+        assert numbers.aggregate("sum(n)").fetchall() == [(10,)]
+
+
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [

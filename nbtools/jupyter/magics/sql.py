@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.jupyter.arguments import Parser, count, json_value
 from nbtools.jupyter.display import Listing
 from nbtools.jupyter.magic import READS, Magic, Request
 from nbtools.jupyter.words import iter_words
+
+if TYPE_CHECKING:
+    from nbtools.sql import QueryResult
 
 __all__ = ["MAGIC"]
 
@@ -21,7 +25,7 @@ def _usage(prog: str, cell: bool) -> Parser:
     parser.take("connection", nargs="?", metavar="CONNECTION", help="name or URL; else DuckDB", kind="connection")
     parser.take("--limit", type=count, metavar="N", help="rows at the most")
     parser.take("--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="bound to :NAME, $NAME")
-    parser.take("--as", dest="form", choices=("pandas", "arrow", "polars"), default="pandas", help="kind of the result")
+    parser.take("--as", dest="form", choices=tuple(_FORMS), default="pandas", help="kind of the result")
     parser.take("--dialect", metavar="NAME", help="the text's own dialect, to be translated for the connection")
     parser.take("--isolated", action="store_true", help="run in a confined process that can be killed")
     parser.take("--explain", action="store_true", help="show the plan, do not run it")
@@ -79,11 +83,21 @@ def _ask(request: Request, query: str) -> Any:
     )
     if request.out is not None:
         request.note(f"{request.out}: {result.footer()}")
-    if request.args.form != "pandas":
-        return result.to_arrow() if request.args.form == "arrow" else result.to_polars()
+    return _FORMS[request.args.form](result)
+
+
+def _frame(result: QueryResult) -> Any:
     from nbtools.jupyter.frame import QueryFrame
 
     return QueryFrame.from_result(result)
+
+
+_FORMS: dict[str, Callable[[QueryResult], Any]] = {
+    "pandas": _frame,
+    "arrow": lambda result: result.to_arrow(),
+    "polars": lambda result: result.to_polars(),
+    "relation": lambda result: result.to_relation(),
+}
 
 
 def _params(request: Request, query: str) -> dict[str, Any] | None:

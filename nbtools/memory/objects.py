@@ -56,7 +56,7 @@ class ObjectFileStore:
     def __init__(self, url: str, *, store: Any = None) -> None:
         scheme, _, rest = url.partition("://")
         if scheme not in _SCHEMES or (not rest.strip("/") and scheme != "memory"):
-            close = nearest(scheme, _SCHEMES)
+            close = None if scheme in _SCHEMES else nearest(scheme, _SCHEMES)
             raise ConfigInvalid(
                 f"{url!r} is no URL of an object store.",
                 hint=f"Did you mean {close}://…?" if close else "Use gs://, s3://, az:// or file:///.",
@@ -179,11 +179,18 @@ class ObjectFileStore:
         except errors.BaseError as exc:
             if "(os error 20)" in str(exc):  # a path below a file: local folders say ENOTDIR
                 raise FileNotFoundError(path) from None
+            if "404 Not Found" in str(exc):  # what is listed need not be there, so it is the bucket that is missing
+                raise self._unavailable(doing, exc) from None
             if any(word in str(exc).lower() for word in _PASSING):
                 raise NetworkError(f"{doing} {path}: {_first_line(exc)}", hint="Try again.") from None
             raise self._unavailable(doing, exc) from None
 
     def _unavailable(self, doing: str, exc: Exception) -> MemoryUnavailable:
+        if "404 Not Found" in str(exc) or "NoSuchBucket" in str(exc):
+            return MemoryUnavailable(
+                f"{doing} in {self._place}: there is no such bucket.",
+                hint="Make the bucket, or check NBTOOLS_MEMORY_FILES_URL.",
+            )
         return MemoryUnavailable(
             f"{doing} in {self._place}: {_first_line(exc)}", hint="Check NBTOOLS_MEMORY_FILES_URL and the bucket."
         )

@@ -9,6 +9,7 @@ find the same records as in the other stores; the server finds them by a GIN ind
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,6 +145,8 @@ class PostgresRepository:
             if self._closed:
                 raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
             if self._pool is None:
+                # What the pool would print while the server is away is said by the error of whoever asks.
+                logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
                 pool = self._pools.ConnectionPool(
                     self._url,
                     min_size=0,

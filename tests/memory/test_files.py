@@ -256,9 +256,13 @@ def test_a_url_that_names_no_store_is_refused(url):
 
 def test_a_bucket_that_does_not_exist_is_said(s3_address):
     files = MemoryFiles(ObjectFileStore("s3://nowhere/x", store=s3_store(s3_address, "nowhere")))
-    result = do(files, "create", path="/memories/a", file_text="x")
-    assert not result.ok
-    assert "nowhere" in result.text or "NoSuchBucket" in result.text
+    for call in (
+        {"command": "create", "path": "/memories/a", "file_text": "x"},
+        {"command": "view", "path": "/memories"},
+    ):
+        result = files.call(call)
+        assert result.error.code == "MEMORY_WRITE_FAILED"
+        assert "s3://nowhere/x: there is no such bucket" in result.text
 
 
 @pytest.mark.parametrize(

@@ -349,3 +349,24 @@ def test_spawned_processes_use_it_too(open_shared, path):
 
 def _add(repository, scope):
     repository.apply([Change(kind="incr", scope=scope, key="n")])
+
+
+def test_the_index_outlives_a_killed_keeper(path, open_shared):
+    memory = open_shared()
+    for number in range(300):
+        memory.write(f"k{number}", f"note {number} alpha", tags=["t"])
+    assert len(memory.search("alpha", limit=500)) == 300
+    memory.write("k7", "beta")
+    memory.delete("k8")
+    end_keeper(path)
+    index = Place(path).index
+    assert index.exists()
+    memory.write("k9", "gamma", tags=[])
+    made = index.stat().st_ino
+    end_keeper(path, signal.SIGKILL)
+    assert sorted(record.key for record in memory.search("beta gamma")) == ["k7", "k9"]
+    assert len(memory.search("alpha", limit=500)) == len(memory.find(["t"])) - 1 == 297
+    assert memory.search("note 5", limit=1)[0].key == "k5"
+    assert memory.search("8") == []
+    # The same file was taken up, not made anew.
+    assert index.stat().st_ino == made

@@ -69,6 +69,8 @@ FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc
 
 # Optional package to the modules that may name it: its home. Everything else asks the home.
 HOMES: dict[str, set[str]] = {
+    "adbc_driver_manager": {"nbtools.sql"},
+    "adbc_driver_postgresql": {"nbtools.sql"},
     "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.workbench"},
     "anthropic": {"nbtools.agent", "nbtools.memory.anthropic"},
     "anyio": {"nbtools.mcp_lines"},

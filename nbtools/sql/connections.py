@@ -4,7 +4,8 @@
 
     duckdb:///data/shop.duckdb                a DuckDB file, attached read-only
     sqlite:///data/shop.sqlite                a SQLite file, opened read-only
-    postgresql://me@host:5432/shop            PostgreSQL
+    postgresql://me@host:5432/shop            PostgreSQL, by psycopg, and by ADBC too where that is installed
+    postgresql+psycopg://…                    by psycopg alone
     trino:// spark:// snowflake:// bigquery:// mysql:// …    by SQLAlchemy, when its dialect is installed
 
 Three slashes begin a relative path, four an absolute one. What else a URL may hold is told in `nbtools.sql.urls`.
@@ -12,6 +13,7 @@ Three slashes begin a relative path, four an absolute one. What else a URL may h
 
 from __future__ import annotations
 
+from nbtools.lazy import has
 from nbtools.sql.engines import Engine, Opening
 from nbtools.sql.isolation import IsolatedEngine
 from nbtools.sql.sqlite_engine import SQLiteEngine
@@ -46,6 +48,10 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
             return IsolatedEngine(file_of(url), opening, kind="sqlite")
         return SQLiteEngine(file_of(url))
     if scheme in _POSTGRES:
+        if has("adbc_driver_postgresql") and has("pyarrow") and not scheme.endswith("+psycopg"):
+            from nbtools.sql.adbc_engine import AdbcPostgresEngine
+
+            return AdbcPostgresEngine(url)
         from nbtools.sql.postgres_engine import PostgresEngine
 
         return PostgresEngine(url)

@@ -56,7 +56,7 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return "0x" + bytes(value).hex()
     if isinstance(value, dt.date | dt.time):
-        return value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat()
+        return _short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set) and not hasattr(value, "_fields"):

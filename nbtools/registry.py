@@ -17,7 +17,7 @@ from nbtools.errors import InvalidArguments, ToolNotFound, nearest
 from nbtools.lazy import need
 from nbtools.parameters import PartialParameters
 from nbtools.result import ToolResult
-from nbtools.schema import FORMATS, is_strict
+from nbtools.schema import FORMATS, is_strict, mistakes_of
 from nbtools.tool import Tool, ToolCall, tool_of
 
 __all__ = ["ENTRY_POINTS", "Registry"]
@@ -326,6 +326,7 @@ def _problems(found: Tool) -> list[str]:
         properties = found.schema["properties"]
     except Exception as exc:
         return [f"its arguments have no schema: {exc}"]
+    problems += mistakes_of(found.schema)
     if not found.description.strip():
         problems.append("it has no description")
     problems += [f"parameter {name!r} has no description" for name, p in properties.items() if not p.get("description")]

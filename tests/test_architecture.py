@@ -79,6 +79,7 @@ HOMES: dict[str, set[str]] = {
     "pydantic_ai": {"nbtools.agent"},
     "httpx2": {"nbtools.mcp_client"},
     "mcp": {"nbtools.mcp_server", "nbtools.mcp_client", "nbtools.mcp_lines", "nbtools.agent"},
+    "mcp_types": {"nbtools.mcp_client"},
     "uvicorn": {"nbtools.mcp_server"},
     "langchain_core": {"nbtools.langchain", "nbtools.registry"},
     "langgraph": {"nbtools.memory.langgraph"},

@@ -5,6 +5,7 @@
     executor     what a server offers, as tools; their calls
     connection   one connection, from its opening to its end
     process      a server that is started for it
+    sieve        lists without the tools that are declared badly
 """
 
 from __future__ import annotations

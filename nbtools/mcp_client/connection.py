@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from nbtools.errors import InvalidArguments, NetworkError
+from nbtools.errors import ExecutionFailed, InvalidArguments, NetworkError
 from nbtools.lazy import need
 from nbtools.mcp_client.process import server_process
+from nbtools.mcp_client.sieve import sieved
 
 __all__ = ["Connection"]
 
 _WHY = "Using tools of an MCP server"
 _CONNECT_S = 20.0
+_MAX_PAGES = 100
 
 
 class Connection:
@@ -31,10 +33,13 @@ class Connection:
         Of the server, for messages.
     given
         Its settings; see `McpExecutor`.
+    problems
+        Takes what is wrong with the server and can be lived with.
     """
 
-    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, given: Mapping[str, Any], problems: list[str]) -> None:
         self._name = name
+        self._problems = problems
         self._given = given
         self._client: Any = None
         self._leave = asyncio.Event()
@@ -56,9 +61,27 @@ class Connection:
             The server does not start, does not answer within 20 seconds, or is no MCP server.
         """
         self._task = asyncio.create_task(self._live())
+        await self._in_time(asyncio.shield(self._ready))
+
+    async def listed(self) -> list[Any]:
+        """Return the tools that the server lists.
+
+        Raises
+        ------
+        NetworkError
+            It does not list them within 20 seconds, or not as MCP has it.
+        """
+        try:
+            found: list[Any] = await self._in_time(self.do(_listed))
+        except (ExecutionFailed, InvalidArguments) as exc:
+            await self.close()
+            raise self._unreachable(exc) from None
+        return found
+
+    async def _in_time(self, work: Awaitable[Any]) -> Any:
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await asyncio.shield(self._ready)
+                return await work
         except TimeoutError:
             await self.close()
             raise NetworkError(
@@ -86,10 +109,11 @@ class Connection:
         if "url" in self._given:
             http = need("mcp.client.streamable_http", extra="mcp", why=_WHY)
             headers = self._given.get("headers")
-            if not headers:
-                return client(self._given["url"], **timeout)
-            session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
-            return client(http.streamable_http_client(self._given["url"], http_client=session), **timeout)
+            session = None
+            if headers:
+                session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
+            transport = http.streamable_http_client(self._given["url"], http_client=session)
+            return client(sieved(transport, self._version, self._problems), **timeout)
         stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
         server = stdio.StdioServerParameters(
             command=self._given["command"],
@@ -99,7 +123,10 @@ class Connection:
         )
         # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
         self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
-        return client(server_process(server, self._silence), **timeout)
+        return client(sieved(server_process(server, self._silence), self._version, self._problems), **timeout)
+
+    def _version(self) -> str | None:
+        return self._client.protocol_version if self._client is not None else None
 
     def _unreachable(self, exc: BaseException) -> NetworkError:
         while isinstance(exc, BaseExceptionGroup):
@@ -118,6 +145,8 @@ class Connection:
             The connection ended.
         InvalidArguments
             The server refused the request.
+        ExecutionFailed
+            The answer is none that MCP knows.
         """
         if self._client is None or self._task is None:
             raise NetworkError(f"the MCP server {self._name!r} is not connected.")
@@ -134,6 +163,11 @@ class Connection:
             raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
         except (OSError, EOFError) as exc:
             raise self._unreachable(exc) from None
+        except ValueError as exc:  # pydantic's, by way of the official package
+            told = " ".join(str(exc).split())
+            raise ExecutionFailed(
+                f"the MCP server {self._name!r} gave an answer that is not MCP's: {told:.300}"
+            ) from None
         finally:
             if not asked.done():
                 asked.cancel()
@@ -147,3 +181,16 @@ class Connection:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({self._task}, timeout=2.0)
+
+
+async def _listed(client: Any) -> list[Any]:
+    found: list[Any] = []
+    cursors = {None}
+    cursor = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor or cursor in cursors or len(cursors) > _MAX_PAGES:  # a list that never ends
+            return found
+        cursors.add(cursor)

@@ -23,6 +23,7 @@ from nbtools.mcp_client.connection import Connection
 from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
 from nbtools.result import Artifact, Output, ToolResult
+from nbtools.schema import mistakes_of
 from nbtools.tool import Effects, Tool, ToolCall
 
 __all__ = ["McpExecutor"]
@@ -100,11 +101,10 @@ class McpExecutor:
         NetworkError
             The server does not start, does not answer within 20 seconds, or is no MCP server.
         """
-        connection = Connection(self.name, self._given)
+        connection = Connection(self.name, self._given, self.problems)
         await connection.open()
         self._connection = connection
-        listed = await connection.do(_listed)
-        self._tools = self._registry(listed)
+        self._tools = self._registry(await connection.listed())
 
     connect = aio.blocking(aconnect)
 
@@ -112,7 +112,7 @@ class McpExecutor:
         wanted = self._given.get("enabled_tools")
         tools: dict[str, Tool] = {}
         for item in listed:
-            name = f"{self.name}__{_ODD.sub('_', item.name)}"[:64]
+            name = f"{self.name}__{_ODD.sub('_', item.name) or '_'}"[:64]
             if wanted is not None and item.name not in wanted:
                 continue
             if name in tools:
@@ -126,8 +126,8 @@ class McpExecutor:
 
     def _tool(self, name: str, item: Any) -> Tool:
         schema = item.input_schema
-        if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
-            raise ValueError(f"the schema is {schema!r}, not one of an object")
+        if mistakes := mistakes_of(schema):
+            raise ValueError("; ".join(mistakes[:3]))
         hints = item.annotations
 
         async def perform(**arguments: Any) -> Output:
@@ -173,7 +173,7 @@ class McpExecutor:
         self.problems.append(f"the server {why} and was started again")
         if self._connection is not None:
             await self._connection.close()
-        self._connection = Connection(self.name, self._given)
+        self._connection = Connection(self.name, self._given, self.problems)
         await self._connection.open()
         return self._connection
 
@@ -213,15 +213,3 @@ class McpExecutor:
             self._folder = None
 
     close = aio.blocking(aclose)
-
-
-async def _listed(client: Any) -> list[Any]:
-    found: list[Any] = []
-    cursor = None
-    for _ in range(100):  # a list that never ends must not hang the notebook
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return found

@@ -1,0 +1,87 @@
+"""Lists of tools as a server sends them, without those for which the official package would refuse the whole list."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
+
+from nbtools.lazy import need
+
+__all__ = ["sieved"]
+
+_WHY = "Using tools of an MCP server"
+
+
+class _Sieve:
+    """A stream of messages with bad tools left out of lists."""
+
+    def __init__(self, stream: Any, version: Callable[[], str | None], problems: list[str]) -> None:
+        self._stream = stream
+        self._version = version
+        self._problems = problems
+        self._validate = need("mcp_types.methods", extra="mcp", why=_WHY).validate_server_result
+
+    @property
+    def last_context(self) -> Any:
+        """What the official package asks a stream for, where it has it."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return self._sieved(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._sieved(await self._stream.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> Any:
+        return await self._stream.__aexit__(*exc)
+
+    def _sieved(self, item: Any) -> Any:
+        result = getattr(getattr(item, "message", None), "result", None)
+        version = self._version()
+        if isinstance(result, dict) and isinstance(result.get("tools"), list) and version is not None:
+            result["tools"] = [tool for tool in result["tools"] if self._is_good(tool, result, version)]
+        return item
+
+    def _is_good(self, tool: Any, result: dict[str, Any], version: str) -> bool:
+        try:
+            self._validate("tools/list", version, {**result, "tools": [tool]})
+        except KeyError:
+            return True
+        except ValueError as exc:
+            told: Any = exc
+            first = told.errors(include_url=False)[0] if hasattr(exc, "errors") else {"loc": (), "msg": str(exc)}
+            place = ".".join(str(step) for step in first["loc"][2:])
+            name = tool.get("name") if isinstance(tool, dict) else tool
+            self._problems.append(f"the tool {name!r:.80} is declared badly and is left out: {place}: {first['msg']}")
+            return False
+        return True
+
+
+@contextlib.asynccontextmanager
+async def sieved(
+    transport: Any, version: Callable[[], str | None], problems: list[str]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Open a transport and yield its streams, bad tools left out of what is read.
+
+    Parameters
+    ----------
+    transport
+        The official package's: an asynchronous context that yields two streams.
+    version
+        Returns the version of the protocol that was agreed on, `None` before.
+    problems
+        Takes a sentence for each tool that is left out.
+    """
+    async with transport as (reader, writer):
+        yield _Sieve(reader, version, problems), writer

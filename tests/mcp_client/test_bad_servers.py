@@ -1,0 +1,137 @@
+"""Servers that declare, name and answer badly: one bad tool takes nothing away, and silence ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+
+import pytest
+
+from nbtools.errors import NetworkError
+from nbtools.mcp_client import McpExecutor, connection
+from nbtools.schema import FORMATS, mistakes_of
+from nbtools.tool import ToolCall
+
+SERVER = """
+    import json, sys
+
+    tools, silent = json.loads(sys.argv[1]), sys.argv[2]
+    for line in sys.stdin:
+        asked = json.loads(line)
+        method, number = asked.get("method"), asked.get("id")
+        if method == silent or number is None:
+            continue
+        server = {"name": "s", "version": "1"}
+        more = {"nextCursor": "again and again"} if silent == "no end" else {}
+        results = {
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": server},
+            "tools/list": {"tools": tools, **more},
+            "tools/call": {"content": 5 if asked.get("params", {}).get("name") == "odd" else [
+                {"type": "text", "text": "called " + str(asked.get("params", {}).get("name"))}
+            ]},
+        }
+        answer = {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "unknown"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": number, **answer}), flush=True)
+"""
+GOOD = {"type": "object"}
+
+
+@pytest.fixture
+def connect():
+    opened = []
+
+    def make(tools, silent="nothing"):
+        arguments = ["-c", textwrap.dedent(SERVER), json.dumps(tools), silent]
+        executor = McpExecutor("s", {"command": sys.executable, "args": arguments, "trusted": True, "timeout": 1})
+        opened.append(executor)
+        executor.connect()
+        return executor
+
+    yield make
+    for executor in opened:
+        executor.close()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        "text",
+        {"type": "array"},
+        {"type": "object", "properties": [1]},
+        {"type": "object", "properties": {"x": 5}},
+        {"type": "object", "required": 7},
+        {"type": "object", "properties": {"x": {"$ref": "#/$defs/nowhere"}}},
+        {"type": "object", "properties": {"x": {"type": "strange"}}},
+        {"type": "object", "properties": {"x": {"type": ["string", 5]}}},
+        {"type": "object", "properties": {"x": {"anyOf": {"type": "string"}}}},
+    ],
+)
+def test_a_bad_schema_leaves_out_its_tool_alone(connect, schema):
+    bad = {"name": "bad"} if schema is None else {"name": "bad", "inputSchema": schema}
+    executor = connect([bad, {"name": "good", "inputSchema": GOOD}])
+    assert executor.tools().names == ("s__good",)
+    (problem,) = executor.problems
+    assert "'bad'" in problem
+    assert executor.call(ToolCall(tool="s__good")).text == "called good"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"x": {"$ref": "#/definitions/P"}}, "definitions": {"P": {"type": "string"}}},
+        {"type": "object", "properties": {"x": {"$ref": "#"}}, "$schema": "http://json-schema.org/draft-07/schema#"},
+        {"type": "object", "properties": {"x": {}, "y": {"items": True}}, "additionalProperties": False},
+        {"type": "object", "properties": {"type": {"type": "string"}, "required": {"type": "boolean"}}},
+    ],
+)
+def test_unusual_schemas_are_taken_and_rendered(connect, schema):
+    executor = connect([{"name": "fine", "inputSchema": schema}])
+    assert executor.problems == []
+    for render in FORMATS.values():
+        assert json.dumps(render(executor.tools()["s__fine"]))
+
+
+def test_odd_names_are_made_plain_and_reach_the_server_as_they_are(connect):
+    names = ["", "ä/ö?", "../../x", "drop table;", "a" * 200, "a b", "a.b"]
+    executor = connect([{"name": name, "inputSchema": GOOD} for name in names])
+    offered = executor.tools().names
+    assert all(len(name) <= 64 and name.replace("-", "_").isidentifier() and name.isascii() for name in offered)
+    assert executor.call(ToolCall(tool="s__drop_table_")).text == "called drop table;"
+    assert any("'s__a_b'" in problem for problem in executor.problems), "two names that become one are told"
+
+
+def test_a_list_that_never_ends_is_read_once(connect):
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="no end")
+    assert executor.tools().names == ("s__a",)
+
+
+def test_a_call_that_is_never_answered_ends_with_its_time(connect):
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="tools/call")
+    assert executor.call(ToolCall(tool="s__a")).error.code == "TIMEOUT"
+
+
+def test_an_answer_that_is_no_result_is_a_failure_of_the_call(connect):
+    executor = connect([{"name": "odd", "inputSchema": GOOD}, {"name": "a", "inputSchema": GOOD}])
+    result = executor.call(ToolCall(tool="s__odd"))
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "not MCP" in result.error.message
+    assert executor.call(ToolCall(tool="s__a")).ok
+
+
+@pytest.mark.parametrize("silent", ["initialize", "tools/list"])
+def test_a_server_that_never_answers_is_given_up(connect, silent, monkeypatch):
+    monkeypatch.setattr(connection, "_CONNECT_S", 1.0)
+    with pytest.raises(NetworkError, match="did not answer within 1 s"):
+        connect([], silent=silent)
+
+
+def test_mistakes_of_a_schema_are_told_with_their_place():
+    schema = {"type": "object", "properties": {"x": {"type": "array", "items": {"type": "txt"}}}, "required": ["x", 1]}
+    assert mistakes_of(schema) == [
+        "schema: required is ['x', 1], no list of names",
+        "properties/x/items: no type is called 'txt'",
+    ]
+    assert mistakes_of(GOOD) == []
+    assert mistakes_of([]) == ["the schema is [], not an object"]

@@ -290,9 +290,17 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigInvalid(f"{file} is not valid TOML: {exc}", tried="reading the settings") from None
+        raise ConfigInvalid(
+            f"{file} is not valid TOML: {exc}",
+            hint="Correct the file, or move it away.",
+            tried="reading the settings",
+        ) from None
     except OSError as exc:
-        raise ConfigInvalid(f"{file} cannot be read: {exc.strerror}", tried="reading the settings") from None
+        raise ConfigInvalid(
+            f"{file} cannot be read: {exc.strerror}",
+            hint="Make it readable, or move it away.",
+            tried="reading the settings",
+        ) from None
 
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]+@")

@@ -113,6 +113,8 @@ CODES: tuple[str, ...] = Code.__args__  # type: ignore[attr-defined]  # a Litera
 
 Who = Literal["user", "model", "human", "world"]
 
+_POINTING = 3  # lines of a message that shows a place: what, the line, the caret
+
 
 class NbtoolsError(Exception):
     """An expected failure, said so that somebody can act on it.
@@ -175,12 +177,14 @@ class NbtoolsError(Exception):
     def three_lines(self) -> list[str]:
         """Return what was tried, what was found and what to do next, a line each.
 
-        A message that has three lines itself (what, where with a caret, why) is all that is said.
+        A message that points at a place (what, the line, a caret below it) shows these, with the hint behind the
+        caret; any other message is brought onto one line.
         """
-        if self.message.count("\n") >= 2:
-            return self.message.split("\n")
+        said = self.message.split("\n")
+        if len(said) == _POINTING and said[-1].strip() and not said[-1].strip(" ^"):
+            return [*said[:-1], f"{said[-1]} → {self.hint}"] if self.hint else said
         head = f"{type(self).__name__}: {self.tried}" if self.tried else type(self).__name__
-        lines = [head, self.message]
+        lines = [head, " ".join(line.strip() for line in said if line.strip())]
         if self.hint:
             lines.append(f"→ {self.hint}")
         return lines

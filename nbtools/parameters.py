@@ -394,7 +394,10 @@ def _told(problem: Mapping[str, Any], names: list[str]) -> str:
     if problem["type"] == "missing":
         return f"{place}: required, but not given"
     shown = repr(problem.get("input"))
-    return f"{place}: {problem['msg']}, found {shown if len(shown) <= 60 else shown[:57] + '…'}"
+    wanted = (
+        problem["msg"].replace("a valid tuple", "a valid list").replace("a valid set", "a valid list")
+    )  # it is JSON
+    return f"{place}: {wanted}, found {shown if len(shown) <= 60 else shown[:57] + '…'}"
 
 
 def _invalid(problems: list[str], names: list[str]) -> InvalidArguments:

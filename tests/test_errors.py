@@ -103,6 +103,18 @@ def test_a_notebook_shows_at_most_three_lines() -> None:
     assert ExecutionFailed("x").three_lines() == ["ExecutionFailed", "x"]
 
 
+def test_a_caret_keeps_its_place_and_the_hint_goes_behind_it() -> None:
+    pointing = errors.SqlInvalid('line 1: no column "b"\n    select b\n           ^', hint="Columns are a.")
+    assert pointing.three_lines() == ['line 1: no column "b"', "    select b", "           ^ → Columns are a."]
+    bare = errors.SqlInvalid('line 1: no column "b"\n    select b\n           ^')
+    assert bare.three_lines() == bare.message.split("\n")
+
+
+def test_a_message_of_many_lines_is_brought_onto_one() -> None:
+    long = ExecutionFailed("first\n\n  second\nthird\nfourth", hint="Look.", tried="running")
+    assert long.three_lines() == ["ExecutionFailed: running", "first second third fourth", "→ Look."]
+
+
 def test_data_is_copied_from_the_caller() -> None:
     given = {"a": 1}
     made = ExecutionFailed("x", data=given)

@@ -169,6 +169,15 @@ def test_all_problems_are_named_at_once() -> None:
     assert caught.value.hint == "The arguments are source, target, limit."
 
 
+def test_a_problem_speaks_of_json_not_of_python() -> None:
+    def mark(tags: tuple[str, ...], kinds: set[str]) -> None: ...
+
+    with pytest.raises(
+        InvalidArguments, match=r"tags: Input should be a valid list.*kinds: Input should be a valid list"
+    ):
+        _parameters(mark).validate({"tags": "x", "kinds": "y"})
+
+
 def test_a_tool_without_arguments_says_so() -> None:
     def nothing() -> None: ...
 

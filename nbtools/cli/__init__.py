@@ -77,6 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         code: Any = arguments.perform(arguments)
     except NbtoolsError as exc:
+        verb = getattr(arguments, "verb", None)
+        exc.tried = exc.tried or " ".join(filter(None, ("nbtools", arguments.command, verb)))
         print("\n".join(exc.three_lines()), file=sys.stderr)
         return _USAGE if isinstance(exc, ConfigInvalid) else _FAILED
     except KeyboardInterrupt:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from nbtools.config import parse_seconds
-from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
+from nbtools.errors import ConfigInvalid, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
 from nbtools.workbench import Workbench
 
 __all__ = ["add_commands"]
@@ -22,7 +23,7 @@ def add_commands(commands: Any) -> None:
     sql.add_argument("query", metavar="SELECT", help="one statement; - reads it")
     sql.add_argument("--connection", metavar="URL", help="a named connection or a URL")
     sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
-    sql.add_argument("--limit", type=int, metavar="N", help="rows at the most")
+    sql.add_argument("--limit", type=_count, metavar="N", help="rows at the most")
     sql.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value bound to :NAME")
     sql.add_argument("--isolated", action="store_true", help="run it in a confined process")
     sql.add_argument("--check", action="store_true", help="say whether it may run, without running it")
@@ -39,7 +40,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     save.add_argument("key")
     save.add_argument("value")
     save.add_argument("--tags", nargs="*", default=[])
-    save.add_argument("--ttl", type=parse_seconds, help="time to live: 30s, 7d")
+    save.add_argument("--ttl", type=_seconds, help="time to live: 30s, 7d")
     listed = verbs.add_parser("list", help="list the items")
     listed.add_argument("prefix", nargs="?", default="")
     find = verbs.add_parser("find", help="list the items with these tags")
@@ -47,7 +48,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     find.add_argument("--match", choices=("all", "any"), default="all")
     search = verbs.add_parser("search", help="list the items that fit the words best")
     search.add_argument("words", nargs="+")
-    search.add_argument("--limit", type=int, default=10)
+    search.add_argument("--limit", type=_count, default=10)
     for name, text in (("export", "write all items to FILE"), ("import", "read items from FILE")):
         verbs.add_parser(name, help=f"{text} (.jsonl or .parquet)").add_argument("file")
     memory.set_defaults(perform=_memory)
@@ -59,8 +60,28 @@ def _memory(arguments: argparse.Namespace) -> int:
         if arguments.workflow or arguments.node:
             scope = "node" if arguments.node else "workflow"
             memory = memory.scoped(workflow_id=arguments.workflow, node_id=arguments.node, scope=scope)
-        code: int | None = _VERBS[arguments.verb](memory, arguments)
+        try:
+            code: int | None = _VERBS[arguments.verb](memory, arguments)
+        except MemoryNotFound as exc:
+            exc.hint = exc.hint or "nbtools memory list shows what there is."
+            raise
         return code or 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = parse_seconds(text)
+    except ConfigInvalid:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
+    return found
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
 
 
 def _value(text: str) -> Any:
@@ -113,7 +134,7 @@ def _parameters(given: list[str]) -> dict[str, Any]:
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name.isidentifier():
-            raise InvalidArguments(f"--param {item!r} is not NAME=VALUE.")
+            raise InvalidArguments(f"--param {item!r} is not NAME=VALUE.", hint="Write --param low=3.")
         found[name] = _value(value)
     return found
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.workbench import Workbench
 
 __all__ = ["add_commands"]
+
+_JSON_NAMES: Mapping[type, str] = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a truth value",
+    type(None): "null",
+}
 
 
 def add_commands(commands: Any) -> None:
@@ -70,10 +80,16 @@ def _arguments(text: str) -> dict[str, Any]:
         value = json.loads(given)
     except ValueError as exc:
         raise InvalidArguments(
-            f"--json is not JSON: {exc}", hint='Quote it for the shell: --json \'{"key": "value"}\''
+            f"--json is not JSON: {exc}.",
+            tried="nbtools call",
+            hint='Quote it for the shell: --json \'{"key": "value"}\'',
         ) from None
     if not isinstance(value, dict):
-        raise InvalidArguments(f"--json is {type(value).__name__}, not an object.", hint='Give {"name": value, …}.')
+        raise InvalidArguments(
+            f"--json is {_JSON_NAMES[type(value)]}, not an object.",
+            tried="nbtools call",
+            hint='Give {"name": value, …}.',
+        )
     return value
 
 

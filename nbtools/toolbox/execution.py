@@ -23,6 +23,7 @@ from nbtools.toolbox.policies import Confinements, Level
 
 __all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "level_of", "run"]
 
+_QUOTED = 80  # characters of the line that raised
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _HINTS = {
     "memory_limit": "Read less at once: fewer columns, chunks, or SQL over the file.",
@@ -126,13 +127,17 @@ def artifacts_of(execution: Execution) -> tuple[Artifact, ...]:
     return tuple(Artifact.from_path(path) for path in execution.artifacts if path.is_file())
 
 
-def failure_of(execution: Execution, *, timeout: float, hint: str | None = None) -> NbtoolsError | None:
+def failure_of(
+    execution: Execution, *, timeout: float, hint: str | None = None, script: str = ""
+) -> NbtoolsError | None:
     """Return the error that a status stands for, with the output so far as its data; `None` when all went well.
 
     Parameters
     ----------
     hint
         What to say when the script itself raised; `None` says nothing.
+    script
+        The script's text, of which the line that raised is quoted.
     """
     data: dict[str, Any] = {**kept(execution), "artifacts": artifacts_of(execution)}
     status = execution.status
@@ -140,7 +145,7 @@ def failure_of(execution: Execution, *, timeout: float, hint: str | None = None)
         return None
     if status == "error":
         data |= _place(execution)
-        return ExecutionFailed(_story(execution), hint=hint, data=data)
+        return ExecutionFailed(_story(execution, script), hint=hint, data=data)
     if status == "timeout":
         more = "Allow more with timeout (seconds), or do less at once."
         return CallTimeout(f"timed out after {timeout:g} s", hint=more, data=data)
@@ -152,10 +157,13 @@ def failure_of(execution: Execution, *, timeout: float, hint: str | None = None)
     return LimitExceeded(f"the script reached its {limit} limit and was ended.", hint=_HINTS.get(status), data=data)
 
 
-def _story(execution: Execution) -> str:
+def _story(execution: Execution, script: str) -> str:
     """Return the script's own line and message."""
     if execution.error is not None:
-        return str(execution.error)
+        line = execution.error.line or 0
+        quoted = next((text.strip() for number, text in enumerate(script.split("\n"), 1) if number == line), "")
+        shown = quoted if len(quoted) <= _QUOTED else f"{quoted[: _QUOTED - 1]}…"
+        return f"{execution.error} (in: {shown})" if shown else str(execution.error)
     last = execution.stderr.strip().splitlines()[-1:]
     ended = f"the script ended with exit code {execution.exit_code}"
     return f"{ended}: {last[0]}" if last else f"{ended}."

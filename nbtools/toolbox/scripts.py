@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import shutil
@@ -25,6 +26,7 @@ _Seconds = Annotated[float, Gt(0), Le(86_400)]
 
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
+_HEAD_BYTES = 1 << 16
 # Exceptions that speak of the file's content rather than of the script.
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
 
@@ -83,7 +85,7 @@ async def data_analyze(
         inputs=[file],
         cwd=_folder(ctx),
     )
-    _check(execution, timeout, file)
+    _check(execution, timeout, file, analysis_script)
     return Output(data=kept(execution), text=_said(execution), artifacts=artifacts_of(execution))
 
 
@@ -149,9 +151,9 @@ async def data_visualize(
             cwd=_folder(ctx),
             figure=drawn,
         )
-        _check(execution, timeout, file)
+        _check(execution, timeout, file, visualization_script)
         if _state(drawn) in {None, before}:
-            raise _nothing_drawn(execution, output_image_path)
+            raise _nothing_drawn(execution, output_image_path, drawn)
         if drawn != target:
             _deliver(roots, drawn, target)
     data = {**kept(execution), "path": str(target)}
@@ -280,12 +282,12 @@ def _input(roots: Roots, path: str) -> Path:
     return real
 
 
-def _check(execution: Execution, timeout: float, file: Path) -> None:
+def _check(execution: Execution, timeout: float, file: Path, script: str) -> None:
     """Raise the error that a run stands for, with a hint about the file where that explains it."""
     hint = None
     if execution.status == "error":
         hint = _about(file, execution.error.name if execution.error else "")
-    error = failure_of(execution, timeout=timeout, hint=hint)
+    error = failure_of(execution, timeout=timeout, hint=hint, script=script)
     if error is not None:
         raise error
 
@@ -293,7 +295,7 @@ def _check(execution: Execution, timeout: float, file: Path) -> None:
 def _about(file: Path, error: str) -> str | None:
     try:
         with file.open("rb") as handle:
-            head = handle.read(1 << 16)
+            head = handle.read(_HEAD_BYTES)
     except OSError:
         return None
     if not head:
@@ -303,8 +305,8 @@ def _about(file: Path, error: str) -> str | None:
     if b"\0" in head:
         return f"{file.name} is binary, not text: read it by what fits its format."
     try:
-        # The cut may fall inside a character, so the last few bytes prove nothing.
-        head[: max(1, len(head) - 4)].decode()
+        # Where the file goes on behind the cut, the cut may fall inside a character.
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError as exc:
         return f"{file.name} is not UTF-8 (byte {exc.start:,}): pass encoding='latin-1', or whatever it is."
     return f"{file.name} is text, but not of the form that the script expects."
@@ -367,9 +369,12 @@ def _deliver(roots: Roots, drawn: Path, target: Path) -> None:
     roots.write_file(target, content)
 
 
-def _nothing_drawn(execution: Execution, path: str) -> ExecutionFailed:
-    elsewhere = [str(file) for file in execution.artifacts if file.suffix.lower() in _PICTURES]
-    if elsewhere:
+def _nothing_drawn(execution: Execution, path: str, drawn: Path) -> ExecutionFailed:
+    written = [file for file in execution.artifacts if file.suffix.lower() in _PICTURES]
+    elsewhere = [str(file) for file in written if file != drawn]
+    if drawn in written:
+        message = f"the script left {path} empty."
+    elif elsewhere:
         message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
     else:
         message = f"the script made no picture: it left no open figure and wrote nothing to {path}."

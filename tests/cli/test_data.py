@@ -100,3 +100,28 @@ def test_a_setting_with_a_mistake_is_wrong_usage(nbtools: Callable[..., Any], tm
     done = nbtools("doctor")
     assert done.code == 2
     assert "Did you mean 'sandbox'?" in done.err
+
+
+@pytest.mark.parametrize("ttl", ["0", "-5", "soon"])
+def test_a_ttl_that_is_none_is_wrong_usage_in_words(nbtools: Callable[..., Any], ttl: str) -> None:
+    done = nbtools("memory", "save", "a", "1", "--ttl", ttl)
+    assert done.code == 2
+    assert f"'{ttl}' is not a duration of more than 0" in done.err
+    assert nbtools("memory", "get", "a").code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("memory", "search", "x", "--limit", "-1"), ("sql", "select 1", "--limit", "some")]
+)
+def test_a_limit_that_is_no_count_is_wrong_usage(nbtools: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    done = nbtools(*arguments)
+    assert done.code == 2
+    assert "is not a whole number of 0 or more" in done.err
+
+
+def test_an_unknown_key_says_what_was_tried_and_what_to_do_next(nbtools: Callable[..., Any]) -> None:
+    assert nbtools("memory", "get", "nothing-like-it").err.splitlines() == [
+        "MemoryNotFound: nbtools memory get",
+        "There is no memory 'nothing-like-it' in 'default:*:*:'.",
+        "→ nbtools memory list shows what there is.",
+    ]

@@ -145,3 +145,14 @@ def test_the_doctor_looks_at_every_part(nbtools: Callable[..., Any]) -> None:
     done = nbtools("doctor", "--json")
     assert done.code == 0, done.out
     assert {"python", "memory"} <= {check["name"].split()[0].lower() for check in done.json}
+
+
+@pytest.mark.parametrize(("given", "what"), [("[1]", "an array"), ("null", "null"), ("{", "not JSON")])
+def test_arguments_that_are_no_object_are_told_in_three_lines(
+    nbtools: Callable[..., Any], given: str, what: str
+) -> None:
+    done = nbtools("call", "calculator", "--json", given)
+    assert (done.code, done.out) == (2, "")
+    lines = done.err.splitlines()
+    assert (lines[0], len(lines)) == ("InvalidArguments: nbtools call", 3)
+    assert what in lines[1]

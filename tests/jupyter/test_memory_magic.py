@@ -150,3 +150,9 @@ def test_a_memory_that_cannot_be_had_takes_no_other_magic_away(bare, tmp_path, m
     assert len(bare.run("%memory list").lines) <= 3
     assert bare.run("%nbtools").error is None
     assert bare.run("%nbsql select 1 as x").error is None
+
+
+def test_an_unknown_key_says_what_to_do_next(notebook) -> None:
+    for command in ("get", "delete"):
+        lines = notebook.run(f"%memory {command} nothing-like-it").lines
+        assert (len(lines), lines[2]) == (3, "→ See %memory list.")

@@ -222,6 +222,23 @@ def test_a_picture_written_elsewhere_is_named(call, folder):
     assert str(folder / "other.png") in result.error.message
 
 
+def test_a_picture_left_empty_is_told_as_such(call, folder):
+    result = draw(call, "open(output_image_path, 'wb').close()")
+    assert result.error.message == "the script left chart.png empty."
+
+
+def test_the_line_that_raised_is_quoted(call):
+    result = analyze(call, "def f(d):\n    return d['zz']\nf({})")
+    assert result.error.message == "line 2: KeyError: 'zz' (in: return d['zz'])"
+
+
+def test_a_short_file_in_another_encoding_is_told_as_such(call, folder):
+    script = "open(input_file_path, encoding='utf-8').read()"
+    (folder / "latin.csv").write_bytes(b"a,b\ncaf\xe9,1\n")
+    result = call("data_analyze", input_file_path="latin.csv", analysis_script=script)
+    assert "latin.csv is not UTF-8 (byte 7)" in result.error.hint
+
+
 def test_a_drawing_script_that_fails_is_told_like_any_other(call):
     result = draw(call, "import matplotlib.pyplot as plt\nplt.plot([1])\nraise ValueError('no')")
     assert result.error.code == "EXECUTION_FAILED"

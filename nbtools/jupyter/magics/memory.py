@@ -66,7 +66,11 @@ def _as_given(word: str) -> str:
 def _run(request: Request) -> Any:
     if request.cell is not None:
         return _save(request, request.args.key, _cell_value(request))
-    return _COMMANDS[request.args.command](request)
+    try:
+        return _COMMANDS[request.args.command](request)
+    except MemoryNotFound as exc:
+        exc.hint = exc.hint or f"See {_prog(request)} list."
+        raise
 
 
 def _cell_value(request: Request) -> Any:

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 SERVER = """
-    import os, subprocess, sys
+    import os, subprocess, sys, time
     from nbtools.mcp_server import serve_stdio
     from nbtools.tool import tool
     from nbtools.workbench import Workbench
@@ -34,7 +34,13 @@ SERVER = """
         '''Return half a character.'''
         return "\\ud83d"
 
-    with Workbench(memory_url=":memory:", tools=[chatter, repeat, half]) as bench:
+    @tool(read_only=True)
+    def sleep(seconds: float) -> str:
+        '''Do nothing, in a thread.'''
+        time.sleep(seconds)
+        return "slept"
+
+    with Workbench(memory_url=":memory:", tools=[chatter, repeat, half, sleep]) as bench:
         serve_stdio(bench)
     print("after the wire")
 """
@@ -155,3 +161,10 @@ def test_files_and_devices_serve_as_well(tmp_path):
     assert done.returncode == 0, done.stderr
     first, *_ = (tmp_path / "out").read_bytes().splitlines()
     assert json.loads(first)["result"]["serverInfo"]["name"] == "nbtools"
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_call_ends_the_server(server):
+    send(server, call(1, "sleep", seconds=600), call(2, "repeat", text="a", times=1))
+    assert texts(server, 1) == {2: "a"}, "a call that takes its time holds up no other"
+    server.stdin.close()
+    assert server.wait(30) == 0

@@ -129,7 +129,7 @@ def test_ignored_signals_do_not_help(kernels: Kernels) -> None:
         "for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(n, signal.SIG_IGN)\n"
         "print('deaf', flush=True)\nwhile True: time.sleep(1)"
     )
-    done = kernels.run(script, timeout=0.5, grace=0.3)
+    done = kernels.run(script, timeout=3, grace=0.3)
     assert (done.status, done.stdout) == ("timeout", "deaf\n")
 
 

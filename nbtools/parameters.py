@@ -8,6 +8,7 @@ fixed, nested values included, so that a caller can neither see nor change it.
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 import inspect
 import typing
@@ -88,6 +89,11 @@ class FunctionParameters:
         if self._hidden is None:
             return None
         return next((name for name in self._signature.parameters if self._hints().get(name) is self._hidden), None)
+
+    def outline(self) -> dict[str, tuple[Any, ...]]:
+        """Return the names of the arguments, each with the values it may have when these are few; builds no model."""
+        names = [name for name in self._signature.parameters if name != self.hidden_name]
+        return {name: _choices(self._hints().get(name)) for name in names}
 
     @functools.cached_property
     def model(self) -> type[BaseModel]:
@@ -384,6 +390,15 @@ def _said(node: Any, *, names: bool = False) -> Any:
 def _unknown(name: str, known: typing.Iterable[str]) -> str:
     close = nearest(str(name), known)
     return f"{name}: unknown argument" + (f", did you mean {close!r}?" if close else "")
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """Return the values that a type lists, wherever in it they are listed."""
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return tuple(member.value for member in hint)
+    return tuple(value for part in typing.get_args(hint) for value in _choices(part))
 
 
 def _told(problem: Mapping[str, Any], names: list[str]) -> str:

@@ -178,6 +178,18 @@ def test_a_problem_speaks_of_json_not_of_python() -> None:
         _parameters(mark).validate({"tags": "x", "kinds": "y"})
 
 
+def test_the_outline_lists_the_values_that_a_type_lists() -> None:
+    class Side(enum.Enum):
+        LEFT = "l"
+        RIGHT = "r"
+
+    def put(
+        name: str, sides: Annotated[list[Side], Field(min_length=1)], how: Literal["a", "b"] | None = None
+    ) -> None: ...
+
+    assert _parameters(put).outline() == {"name": (), "sides": ("l", "r"), "how": ("a", "b")}
+
+
 def test_a_tool_without_arguments_says_so() -> None:
     def nothing() -> None: ...
 

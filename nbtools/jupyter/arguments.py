@@ -44,6 +44,8 @@ class Parser(argparse.ArgumentParser):
     ----------
     kinds
         Name of an argument to what completion offers for it: ``"key"``, ``"tag"``, ``"file"``, ``"tool"``, ….
+    values
+        Name of an argument to the values that completion offers for it.
     leaves
         Parsers of the subcommands by name; empty when there are none.
     default_leaf
@@ -56,6 +58,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, allow_abbrev=False, add_help=False, formatter_class=_Formatter, **options)
         self.color = False  # newer argparse colours help, which a notebook would show as escape codes
         self.kinds: dict[str, str] = {}
+        self.values: dict[str, tuple[Any, ...]] = {}
         self.leaves: dict[str, Parser] = {}
         self.default_leaf: str | None = None
         self.keeps_unknown = False

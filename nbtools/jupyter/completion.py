@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from nbtools.errors import NbtoolsError
 from nbtools.jupyter.arguments import Parser
 from nbtools.jupyter.dispatch import Dispatcher
 from nbtools.jupyter.filenames import matching_files, quoted
@@ -22,7 +23,10 @@ from nbtools.jupyter.words import iter_words
 
 __all__ = ["complete"]
 
-_WAIT_S = 0.08
+_WAIT_S = 0.25
+# Names of tools take importing our own shelf, once: a known amount of work, unlike a database that may be locked. A
+# first Tab that offered nothing would let IPython offer all of its magics instead.
+_WAITS_S: Mapping[str, float] = {"tool": 3.0}
 _MOST = 200
 _LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
 _NOTHING: Mapping[str, Any] = {"completions": []}
@@ -116,7 +120,10 @@ def _offered(dispatcher: Dispatcher, stub: Any, parser: Parser, line: str) -> It
         words = words[1:]
     refine = dispatcher.magic(stub.entry).refine
     if refine is not None and words and not words[0].startswith("-"):
-        parser = refine(dispatcher.session, parser.prog, words, True).finish()
+        try:
+            parser = refine(dispatcher.session, parser.prog, words, True).finish()
+        except NbtoolsError:  # a tool that is not there, a setting that does not fit: running the line will say so
+            return []
     if fragment.startswith("-"):
         return _options(parser)
     action = parser.action_after(words)
@@ -145,9 +152,11 @@ class _Source:
         """Return what the argument may be."""
         if action.choices:
             return [str(choice) for choice in action.choices]
+        if values := parser.values.get(action.dest):
+            return [quoted(str(value)) for value in values]
         kind = parser.kinds.get(action.dest)
         source: Callable[[], Iterable[str]] | None = getattr(self, f"_{kind}", None) if kind else None
-        return within(_WAIT_S, source) if source is not None else []
+        return within(_WAITS_S.get(str(kind), _WAIT_S), source) if source is not None else []
 
     def _key(self) -> Iterable[str]:
         memory = self.session.memory_at_hand()

@@ -13,7 +13,7 @@ from nbtools.jupyter.tables import frames_in
 
 __all__ = ["complete_query"]
 
-_WAIT_S = 0.08
+_WAIT_S = 0.25
 _WORD = re.compile(r"[\w.]*\Z")
 _OPEN_QUOTE = re.compile(r"'([^'\n]*)\Z")
 _AFTER_TABLE = re.compile(r"\b(from|join|describe|summarize|table)\s+[\w.]*\Z", re.IGNORECASE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -21,6 +23,8 @@ import pytest
         ("%tool calc", {"calculator"}),
         ("%tools calc", {"calculator"}),
         ("%tool calculator --e", {"--expression"}),
+        ("%tool memory_save --scope ", {"agent", "workflow", "node"}),
+        ("%tool memory_retrieve --match a", {"all", "any"}),
         ("%%data_analyze sal", {"sales.csv"}),
         ("%%data_visualize sales.csv -i sal", {"sales.csv"}),
         ("%%code py", {"python"}),
@@ -36,6 +40,20 @@ def test_subcommands_options_and_values_are_offered(notebook, text: str, offered
     assert offered <= set(notebook.complete(text))
 
 
+def test_the_first_tab_knows_the_tools_and_loads_nothing_heavy() -> None:
+    script = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbtools")
+offered = shell.Completer.complete(line_buffer="%tool ", cursor_pos=6)[1]
+assert "calculator" in offered and "%%html" not in offered, offered[:5]
+print(*({"duckdb", "pandas", "pydantic", "sqlglot", "matplotlib"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
 def test_keys_tags_frames_and_columns_are_offered(notebook) -> None:
     notebook.run("%memory save goal 5 --tags plan")
     notebook.shell.user_ns |= {"sales": pd.DataFrame({"price": [1], "city": ["Bern"]}), "year": 2024}
@@ -46,6 +64,11 @@ def test_keys_tags_frames_and_columns_are_offered(notebook) -> None:
     assert "price" in notebook.complete("%%nbsql\nselect city,\n  pr|\nfrom sales")
     assert notebook.complete("%%nbsql\nselect s.pr|\nfrom sales s") == ["s.price"]
     assert notebook.complete("%nbsql select * from sales where y > :ye") == ["year"]
+
+
+def test_a_line_that_could_not_run_completes_to_nothing(notebook, capsys) -> None:
+    assert notebook.complete("%tool no_such_tool --") == []
+    assert capsys.readouterr() == ("", "")
 
 
 def test_other_lines_are_left_to_others(notebook) -> None:

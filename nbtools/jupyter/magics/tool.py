@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,8 +36,8 @@ def _names(tool: Any) -> Mapping[str, Any]:
     if "pydantic" in sys.modules or not isinstance(tool.parameters, FunctionParameters):
         schema: Mapping[str, Any] = tool.schema
         return schema
-    names = inspect.signature(tool.function).parameters
-    return {"properties": {name: {} for name in names if name != tool.parameters.hidden_name}}
+    outline = tool.parameters.outline()
+    return {"properties": {name: {"enum": list(values)} if values else {} for name, values in outline.items()}}
 
 
 def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> Parser:
@@ -52,8 +51,10 @@ def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> Parser:
     for name, prop in schema["properties"].items():
         flags = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
         told = f"{prop.get('description', '')}{' (required)' if name in required else ''}".strip()
-        options = _options(resolved(prop, schema))
+        whole = resolved(prop, schema)
+        options = _options(whole)
         parser.take(*flags, dest=f"tool {name}", help=told.replace("%", "%%") or None, kind=_kind(name), **options)
+        parser.values[f"tool {name}"] = _values(whole)
     return parser
 
 
@@ -74,6 +75,12 @@ def _text(word: str) -> Any:
     """Return the text of a word, or the variable's value behind a lone ``{name}``."""
     value = getattr(word, "value", word)
     return str(word) if isinstance(value, str) else value
+
+
+def _values(prop: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values that a property lists, which completion offers; whether they fit is the door's question."""
+    inner = (*prop.get("anyOf", ()), *((prop["items"],) if "items" in prop else ()))
+    return (*prop.get("enum", ()), *(value for option in inner for value in _values(option)))
 
 
 def _kinds(prop: Mapping[str, Any]) -> set[str]:

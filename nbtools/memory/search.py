@@ -1,8 +1,7 @@
 """Search: words of a record, ranking by BM25, and the fusion of two rankings.
 
 Pure functions that every repository shares, so that the same words find the same records wherever they lie. BM25 is the
-formula of SQLite's FTS5 (k1 = 1.2, b = 0.75, the weight of a common word never below a millionth), because that is what
-the DuckDB repository ranks with.
+formula of SQLite's FTS5: k1 = 1.2, b = 0.75, and the weight of a common word is never below a millionth.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class Words:
 
     def _parts(self, word: str) -> list[_Part]:
         """Return the postings of a word, sealed and fresh, with its weight."""
-        average = self._length / self._count if self._count else 1.0
+        average = self._length / max(self._count, 1) or 1.0
         postings = [self._sealed(word, average)]
         fresh = self._fresh.get(word)
         if fresh is not None:

@@ -142,6 +142,13 @@ def test_scopes_have_their_own_words():
     assert sorted(searched(index, "same")) == ["a:*:*:x", "b:*:*:x"]
 
 
+def test_records_without_any_word_are_no_obstacle():
+    index = filled([made(1, "!", ""), made(2, "…", [])])
+    assert searched(index, "word") == []
+    index.note([made(3, "k", "word")], 3)
+    assert searched(index, "word") == ["a:*:*:k"]
+
+
 # -- the file
 
 

@@ -17,6 +17,7 @@ __all__ = ["LineReader", "LineWriter"]
 
 _WHY = "Talking MCP"
 _MANY_LINES = 1_000
+_MAX_LINE = 256 * 2**20
 
 
 class LineReader(asyncio.BaseProtocol):
@@ -28,6 +29,7 @@ class LineReader(asyncio.BaseProtocol):
         self._end = need("anyio", extra="mcp", why=_WHY).EndOfStream
         self._lines: collections.deque[bytes] = collections.deque()
         self._begun: list[bytes] = []  # pieces of a line that has not ended yet
+        self._length = 0
         self._waiting: asyncio.Future[None] | None = None
         self._transport: Any = None
         self._paused = False
@@ -46,7 +48,14 @@ class LineReader(asyncio.BaseProtocol):
             return  # whoever writes may finish, though nobody listens
         if b"\n" not in data:
             self._begun.append(data)
+            self._length += len(data)
+            if self._length > _MAX_LINE:
+                # Nobody means such a message, and it must not fill the memory.
+                self._begun.clear()
+                self._closed = True
+                self.end()
             return
+        self._length = 0
         *lines, rest = b"".join([*self._begun, data]).split(b"\n")
         self._begun = [rest] if rest else []
         self._lines.extend(lines)

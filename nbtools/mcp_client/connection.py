@@ -158,7 +158,7 @@ class Connection:
                 raise NetworkError(f"the MCP server {self._name!r} ended.")
             return asked.result()
         except mcp_error as exc:
-            if "closed" in str(exc).lower():
+            if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).CONNECTION_CLOSED:
                 raise NetworkError(f"the MCP server {self._name!r} ended.") from None
             raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
         except (OSError, EOFError) as exc:

@@ -8,6 +8,7 @@ import textwrap
 import psutil
 import pytest
 
+from nbtools import mcp_lines
 from nbtools.errors import NetworkError
 from nbtools.mcp_client import McpExecutor
 from nbtools.tool import ToolCall
@@ -75,6 +76,15 @@ def test_what_a_server_started_is_ended_with_it(tmp_path):
 def test_a_long_answer_comes_whole(tmp_path):
     executor, _ = started(tmp_path, "serve()")
     assert executor.call(ToolCall(tool="plain__long")).text == "ä" * 2_000_000
+    executor.close()
+
+
+def test_an_answer_without_end_ends_the_connection_and_not_the_memory(tmp_path, monkeypatch):
+    executor, _ = started(tmp_path, "serve()")
+    monkeypatch.setattr(mcp_lines, "_MAX_LINE", 1_000_000)
+    assert executor.call(ToolCall(tool="plain__long")).error.code == "NETWORK_ERROR"
+    monkeypatch.undo()
+    assert executor.call(ToolCall(tool="plain__long")).ok, "it was started again"
     executor.close()
 
 

@@ -7,12 +7,15 @@ usage.
 from __future__ import annotations
 
 import argparse
+import codecs
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
-from nbtools.errors import ConfigInvalid, NbtoolsError, nearest
+from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, PermissionDenied, nearest
 
 __all__ = ["main"]
 
@@ -23,8 +26,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser that offers the nearest name for a mistake."""
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        print(f"{self.prog}: {_with_nearest(self, message)}", file=sys.stderr)
+        usage = " ".join(self.format_usage().split())
+        print(f"{usage}\n{self.prog}: {_with_nearest(self, message)}", file=sys.stderr)
         raise SystemExit(_USAGE)
 
 
@@ -55,11 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for module in (demo, shelf, records, serve):
         module.add_commands(commands)
+    for said in commands._choices_actions:  # noqa: SLF001 - see above
+        commands.choices[said.dest].description = said.help
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    _print_anything()
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.version:
@@ -73,13 +79,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(arguments)
 
 
+def _print_anything() -> None:
+    """Let a terminal without Unicode show what it lacks as JSON writes it, rather than fail halfway."""
+    codecs.register_error("nbtools.escape", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="nbtools.escape")
+
+
+def _escaped(problem: UnicodeError) -> tuple[str, int]:
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    units = problem.object[problem.start : problem.end].encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), problem.end
+
+
+def _tell(arguments: argparse.Namespace, error: NbtoolsError) -> None:
+    verb = getattr(arguments, "verb", None)
+    error.tried = error.tried or " ".join(filter(None, ("nbtools", arguments.command, verb)))
+    if isinstance(error, FileMissing):
+        error.hint = error.hint or f"Relative paths start at {Path.cwd()}."
+    print("\n".join(error.three_lines()), file=sys.stderr)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     try:
         code: Any = arguments.perform(arguments)
+        if sys.stdout is not None:  # a caller may close it
+            sys.stdout.flush()  # what cannot be written is told here, not by Python on its way out
     except NbtoolsError as exc:
-        verb = getattr(arguments, "verb", None)
-        exc.tried = exc.tried or " ".join(filter(None, ("nbtools", arguments.command, verb)))
-        print("\n".join(exc.three_lines()), file=sys.stderr)
+        _tell(arguments, exc)
         return _USAGE if isinstance(exc, ConfigInvalid) else _FAILED
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -88,4 +118,10 @@ def _run(arguments: argparse.Namespace) -> int:
         # The reader left (`nbtools tools | head`): that is no failure, and Python must not try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _OK
+    except OSError as exc:
+        place = f"{exc.filename}: " if exc.filename else ""
+        hint = "Look at the place's permissions and free space, or choose another."
+        kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
+        _tell(arguments, kind(f"{place}{exc.strerror or exc}.", hint=hint))
+        return _FAILED
     return int(code or _OK)

@@ -14,9 +14,11 @@ from typing import Any
 from nbtools.errors import ExecutionFailed, FileMissing
 from nbtools.lazy import need
 
-__all__ = ["add_commands", "run_notebook"]
+__all__ = ["add_commands", "fresh_home", "run_notebook"]
 
 _TOUR = "00_tour.ipynb"
+# Emptied before each run, so the name must be nobody else's: a folder "home" may be the user's.
+_HOME = ".nbtools-demo-home"
 _PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
 
 
@@ -46,10 +48,10 @@ def _demo(arguments: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     # The tour works on copies and with a memory of its own: what the user has is not touched.
     shutil.copytree(manual / "data", out / "data", dirs_exist_ok=True)
-    shutil.rmtree(out / "home", ignore_errors=True)
+    home = fresh_home(out)
     begun = time.perf_counter()
     executed = run_notebook(
-        manual / _TOUR, out / _TOUR, environment={"NBTOOLS_HOME": str(out / "home"), "ALLOWED_PATHS": str(out)}
+        manual / _TOUR, out / _TOUR, environment={"NBTOOLS_HOME": str(home), "ALLOWED_PATHS": str(out)}
     )
     pictures = _save_pictures(executed, out)
     page = _save_html(executed, out / "00_tour.html")
@@ -57,6 +59,13 @@ def _demo(arguments: argparse.Namespace) -> int:
     for path in (out / _TOUR, page, *pictures):
         print(f"  {path.relative_to(out)}  ({path.stat().st_size:,} bytes)")
     return 0
+
+
+def fresh_home(out: Path) -> Path:
+    """Return the empty folder below `out` in which the tour keeps its memory; nothing else there is touched."""
+    home = out / _HOME
+    shutil.rmtree(home, ignore_errors=True)
+    return home
 
 
 def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | None = None) -> Any:

@@ -12,15 +12,23 @@ from nbtools.workbench import Workbench
 
 __all__ = ["add_commands"]
 
+_LAST_PORT = 65_535
+
 
 def add_commands(commands: Any) -> None:
     """Add ``mcp`` to the parser's commands."""
     mcp = commands.add_parser("mcp", help="serve the tools over MCP, by standard input and output or by HTTP")
-    mcp.add_argument("--http", type=int, metavar="PORT", help="serve over streamable HTTP; 0 takes a free port")
+    mcp.add_argument("--http", type=_port, metavar="PORT", help="serve over streamable HTTP; 0 takes a free port")
     mcp.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     mcp.add_argument("--no-token", action="store_true", help="let every local client in")
     mcp.add_argument("--print-config", action="store_true", help="print what a client's configuration takes, and leave")
     mcp.set_defaults(perform=_mcp)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= _LAST_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: use 0 to {_LAST_PORT}")
+    return int(text)
 
 
 def _mcp(arguments: argparse.Namespace) -> int:

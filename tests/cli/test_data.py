@@ -125,3 +125,32 @@ def test_an_unknown_key_says_what_was_tried_and_what_to_do_next(nbtools: Callabl
         "There is no memory 'nothing-like-it' in 'default:*:*:'.",
         "→ nbtools memory list shows what there is.",
     ]
+
+
+def test_a_place_that_cannot_be_written_is_told_in_three_lines(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for arguments in (("memory", "export", "file/x.jsonl"), ("demo", "--out", "file"), ("demo", "--out", "file/out")):
+        done = nbtools(*arguments)
+        lines = done.err.splitlines()
+        assert (done.code, len(lines), lines[0].split()[2]) == (1, 3, arguments[0]), done.err
+        assert "file" in lines[1]
+
+
+def test_a_file_that_is_not_there_says_where_it_was_looked_for(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    assert nbtools("memory", "import", "no.jsonl").err.endswith(f"→ Relative paths start at {tmp_path}.\n")
+
+
+@pytest.mark.slow
+def test_a_terminal_without_unicode_gets_json_that_is_json(
+    nbtools_process: Callable[..., Any], environment: dict[str, str]
+) -> None:
+    environment["PYTHONIOENCODING"] = "ascii"
+    assert nbtools_process("memory", "save", "größe", "ü𝄞").code == 0
+    assert json.loads(nbtools_process("memory", "list").out)["value"] == "ü𝄞"
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "some"])
+def test_a_port_that_is_none_is_wrong_usage_on_three_lines_at_most(nbtools: Callable[..., Any], port: str) -> None:
+    done = nbtools("mcp", "--http", port)
+    assert (done.code, len(done.err.splitlines())) == (2, 2)
+    assert "is no port" in done.err

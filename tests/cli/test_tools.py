@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -156,3 +158,21 @@ def test_arguments_that_are_no_object_are_told_in_three_lines(
     lines = done.err.splitlines()
     assert (lines[0], len(lines)) == ("InvalidArguments: nbtools call", 3)
     assert what in lines[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_full_disk_is_told_and_is_a_failure(environment: dict[str, str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nbtools.cli", "call", "calculator", "--json", '{"expression": "1"}'],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "LimitExceeded: nbtools call"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from nbtools.errors import InvalidArguments, MemoryNotFound
+from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
 from nbtools.jupyter.arguments import Parser, count, json_value, seconds
 from nbtools.jupyter.display import Card, Records, Table, moment
 from nbtools.jupyter.magic import READS, Magic, Request
@@ -70,6 +71,9 @@ def _run(request: Request) -> Any:
         return _COMMANDS[request.args.command](request)
     except MemoryNotFound as exc:
         exc.hint = exc.hint or f"See {_prog(request)} list."
+        raise
+    except FileMissing as exc:
+        exc.hint = exc.hint or f"Relative paths start at {Path.cwd()}."
         raise
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cursors", "ParquetFrame", "StreamedFrame", "literal", "offer", "quoted"]
+__all__ = ["Cursors", "ParquetFrame", "Seen", "StreamedFrame", "literal", "offer", "parts_of", "quoted"]
 
 _KEPT = 8
 _SMALL_BYTES = 64_000_000
@@ -72,7 +72,7 @@ def offer(cursor: Any, name: str, frame: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Seen:
+class Seen:
     """A frame as it was registered: its parts are the same objects for as long as nothing was changed."""
 
     frame: weakref.ref[Any]
@@ -80,9 +80,10 @@ class _Seen:
     parts: tuple[Any, ...]
 
     def is_still(self, frame: Any) -> bool:
+        """Tell whether it is that very frame, and nothing of it was changed."""
         if self.frame() is not frame:
             return False
-        now = _parts(frame)
+        now = parts_of(frame)
         return (
             now is not None
             and len(now) == len(self.parts)
@@ -90,7 +91,7 @@ class _Seen:
         )
 
 
-def _parts(frame: Any) -> tuple[Any, ...] | None:
+def parts_of(frame: Any) -> tuple[Any, ...] | None:
     """Return the objects that make up a small pandas frame; `None` for what must be registered each time."""
     manager = getattr(frame, "_mgr", None)
     blocks = getattr(manager, "blocks", None)
@@ -106,7 +107,7 @@ def _parts(frame: Any) -> tuple[Any, ...] | None:
 @dataclasses.dataclass(eq=False)
 class _Kept:
     cursor: Any
-    frames: dict[str, _Seen]
+    frames: dict[str, Seen]
 
 
 class Cursors:
@@ -147,15 +148,15 @@ class Cursors:
 
     def _registered(self, frames: Mapping[str, Any]) -> _Kept:
         cursor = self._make()
-        seen: dict[str, _Seen] = {}
+        seen: dict[str, Seen] = {}
         try:
             for name, frame in frames.items():
-                parts = _parts(frame)
+                parts = parts_of(frame)
                 # What is registered is a copy of ours, whose blocks are the frame's own until one of them is written.
                 held = frame if parts is None else frame.copy(deep=False)
                 offer(cursor, name, held)
                 if parts is not None:
-                    seen[name] = _Seen(frame=weakref.ref(frame, self._gone.append), held=held, parts=parts)
+                    seen[name] = Seen(frame=weakref.ref(frame, self._gone.append), held=held, parts=parts)
         except BaseException:
             cursor.close()
             raise

@@ -6,10 +6,7 @@ as a frame is told by its class, so that no library is imported just to look.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from nbtools.errors import FileMissing, LimitExceeded, SqlInvalid
 from nbtools.lazy import need
 from nbtools.sql.result import QueryResult
 
-__all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel", "to_arrow", "to_shared"]
+__all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel", "to_arrow"]
 
 EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
 _CLASSES = {
@@ -189,8 +186,8 @@ def to_arrow(frame: Any) -> Any:
     if module == "polars":
         return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
     try:
-        # Threads only get in each other's way here: most columns are taken as they are.
-        return pa.Table.from_pandas(frame, preserve_index=False, nthreads=1)
+        columns = [_arrow_column(frame.iloc[:, index]) for index in range(frame.shape[1])]
+        return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         # A column of mixed objects: DuckDB makes text of it, and so it reads the same isolated or not.
         import duckdb
@@ -199,50 +196,16 @@ def to_arrow(frame: Any) -> Any:
             return connection.from_df(frame).to_arrow_table()
 
 
-def to_shared(
-    frame: Any, shared: contextlib.ExitStack, descriptors: list[int], *, folder: Path, arrow: bool
-) -> tuple[str, Any]:
-    """Put a frame where the worker can read it, for as long as `shared` is open; return how and where.
-
-    Parameters
-    ----------
-    descriptors
-        Gets the descriptor of the shared memory; the place that is returned is its index.
-    folder
-        Where a file goes when there is no Arrow to share.
-    arrow
-        Whether pyarrow may be used.
-    """
-    if not arrow:
-        return "parquet", str(_as_parquet(frame, shared, folder / "frames"))
+def _arrow_column(column: Any) -> Any:
+    """Turn a column into an Arrow array whose missing values are null; no copy where nothing is missing."""
+    import numpy as np
     import pyarrow as pa
 
-    table = to_arrow(frame)
-    descriptor = _memory()
-    shared.callback(os.close, descriptor)
-    with os.fdopen(os.dup(descriptor), "wb", buffering=0) as file, pa.ipc.new_stream(file, table.schema) as writer:
-        writer.write_table(table)
-    descriptors.append(descriptor)
-    return "arrow", len(descriptors) - 1
-
-
-def _memory() -> int:
-    """Return the descriptor of an unnamed file in memory, or of a deleted one where the system has no such thing."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("nbtools-frame", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-def _as_parquet(frame: Any, shared: contextlib.ExitStack, folder: Path) -> Path:
-    """Write a frame with DuckDB, which needs no pyarrow for that."""
-    import duckdb
-
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{uuid.uuid4().hex}.parquet"
-    shared.callback(path.unlink, missing_ok=True)
-    with duckdb.connect() as connection:
-        connection.register("frame", frame)
-        text = str(path).replace("'", "''")
-        connection.execute(f"COPY (FROM frame) TO '{text}' (FORMAT parquet, COMPRESSION uncompressed)")
-    return path
+    if str(column.dtype) in {"float64", "float32"}:
+        values = column.to_numpy()
+        # A product with itself is not a number only if one of the values is not; looking for that in Arrow's way takes
+        # several times as long.
+        with np.errstate(all="ignore"):
+            if not np.isnan(np.dot(values, values)):
+                return pa.array(values)
+    return pa.array(column, from_pandas=True)

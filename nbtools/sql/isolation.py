@@ -27,9 +27,9 @@ from nbtools.confine import scrub_environment
 from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
 from nbtools.lazy import has
 from nbtools.sql.engines import Column, Control, Fetched, Opening, Request, Table
-from nbtools.sql.frames import to_shared
 from nbtools.sql.rows import ArrowRows, PythonRows, Rows
 from nbtools.sql.scratch import scratch
+from nbtools.sql.shipping import Shipped, to_shared
 from nbtools.sql.wire import HEAD_BYTES, Wire, plain_loads
 
 __all__ = ["IsolatedEngine"]
@@ -154,8 +154,9 @@ class IsolatedEngine:
         self._busy: dict[Control, _Worker] = {}
         self._closed = False
         self._spill = scratch()
+        self._shipped = Shipped()
         self._settings = _settings(database, opening, self._spill, arrow=self._arrow) | {"kind": kind}
-        self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._spill)
+        self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._shipped, self._spill)
 
     def warm(self) -> list[str]:
         """Start a worker if there is none; return what of the confinement this host lacks."""
@@ -203,7 +204,9 @@ class IsolatedEngine:
             descriptors: list[int] = []
             frames = {}
             for name, frame in request.frames.items():
-                frames[name] = to_shared(frame, shared, descriptors, folder=self._spill, arrow=self._arrow)
+                frames[name] = to_shared(
+                    frame, shared, descriptors, kept=self._shipped, folder=self._spill, arrow=self._arrow
+                )
             control.check()
             worker = shared.enter_context(self._lent(control))
             fields = {
@@ -271,7 +274,8 @@ class IsolatedEngine:
         self._finalizer()
 
 
-def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], spill: Path) -> None:
+def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], shipped: Shipped, spill: Path) -> None:
+    shipped.close()
     for worker in (*idle, *busy.values()):
         worker.end()
     idle.clear()

@@ -101,12 +101,11 @@ class _Worker:
     def send_rows(self, fetched: Fetched) -> None:
         """Send the columns, then the rows in the form they are in."""
         head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
-        self.wire.send_json(b"H", head)
         if isinstance(fetched.rows, ArrowRows):
-            self.wire.send(b"A", memoryview(_arrow_stream(fetched.rows.to_arrow())))
+            self.wire.send_pair(b"H", head, b"A", memoryview(_arrow_stream(fetched.rows.to_arrow())))
         else:
             assert isinstance(fetched.rows, PythonRows)
-            self.wire.send(b"T", pickle.dumps(fetched.rows.to_tuples(), protocol=5))
+            self.wire.send_pair(b"H", head, b"T", pickle.dumps(fetched.rows.to_tuples(), protocol=5))
 
 
 def _wire_form(exc: NbtoolsError) -> dict[str, Any]:
@@ -134,7 +133,8 @@ def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
         return ParquetFrame(path=Path(place))
     import pyarrow as pa
 
-    shared = mmap.mmap(descriptors[place], 0, prot=mmap.PROT_READ)
+    # Private: older kernels map sealed memory in no other way, and nothing is copied as long as nothing is written.
+    shared = mmap.mmap(descriptors[place], 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     return StreamedFrame(pa.ipc.open_stream(pa.py_buffer(shared)).read_all())
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ import pytest
 from nbtools.errors import MissingExtra, NbtoolsError, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.frames import frame_columns, is_frame, read_excel
+from nbtools.sql.shipping import Shipped, to_shared
 
 
 def _rename(frame: pd.DataFrame) -> None:
@@ -74,6 +78,53 @@ def test_a_remembered_frame_is_let_go_with_the_notebooks_own() -> None:
         assert alive() is None
         session.query("select 1")
         assert not [kept for kept in session._engines[None, False]._cursors._idle if kept.frames]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_frame_in_shared_memory_is_written_anew_after_a_change() -> None:
+    with SqlSession() as session:
+        for change in CHANGES.values():
+            frame = pd.DataFrame({"a": [1, 2, 3], "b": [4, 5, 6], "s": ["x", "y", "z"]})
+            for _ in range(2):
+                session.query("from frame", frames={"frame": frame}, isolated=True)
+            try:
+                change(frame)
+            except Warning:  # pandas deprecates some ways of changing a frame in place
+                continue
+            found = session.query("from frame", frames={"frame": frame}, isolated=True).to_pandas()
+            fresh = session.query("from other", frames={"other": frame.copy(deep=True)}).to_pandas()
+            pd.testing.assert_frame_equal(found, fresh)
+
+
+def test_shared_memory_is_sealed_used_again_and_let_go() -> None:
+    shipped = Shipped()
+    frame = pd.DataFrame({"x": [1.5, np.nan], "s": ["a", None]})
+    with contextlib.ExitStack() as shared:
+        descriptors: list[int] = []
+        for _ in range(2):
+            to_shared(frame, shared, descriptors, kept=shipped, folder=Path("/nowhere"), arrow=True)
+        assert os.fstat(descriptors[0]).st_ino == os.fstat(descriptors[1]).st_ino
+        if hasattr(os, "memfd_create"):
+            with pytest.raises(PermissionError):
+                os.pwrite(descriptors[0], b"x", 0)
+        again = shipped.descriptor_of(frame)
+        assert again is not None
+        os.close(again)
+        assert shipped.descriptor_of(frame.copy()) is None
+    del frame
+    gc.collect()
+    assert shipped.descriptor_of(pd.DataFrame({"x": [1]})) is None
+    assert not shipped._kept
+    shipped.close()
+
+
+def test_missing_numbers_are_null_isolated_or_not() -> None:
+    frame = pd.DataFrame({"x": [1.5, np.nan, np.inf], "y": np.array([1, 2, 3], "float32"), "z": [-np.inf, np.inf, 0.0]})
+    sql = "select count(x) as n, sum(y) as s, count(z) as m, max(x) as i from frame"
+    with SqlSession() as session:
+        for isolated in (False, True):
+            found = session.query(sql, frames={"frame": frame}, isolated=isolated)
+            assert found.to_rows() == [[2, 6.0, 3, "inf"]]
 
 
 def test_another_frame_of_the_same_name_is_told_apart() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -104,6 +105,11 @@ class Connection:
                 self._silence.close()
 
     def _opened(self) -> Any:
+        # What goes wrong is told by our own errors. Where nobody set up logging, Python would print the official
+        # package's tracebacks into the notebook as well; whoever did set it up gets them all the same.
+        quiet = logging.getLogger("mcp")
+        if not quiet.handlers:
+            quiet.addHandler(logging.NullHandler())
         client = need("mcp.client.client", extra="mcp", why=_WHY).Client
         timeout = {"read_timeout_seconds": None}
         if "url" in self._given:
@@ -176,6 +182,8 @@ class Connection:
         """Close it, and end the server that was started for it."""
         self._leave.set()
         if self._task is not None:
+            if not self._ready.done():
+                self._task.cancel()  # it waits for an answer, not for the word to leave
             _, pending = await asyncio.wait({self._task}, timeout=5.0)
             for task in pending:
                 task.cancel()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -125,6 +127,39 @@ def test_a_server_that_never_answers_is_given_up(connect, silent, monkeypatch):
     monkeypatch.setattr(connection, "_CONNECT_S", 1.0)
     with pytest.raises(NetworkError, match="did not answer within 1 s"):
         connect([], silent=silent)
+
+
+class _Http(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, kind, body = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(500, "text/plain", b""), (200, "text/html", b"<html>"), (200, "application/json", b"{no"), (401, "a/b", b"")],
+    ids=["fault", "page", "no json", "no entry"],
+)
+def test_what_is_no_mcp_server_over_http_is_said_in_one_error(answer, capfd):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Http) as server:
+        server.answer = answer
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        executor = McpExecutor("web", {"url": f"http://127.0.0.1:{server.server_port}/mcp"})
+        with pytest.raises(NetworkError, match="'web'"):
+            executor.connect()
+        executor.close()
+        server.shutdown()
+        thread.join(10)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_mistakes_of_a_schema_are_told_with_their_place():

@@ -30,7 +30,7 @@ _VERSION = 1
 _MOST_FOUND = 1_000
 # A start takes up so many changes; if there are more, everything is made anew, off the path of any request.
 _MOST_CHANGES = 5_000
-_MANY_QUEUED = 2_000
+_MANY_QUEUED = 5_000
 _PATIENCE = 0.02
 # Numbers of records that are gone take room; beyond so many more than there are records, all is made anew.
 _GONE = 20_000

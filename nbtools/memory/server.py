@@ -50,7 +50,7 @@ from nbtools.memory.wire import (
 __all__ = ["Server"]
 
 _GROUP = 256
-_TOO_MANY = 20_000
+_TOO_MANY = 12_000
 _CLEAN_EVERY = 30.0
 # Between two rounds of housekeeping: with more questions than that, what can wait waits.
 _FEW_ASKED = 20

@@ -37,15 +37,12 @@ _B = 0.75
 _SEAL_AT = 4_000
 _SEAL_AT_BUILD = 10_000
 _STEP = 500
-_CACHED = 1_000_000
+_CACHED = 600_000
 # A word that more than one of so many records has is added for all of them: that needs no places.
 _DENSE = 5
 # Up to so many postings are added up by sorting them, more of them in an array with a place for every record.
 _FEW = 4_000
 _BLOCK = 256
-# Of equal scores the newest is best: each number adds so much, which in sum stays below the least score there is.
-_NEWER = 1e-15
-_LEAST = 5e-8
 # The average length may drift by so much before kept arrays are made anew.
 _DRIFT = 0.02
 
@@ -121,7 +118,6 @@ class Words:
         self._is_loaded = True
         self._owner = np.zeros(1024, np.uint32)
         self._lengths = np.zeros(1024, np.float32)
-        self._ramp = np.arange(1024) * _NEWER
         (top,) = self._database.execute("SELECT coalesce(max(n), 0) FROM live").fetchone()
         self._reserve(top)
         rows = self._database.execute("SELECT n, scope FROM live")
@@ -175,9 +171,17 @@ class Words:
         if sum(len(part.postings.numbers) for part in found) <= _FEW:
             numbers, scores = self._add_few(found)
         else:
-            numbers, scores = None, self._add_many(found)
-        scores *= self._may_be(numbers, scope, among)
-        return self._top(numbers, scores, most)
+            every = self._add_many(found)
+            least = self._least(every, scope, most) if among is None else None
+            if least is None:
+                every *= self._may_be(None, scope, among)
+                least = self._least(every, None, most, is_masked=True) or 0.0
+            numbers = self._np.flatnonzero(every >= least if least else every)
+            scores = every[numbers]
+        can = self._np.flatnonzero(self._may_be(numbers, scope, among))
+        numbers, scores = numbers[can], scores[can]
+        order = self._np.lexsort((-numbers, -scores))[:most]
+        return list(zip(numbers[order].tolist(), scores[order].tolist(), strict=True))
 
     def _parts(self, word: str) -> list[_Part]:
         """Return the postings of a word, sealed and fresh, with its weight."""
@@ -226,15 +230,15 @@ class Words:
         together = np.concatenate([part.postings.numbers for part in found])
         numbers, places = np.unique(together, return_inverse=True)
         scores = np.bincount(places, np.concatenate([part.postings.gains * part.weight for part in found]))
-        return numbers, scores + self._ramp[numbers]
+        return numbers, scores
 
     def _add_many(self, found: Sequence[_Part]) -> Any:
-        scores = self._ramp.copy()
+        scores = self._np.zeros(len(self._owner), self._np.float32)
         for (numbers, gains, _, everywhere), weight in found:
             if everywhere is None:
-                scores[numbers] += gains * weight
+                scores[numbers] += gains * self._np.float32(weight)
             else:
-                scores[: len(everywhere)] += everywhere * weight
+                scores[: len(everywhere)] += everywhere * self._np.float32(weight)
         return scores
 
     def _may_be(self, numbers: Any, scope: int | None, among: Sequence[int] | None) -> Any:
@@ -246,23 +250,29 @@ class Words:
             mask &= chosen if numbers is None else chosen[numbers]
         return mask
 
-    def _top(self, numbers: Any, scores: Any, most: int) -> list[tuple[int, float]]:
+    def _least(self, scores: Any, scope: int | None, most: int, *, is_masked: bool = False) -> float | None:
+        """Return the score of the last of the best, `None` when it cannot be told without a look at all.
+
+        The best lie in the blocks whose own best are the best. What may not be returned takes places of theirs, so
+        more blocks are looked into, and the result holds if no other block has anything as good.
+        """
         np = self._np
-        if numbers is None:
-            # The best lie in the blocks whose own best are the best.
-            blocks = scores.reshape(-1, _BLOCK)
-            highest = blocks.max(axis=1)
-            if most < len(highest):
-                chosen = np.argpartition(highest, -most)[-most:]
-                numbers = (chosen[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
-                scores = blocks[chosen].ravel()
-            else:
-                numbers = np.arange(len(scores))
-        some = np.flatnonzero(scores > _LEAST)
-        if most < len(some):
-            some = some[np.argpartition(scores[some], -most)[-most:]]
-        some = some[np.argsort(-scores[some], kind="stable")]
-        return list(zip(numbers[some].tolist(), scores[some].tolist(), strict=True))
+        blocks = scores.reshape(-1, _BLOCK)
+        count = most if is_masked else 2 * most + 8
+        rest = len(blocks) - count
+        if rest < 1:
+            return float(np.partition(scores, -most)[-most]) if is_masked and most <= len(scores) else None
+        highest = blocks.max(axis=1)
+        places = np.argpartition(highest, rest - 1)
+        chosen = places[rest:]
+        some = blocks[chosen].ravel()
+        if not is_masked:
+            numbers = (chosen[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
+            some = some[self._may_be(numbers, scope, None)]
+        if len(some) < most:
+            return None
+        least = float(np.partition(some, -most)[-most])
+        return least if is_masked or (least > 0 and least >= highest[places[rest - 1]]) else None
 
     # -- inside
 
@@ -279,7 +289,6 @@ class Words:
         more += -more % _BLOCK
         self._owner = np.concatenate([self._owner, np.zeros(more - size, np.uint32)])
         self._lengths = np.concatenate([self._lengths, np.zeros(more - size, np.float32)])
-        self._ramp = np.arange(more) * _NEWER
 
     def _absorb(self, most: int = -1) -> int:
         """Split the texts that wait for it, and return how many these were."""

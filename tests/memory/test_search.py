@@ -106,6 +106,31 @@ def test_the_ranking_is_that_of_the_plain_formula():
         assert len(index.search(Query(text=query, limit=None), 10)) == min(len(expected), 1_000)
 
 
+def test_the_few_best_are_the_first_of_the_many_best():
+    """Whatever lies between them: records of another scope, and the old words of many that are gone."""
+    chosen = random.Random(2)
+    words = [f"w{n}" for n in range(20)]
+    rows = [
+        made(
+            n,
+            f"k{n % 7_000}",
+            " ".join(chosen.choices(words, range(1, 21), k=chosen.randint(1, 9))),
+            agent="ab"[n % 3 > 0],
+        )
+        for n in range(1, 14_000)
+    ]
+    index = filled(rows[:7_000])
+    index.note(rows[7_000:], 14_000)
+    index.note([made(20_000 + n, f"k{n}", None, agent="ab"[n % 3 > 0], op="delete") for n in range(1, 2_000)], 22_000)
+    for query in ("w19", "w3 w17", "w1 w2 w3 w4 w18"):
+        for scope in (None, rows[0].scope, rows[2].scope):
+            many = searched(index, query, limit=900, scope=scope)
+            assert len(many) == len(set(many)) == 900
+            assert searched(index, query, limit=10, scope=scope) == many[:10]
+            assert searched(index, query, limit=200, scope=scope) == many[:200]
+            assert searched(index, query, limit=10, scope=scope, prefix="k") == many[:10]
+
+
 def test_a_word_that_is_everywhere_gives_the_newest_with_all_words():
     rows = [made(n, f"k{n}", "word") for n in range(1, 5_500)]
     index = filled([*rows, made(9_000, "gem", "word gem")])

@@ -31,6 +31,8 @@ from nbtools.sql.wire import Wire
 
 __all__ = ["main"]
 
+_BATCH_ROWS = 122_880
+
 
 class _Worker:
     """What the two threads share: the lines to the owner, and the control of the statement that runs."""
@@ -135,7 +137,9 @@ def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
 
     # Private: older kernels map sealed memory in no other way, and nothing is copied as long as nothing is written.
     shared = mmap.mmap(descriptors[place], 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
-    return StreamedFrame(pa.ipc.open_stream(pa.py_buffer(shared)).read_all())
+    table = pa.ipc.open_stream(pa.py_buffer(shared)).read_all()
+    # The engine's threads share a stream batch by batch.
+    return StreamedFrame(pa.Table.from_batches(table.to_batches(max_chunksize=_BATCH_ROWS), schema=table.schema))
 
 
 def _confined(settings: Mapping[str, Any]) -> list[str]:

@@ -45,6 +45,8 @@ class Live:
         What was printed so far.
     displayed
         MIME types that were shown so far.
+    values
+        The plain forms of what was shown and is no picture, a line each.
     """
 
     def __init__(self, label: str, shell: Any, *, progress: bool = True) -> None:
@@ -56,6 +58,7 @@ class Live:
         self._display_id: str | None = None
         self._context = contextvars.copy_context()
         self.displayed: set[str] = set()
+        self.values = ""
 
     @property
     def stdout(self) -> str:
@@ -75,6 +78,8 @@ class Live:
             self._write(sys.stderr, redact(text))
         elif kind == "display" and data:
             self.displayed.update(data)
+            if "text/plain" in data and not any(mime.startswith("image/") for mime in data):
+                self.values += f"{data['text/plain']}\n"
             self._publish(dict(data))
         elif kind == "progress":
             self._stage = text

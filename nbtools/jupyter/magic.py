@@ -67,7 +67,7 @@ class Request:
     muted
         Whether the line ended with ``;``.
     streamed
-        What was printed while a tool ran.
+        What was printed while a tool ran, or else the values that were shown.
     pictured
         Whether pictures were shown while it ran.
     """
@@ -120,7 +120,7 @@ class Request:
             lambda live: workbench.acall(tool, given, caller="magic", timeout=timeout, on_output=live),
             stopped=self.bind,
         )
-        self.streamed = live.stdout
+        self.streamed = live.stdout or live.values
         self.pictured = any(mime.startswith("image/") for mime in live.displayed)
         if not result.ok:
             self.bind(result)

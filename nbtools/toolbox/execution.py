@@ -21,7 +21,7 @@ from nbtools.result import Artifact
 from nbtools.tool import Context
 from nbtools.toolbox.policies import Confinements, Level
 
-__all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "level_of", "run"]
+__all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "level_of", "run", "story_of"]
 
 _QUOTED = 80  # characters of the line that raised
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
@@ -145,7 +145,7 @@ def failure_of(
         return None
     if status == "error":
         data |= _place(execution)
-        return ExecutionFailed(_story(execution, script), hint=hint, data=data)
+        return ExecutionFailed(story_of(execution, script), hint=hint, data=data)
     if status == "timeout":
         more = "Allow more with timeout (seconds), or do less at once."
         return CallTimeout(f"timed out after {timeout:g} s", hint=more, data=data)
@@ -157,8 +157,14 @@ def failure_of(
     return LimitExceeded(f"the script reached its {limit} limit and was ended.", hint=_HINTS.get(status), data=data)
 
 
-def _story(execution: Execution, script: str) -> str:
-    """Return the script's own line and message."""
+def story_of(execution: Execution, script: str = "") -> str:
+    """Return the script's own line and message.
+
+    Parameters
+    ----------
+    script
+        The script's text, of which the line that raised is quoted.
+    """
     if execution.error is not None:
         line = execution.error.line or 0
         quoted = next((text.strip() for number, text in enumerate(script.split("\n"), 1) if number == line), "")

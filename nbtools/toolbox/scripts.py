@@ -18,7 +18,7 @@ from nbtools.kernels.kernel import Execution
 from nbtools.paths import Roots
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.execution import artifacts_of, failure_of, is_confined, kept, run
+from nbtools.toolbox.execution import artifacts_of, failure_of, is_confined, kept, run, story_of
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
@@ -181,8 +181,9 @@ async def code_execute(
     """Run code in a managed kernel or shell, and tell how it went.
 
     The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives
-    exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1, and
-    its traceback is in stderr; code that is ended from outside has 128 plus the signal's number, or 124 for the time.
+    exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1,
+    with its line and message in error and its traceback in stderr; code that is ended from outside has 128 plus the
+    signal's number, or 124 for the time.
 
     Parameters
     ----------
@@ -213,15 +214,17 @@ async def code_execute(
         raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
     execution = await run(ctx, code, language=language, session=session, timeout=timeout, variables={}, cwd=folder)
     if execution.status == "stopped":
-        raise Cancelled("the code was stopped.", data=_outcome(execution))
-    data = _outcome(execution)
+        raise Cancelled("the code was stopped.", data=_outcome(execution, code))
+    data = _outcome(execution, code)
     return Output(data=data, text=_report(data), artifacts=artifacts_of(execution))
 
 
-def _outcome(execution: Execution) -> dict[str, Any]:
+def _outcome(execution: Execution, script: str) -> dict[str, Any]:
     facts = kept(execution)
     code = _exit_code(execution)
     stderr = execution.stderr
+    if execution.error is not None and execution.error.traceback:
+        facts["error"] = story_of(execution, script)
     if execution.error is not None:
         stderr += execution.error.traceback or str(execution.error)
     elif execution.status.endswith("_limit"):
@@ -372,7 +375,7 @@ def _deliver(roots: Roots, drawn: Path, target: Path) -> None:
 def _nothing_drawn(execution: Execution, path: str, drawn: Path) -> ExecutionFailed:
     written = [file for file in execution.artifacts if file.suffix.lower() in _PICTURES]
     elsewhere = [str(file) for file in written if file != drawn]
-    if drawn in written:
+    if drawn.is_file() and not drawn.stat().st_size:
         message = f"the script left {path} empty."
     elif elsewhere:
         message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."

@@ -121,6 +121,23 @@ def test_a_chart_that_draws_nothing_is_told(notebook) -> None:
     assert isinstance(cell.error, ExecutionFailed)
 
 
+def test_a_shown_value_is_not_shown_again(notebook) -> None:
+    cell = notebook.run("%%data_analyze sales.csv\n6 * 7\n")
+    assert [bundle["text/plain"] for bundle in cell.displayed] == ["42"]
+    assert "42" not in cell.value._repr_html_()
+    assert cell.value.text == "42\n"
+
+
+def test_python_code_that_raises_shows_its_own_line_and_its_traceback_on_request(notebook) -> None:
+    cell = notebook.run("%%code python\nx = 0\n1 / x\n")
+    assert cell.lines == [
+        "ExecutionFailed: running python",
+        "line 2: ZeroDivisionError: division by zero (in: 1 / x)",
+        "→ Add --traceback to the first line to see where, in full.",
+    ]
+    assert "----> 2 1 / x" in notebook.run("%%code python --traceback\nx = 0\n1 / x\n").lines[0]
+
+
 def test_code_runs_in_other_languages_and_its_failure_is_an_error(notebook) -> None:
     assert notebook.run("%%code bash\necho $((6 * 7))\n").stdout.startswith("42\n")
     cell = notebook.run("r << %%code bash\necho so far; exit 3\n")

@@ -8,7 +8,7 @@ from nbtools.kernels.kernel import Execution
 from nbtools.registry import Registry
 from nbtools.schema import FORMATS
 from nbtools.toolbox import STANDARD, CommandPolicy, Confinements, Processes, WebPolicy
-from nbtools.toolbox.execution import _death, _story
+from nbtools.toolbox.execution import _death, story_of
 
 REGISTRY = Registry(function for toolset in STANDARD for function in toolset)
 NAMES = (
@@ -98,6 +98,6 @@ def test_policies_have_careful_defaults():
 
 
 def test_executions_without_details_are_told_all_the_same():
-    assert _story(Execution(status="error", exit_code=3)) == "the script ended with exit code 3."
-    assert _story(Execution(status="error", exit_code=3, stderr="a\nb\n")) == "the script ended with exit code 3: b"
+    assert story_of(Execution(status="error", exit_code=3)) == "the script ended with exit code 3."
+    assert story_of(Execution(status="error", exit_code=3, stderr="a\nb\n")) == "the script ended with exit code 3: b"
     assert "for no known reason" in _death(Execution(status="died"), {}).message

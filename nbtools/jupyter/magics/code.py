@@ -38,6 +38,9 @@ def run_code(request: Request, code: str, language: str | None, session: str | N
         late, code_of_exit = told.get("timed_out"), told.get("exit_code")
         found = f"it took longer than {timeout or 300:g} s" if late else f"it ended with exit code {code_of_exit}"
         hint = "Allow more with --timeout." if late else "What it said is above."
+        if told.get("error"):  # an exception: its traceback was not shown as it ran
+            told = {**told, "traceback": told.get("stderr")}
+            raise ExecutionFailed(str(told["error"]), tried=f"running {told.get('language')}", data=told)
         tried = f"running {told.get('language') or language or 'code'}"
         raise ExecutionFailed(f"{found}.", hint=hint, tried=tried, data=told)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -126,6 +127,14 @@ class CompositeExecutor:
         for executor in self._executors:
             if call.tool in executor.tools():
                 return await executor.acall(call)
-        return await self._executors[0].acall(call)
+        refused = await self._executors[0].acall(call)
+        try:
+            self.tools()[call.tool]
+        except ToolNotFound as exc:
+            # The first one knows the names of its own tools only; one it has and does not offer, it says so itself.
+            if refused.error is not None and refused.error.code == exc.code:
+                error = dataclasses.replace(refused.error, message=exc.message, hint=exc.hint)
+                return dataclasses.replace(refused, text=str(exc), error=error)
+        return refused
 
     call = blocking(acall)

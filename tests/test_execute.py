@@ -402,6 +402,17 @@ def test_a_composite_routes_by_name_in_order() -> None:
     assert first.door.recorder.recent() == []
 
 
+def test_a_composite_offers_the_nearest_name_of_all_its_executors() -> None:
+    made = CompositeExecutor([LocalExecutor([double, greet], enabled=["double"]), LocalExecutor([endless])])
+    refused = made.call(call("endles"))
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.hint) == ("TOOL_NOT_FOUND", "Did you mean 'endless'?")
+    assert "Did you mean 'endless'?" in refused.text
+    disabled = made.call(call("greet", {"name": "you"})).error
+    assert disabled is not None
+    assert disabled.code == "TOOL_NOT_ENABLED"
+
+
 def test_a_result_that_a_tool_passes_on_gets_this_calls_name() -> None:
     @tool
     def relay() -> ToolResult:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.jupyter.display import Block, Card, Table
 
 if TYPE_CHECKING:
@@ -27,8 +28,13 @@ def status_card(facts: Mapping[str, Any], names: Mapping[str, str]) -> Card:
         Magic to the name that works here.
     """
     shown = {label.replace("_", " "): value for label, value in facts.items() if label != "version"}
-    shown["magics"] = "  ".join(f"%{name}" for name in names.values())
-    held = [f"%{short} is somebody else's, use %{name}" for short, name in names.items() if short != name]
+    marks = {entry.name: "%" if "line" in entry.kinds else "%%" for entry in CATALOGUE}
+    shown["magics"] = "  ".join(f"{marks[short]}{name}" for short, name in names.items())
+    held = [
+        f"{marks[short]}{short} is somebody else's, use {marks[short]}{name}"
+        for short, name in names.items()
+        if short != name
+    ]
     if held:
         shown["names taken"] = "; ".join(held)
     return Card(title=f"nbtools {facts.get('version', '')}", facts=shown)

@@ -79,6 +79,7 @@ def test_the_history_tells_what_was_called(notebook) -> None:
 
 def test_the_status_card_tells_where_things_are(notebook, tmp_path) -> None:
     card = notebook.run("%nbtools").value
+    assert {"%memory", "%%data_analyze", "%%code", "%tool"} <= set(card.facts["magics"].split())
     assert str(tmp_path / "home") in card.to_text()
     assert "%memory" in card.to_html()
 

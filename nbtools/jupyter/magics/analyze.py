@@ -13,7 +13,7 @@ __all__ = ["MAGIC"]
 
 def _usage(prog: str, cell: bool) -> Parser:
     parser = script_parser(prog, "Run the cell in a clean kernel; input_file_path is defined in it.")
-    parser.take("file", metavar="FILE", kind="file")
+    parser.take("file", metavar="FILE", help="the data file, below the allowed folders", kind="file")
     return parser
 
 

@@ -14,7 +14,7 @@ __all__ = ["MAGIC", "run_code"]
 
 def _usage(prog: str, cell: bool) -> Parser:
     parser = script_parser(prog, "Run the cell in a managed child: python, node, bash, powershell, or kernel:NAME.")
-    parser.take("language", metavar="LANGUAGE", kind="language")
+    parser.take("language", metavar="LANGUAGE", help="one of these names", kind="language")
     return parser
 
 

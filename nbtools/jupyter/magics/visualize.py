@@ -14,7 +14,7 @@ __all__ = ["MAGIC"]
 def _usage(prog: str, cell: bool) -> Parser:
     about = "Run the cell in a clean kernel and show what it draws from input_file_path into output_image_path."
     parser = script_parser(prog, about)
-    parser.take("file", metavar="FILE", kind="file")
+    parser.take("file", metavar="FILE", help="the data file, below the allowed folders", kind="file")
     parser.take("-i", "--image", metavar="OUT.png", required=True, help="png, svg, pdf or jpg", kind="file")
     return parser
 

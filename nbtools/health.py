@@ -7,12 +7,12 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
 from nbtools.config import Config
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, nearest
 from nbtools.lazy import has
 
 __all__ = ["Check", "doctor", "status"]
@@ -28,6 +28,8 @@ _EXTRAS = {
     "langchain": ("langchain_core", "tools for LangChain"),
     "lab": ("nbclient", "the demo, and JupyterLab"),
 }
+# Read by a part on its own, or handed to a child.
+_OTHER_VARIABLES = frozenset({"NBTOOLS_CHANNEL", "NBTOOLS_KEEPER_IDLE", "NBTOOLS_KERNEL", "NBTOOLS_MCP_TOKEN"})
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "SERPER_API_KEY", "TAVILY_API_KEY")
 
 
@@ -112,7 +114,22 @@ def doctor(
         "sql": lambda: _sql(sql()),
     }
     checks = [_guarded(name, part) for name, part in parts.items()]
-    return checks + _extras() + _keys()
+    return checks + _variables(os.environ) + _extras() + _keys()
+
+
+def _variables(environ: Mapping[str, str]) -> list[Check]:
+    """Return a check for each variable that looks like a setting's with a slip in it: it has no effect."""
+    settings = [field.name for field in dataclasses.fields(Config)]
+    checks = []
+    for variable in sorted(environ):
+        name = variable.removeprefix("NBTOOLS_").lower()
+        if not variable.startswith("NBTOOLS_") or variable in _OTHER_VARIABLES or name in settings:
+            continue
+        close = nearest(name, settings)
+        if close is not None:
+            remedy = f"Did you mean NBTOOLS_{close.upper()}?"
+            checks.append(Check(name=variable, ok=False, found="there is no setting of that name", remedy=remedy))
+    return checks
 
 
 def _guarded(name: str, part: Callable[[], Check]) -> Check:

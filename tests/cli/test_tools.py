@@ -149,6 +149,16 @@ def test_the_doctor_looks_at_every_part(nbtools: Callable[..., Any]) -> None:
     assert {"python", "memory"} <= {check["name"].split()[0].lower() for check in done.json}
 
 
+@pytest.mark.slow
+def test_the_doctor_names_a_variable_with_a_slip_in_it(nbtools: Callable[..., Any]) -> None:
+    done = nbtools("doctor", "--json", NBTOOLS_MEMRY_URL="x", NBTOOLS_MCP_TOKEN="t", NBTOOLS_QQQQ="1")
+    found = [check for check in done.json if check["name"].startswith("NBTOOLS_")]
+    assert [(check["name"], check["remedy"]) for check in found] == [
+        ("NBTOOLS_MEMRY_URL", "Did you mean NBTOOLS_MEMORY_URL?")
+    ]
+    assert done.code == 1
+
+
 @pytest.mark.parametrize(("given", "what"), [("[1]", "an array"), ("null", "null"), ("{", "not JSON")])
 def test_arguments_that_are_no_object_are_told_in_three_lines(
     nbtools: Callable[..., Any], given: str, what: str

@@ -32,6 +32,7 @@ __all__ = [
     "Grants",
     "Nobody",
     "Rule",
+    "check_names",
     "decide",
     "rules_from_config",
 ]
@@ -138,6 +139,34 @@ def rules_from_config(policy: Mapping[str, Any]) -> tuple[Rule, ...]:
         rules += [_rule(key, item) for item in items]
     # Arguments beat names, names beat patterns, patterns beat effects.
     return tuple(sorted(rules, key=lambda r: (not r.arguments, r.tool == "*", "*" in r.tool, not r.callers)))
+
+
+def check_names(rules: Iterable[Rule], known: Iterable[str]) -> None:
+    """See to it that every rule that names one tool names one that exists: a slip would leave the tool unguarded.
+
+    Parameters
+    ----------
+    rules
+        The rules of a configuration.
+    known
+        Names of the tools of this process. Those of outside servers, ``server__tool``, may come later.
+
+    Raises
+    ------
+    ConfigInvalid
+        A rule names a tool that does not exist.
+    """
+    names = tuple(known)
+    for rule in rules:
+        is_pattern = any(character in rule.tool for character in "*?[")
+        if is_pattern or rule.tool in names or "__" in rule.tool:
+            continue
+        close = nearest(rule.tool, names)
+        raise ConfigInvalid(
+            f"The policy is to {rule.action} {rule.tool!r}, and there is no such tool.",
+            hint=f"Did you mean {close!r}?" if close else f"A pattern, {rule.tool + '*'!r}, may fit tools to come.",
+            tried="reading the policy",
+        )
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

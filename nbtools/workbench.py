@@ -20,7 +20,7 @@ from nbtools.config import Config
 from nbtools.door import Door
 from nbtools.errors import NetworkError
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
-from nbtools.gate import Approver, rules_from_config
+from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.parameters import SchemaParameters
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
@@ -213,6 +213,7 @@ class Workbench:
     @functools.cached_property
     def executor(self) -> Executor:
         """Performs calls: the tools of this process and, behind them, those of outside servers."""
+        check_names(self.door.rules, self.registry)
         local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
         return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nbtools.errors import ConfigInvalid
-from nbtools.gate import ApprovalRequest, AskTerminal, Grants, Rule, decide, rules_from_config
+from nbtools.gate import ApprovalRequest, AskTerminal, Grants, Rule, check_names, decide, rules_from_config
 from nbtools.parameters import SchemaParameters
 from nbtools.tool import Effects, Tool, ToolCall
 
@@ -101,6 +101,14 @@ def test_a_policy_with_a_mistake_is_refused(policy: dict[str, Any], hint: str) -
     with pytest.raises(ConfigInvalid, match="policy 'x'") as caught:
         rules_from_config(policy)
     assert caught.value.hint == hint
+
+
+def test_a_rule_for_a_tool_that_does_not_exist_is_refused() -> None:
+    known = ("shell", "calculator")
+    check_names(rules_from_config({"shell": "deny", "calc*": "ask", "open_world": "ask", "server__x": "allow"}), known)
+    with pytest.raises(ConfigInvalid, match="deny 'calculatr', and there is no such tool") as caught:
+        check_names(rules_from_config({"calculatr": "deny"}), known)
+    assert caught.value.hint == "Did you mean 'calculator'?"
 
 
 def test_a_rule_reads_as_a_line() -> None:

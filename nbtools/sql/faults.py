@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nbtools.errors import LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
+from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 
 __all__ = ["at_place", "from_duckdb", "from_position"]
 
@@ -15,6 +15,8 @@ _HEAD = re.compile(r"\A[A-Z][A-Za-z ]* Error: ")
 _HINTS = re.compile(
     r'^(Did you mean (?!"(?:pg|duckdb)_).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$', re.MULTILINE
 )
+# What the reader of CSV files adds to its message: the whole file as it tried to read it, a page long.
+_ADVICE = re.compile(r"\s*(?:Original Line:|The search space used was:|Possible (?:fix|Solution)).*", re.DOTALL)
 _LONG = 400
 
 
@@ -53,7 +55,25 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
     elif isinstance(exc, duckdb.OutOfMemoryException):
         kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
+    elif "No files found" in str(exc):
+        kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."
+    elif isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc):
+        return _csv_fault(str(exc))
     return _described(kind, str(exc), sql, hint, skip_lines)
+
+
+def _csv_fault(text: str) -> SqlFailed:
+    """Return what is wrong with a CSV file, in a line."""
+    what = " ".join(_ADVICE.sub("", _HEAD.sub("", text)).split())
+    if "not utf-8" in text:
+        return SqlFailed(
+            f"{what}: the file is not UTF-8.",
+            hint="Name its encoding: FROM read_csv('FILE', encoding = 'latin-1').",
+            tried="running SQL",
+        )
+    return SqlFailed(
+        what, hint="If it is a table, name its form: FROM read_csv('FILE', delim = ';').", tried="running SQL"
+    )
 
 
 def _described(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:

@@ -20,7 +20,7 @@ from nbtools import telemetry
 from nbtools.aio import blocking
 from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
 from nbtools.paths import Roots
-from nbtools.sql.binding import Style, bind
+from nbtools.sql.binding import Style, bind, placeholders
 from nbtools.sql.connections import is_local_file, open_engine
 from nbtools.sql.definitions import Definitions
 from nbtools.sql.duckdb_engine import DuckDBEngine
@@ -349,7 +349,11 @@ class SqlSession:
         text, values = bind(text, call.params, _style(engine.dialect))
         verdict = self._policy_of(call.connection, engine).check(text)
         # The caret points into what was written, where binding has not moved anything.
-        verdict.raise_if_refused(call.sql if len(call.sql) == len(text) and call.dialect is None else None)
+        unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
+        verdict.raise_if_refused(
+            call.sql if len(call.sql) == len(text) and call.dialect is None else None,
+            hint=f"If :{unbound[0]} is a parameter, give it a value." if unbound else None,
+        )
         self._warn_once(call.connection, engine)
         frames, sources = self._readable(call, engine, verdict)
         request = Request(

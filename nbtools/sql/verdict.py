@@ -61,22 +61,25 @@ class Verdict:
         if self.line > len(lines):
             return ""
         text = "".join(char if char.isprintable() else " " for char in lines[self.line - 1])
+        if not text.strip():
+            return ""
         # A long line is cut around the place, so that the caret stays in sight.
         start = max(0, self.column - 1 - _SHOWN // 2)
         shown = text[start : start + _SHOWN]
         at = self.column - 1 - start
         return f"    {shown}\n    {' ' * at}{'^' * max(1, min(self.width, len(shown) - at))}"
 
-    def error(self, sql: str | None = None) -> NbtoolsError | None:
+    def error(self, sql: str | None = None, *, hint: str | None = None) -> NbtoolsError | None:
         """Return the refusal as an error whose message is three lines: why, the line, the caret; else `None`."""
         if self.allowed:
             return None
         kind = SqlInvalid if self.code == "SQL_INVALID" else SqlNotAllowed
         place = self.caret(sql)
         data = {"line": self.line, "column": self.column, "reasons": list(self.reasons)}
-        return kind(f"{self.reasons[0]}\n{place}" if place else self.reasons[0], data=data, tried="checking SQL")
+        what = f"{self.reasons[0]}\n{place}" if place else self.reasons[0]
+        return kind(what, hint=hint, data=data, tried="checking SQL")
 
-    def raise_if_refused(self, sql: str | None = None) -> None:
+    def raise_if_refused(self, sql: str | None = None, *, hint: str | None = None) -> None:
         """Raise the refusal, if it is one.
 
         Raises
@@ -86,7 +89,7 @@ class Verdict:
         SqlNotAllowed
             The statement is not read-only, or reads what it may not.
         """
-        error = self.error(sql)
+        error = self.error(sql, hint=hint)
         if error is not None:
             raise error
 

@@ -17,6 +17,7 @@ from nbtools.errors import (
     CallTimeout,
     Cancelled,
     ConfigMissing,
+    FileMissing,
     InvalidArguments,
     LimitExceeded,
     NbtoolsError,
@@ -378,3 +379,36 @@ def test_a_closed_session_opens_again_when_asked(session: SqlSession) -> None:
 def test_negative_limits_are_refused(session: SqlSession) -> None:
     with pytest.raises(InvalidArguments):
         session.query("select 1", limit=-1)
+
+
+def test_a_parameter_without_a_value_is_told(session: SqlSession) -> None:
+    with pytest.raises(SqlInvalid, match="syntax error") as caught:
+        session.query("select :low + 1")
+    assert caught.value.hint == "If :low is a parameter, give it a value."
+
+
+def test_a_text_without_a_statement_points_nowhere(session: SqlSession) -> None:
+    with pytest.raises(SqlInvalid) as caught:
+        session.query("  ")
+    assert "^" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "what", "hint"),
+    [
+        (None, FileMissing, "No files found", "relative to the folder"),
+        (bytes(range(256)) * 12, SqlFailed, "Error when sniffing file", "delim = ';'"),
+        (b"a,b\n1,caf\xe9\n", SqlFailed, "CSV Error on Line: 2: the file is not UTF-8.", "encoding = 'latin-1'"),
+    ],
+    ids=["absent", "binary", "latin-1"],
+)
+def test_a_file_that_cannot_be_read_is_told_in_a_line(
+    session: SqlSession, folder: Path, content: bytes | None, kind: type[NbtoolsError], what: str, hint: str
+) -> None:
+    path = folder / "odd.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(kind, match=what) as caught:
+        session.query(f"select * from '{path}'")
+    assert hint in str(caught.value.hint)
+    assert len(caught.value.message) < 300

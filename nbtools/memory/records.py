@@ -69,6 +69,11 @@ class Scope:
             for part in (self.agent_id, self.workflow_id, self.node_id)
         )
 
+    def __str__(self) -> str:
+        """Return it as people say it: ``node 'n' of workflow 'w' of agent 'a'``."""
+        parts = (("node", self.node_id), ("workflow", self.workflow_id), ("agent", self.agent_id))
+        return " of ".join(f"{level} {name!r}" for level, name in parts if name is not None)
+
     def record_id(self, key: str) -> str:
         """Return the namespaced id of a key in this scope."""
         return self.prefix + escape_part(key)

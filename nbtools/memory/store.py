@@ -377,7 +377,7 @@ class AgentMemory(Mapping[str, Any]):
                 some = self._query(values=False, limit=1_000).records
                 close = nearest(key, [record.key for record in some])
                 hint = f"did you mean {close!r}?" if close else None
-        return MemoryNotFound(f"There is no memory {key!r} in {self.scope.prefix!r}.", hint=hint)
+        return MemoryNotFound(f"There is no memory {key!r} for {self.scope}.", hint=hint)
 
 
 def _check_count(number: Any, what: str) -> int | None:

@@ -122,7 +122,7 @@ def test_a_limit_that_is_no_count_is_wrong_usage(nbtools: Callable[..., Any], ar
 def test_an_unknown_key_says_what_was_tried_and_what_to_do_next(nbtools: Callable[..., Any]) -> None:
     assert nbtools("memory", "get", "nothing-like-it").err.splitlines() == [
         "MemoryNotFound: nbtools memory get",
-        "There is no memory 'nothing-like-it' in 'default:*:*:'.",
+        "There is no memory 'nothing-like-it' for agent 'default'.",
         "→ nbtools memory list shows what there is.",
     ]
 

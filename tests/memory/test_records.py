@@ -184,3 +184,8 @@ def test_a_record_survives_its_dict():
     assert record.id == "a:w:*:k"
     assert MemoryRecord.from_dict(record.to_dict()) == record
     assert record.to_dict()["id"] == "a:w:*:k"
+
+
+def test_a_scope_reads_as_people_say_it():
+    assert str(Scope(agent_id="a")) == "agent 'a'"
+    assert str(Scope(agent_id="a", workflow_id="w", node_id="n")) == "node 'n' of workflow 'w' of agent 'a'"

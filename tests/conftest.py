@@ -20,6 +20,8 @@ import pytest
 
 # Keepers of memory files that tests start leave soon after them.
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
+# Kernels of workbenches load in a third of the time without scikit-learn; tests that need it import it.
+os.environ.setdefault("NBTOOLS_PRELOADS", "pandas,numpy,matplotlib,duckdb")
 
 _NOBODY = 65534
 _READY_S = 30.0

@@ -115,8 +115,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(("transport", "mode"), [("stdio", "auto"), ("http", "legacy")])
 def test_the_official_client_lists_and_calls_every_tool(transport, mode, page, tmp_path):
     asked = []
 

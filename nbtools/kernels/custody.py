@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from nbtools.errors import KernelDied
 from nbtools.kernels import family
 from nbtools.kernels.pipe import Pipe
 
-__all__ = ["Child", "Custody", "Exit"]
+__all__ = ["Child", "Custody", "Exit", "greeted"]
 
 _STOP_S = 5.0
 
@@ -170,10 +170,10 @@ class Custody:
         self.send({**message, "id": child.id}, descriptors)
         return child
 
-    async def close(self) -> None:
-        """Have everything ended and the folder removed, and wait for it."""
+    async def close(self, *, patience: float = _STOP_S) -> None:
+        """Have everything ended and the folder removed, and wait for it; after `patience` seconds the warden is killed."""
         self.send({"do": "stop"})
-        await asyncio.wait({self.gone}, timeout=_STOP_S)
+        await asyncio.wait({self.gone}, timeout=patience)
         if not self.gone.done():
             self._process.kill()
             await asyncio.wait({self.gone}, timeout=1.0)
@@ -227,6 +227,38 @@ class Custody:
         if marks:
             self._hunt = asyncio.ensure_future(aio.in_thread(_end_marked, marks))
         self._process.poll()
+
+
+async def greeted(start: Callable[[], Custody], *, seconds: float, what: str) -> Custody:
+    """Start a warden and wait until it says hello; one that does not is ended, and another gets the same chance.
+
+    Parameters
+    ----------
+    start
+        Starts it.
+    seconds
+        How long to wait for each.
+    what
+        What the process does, for the error.
+
+    Raises
+    ------
+    KernelDied
+        Neither said hello.
+    """
+    for _ in range(2):
+        custody = start()
+        waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
+        try:
+            await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await custody.close()
+            raise
+        if custody.hello.done() and not custody.hello.cancelled():
+            return custody
+        with contextlib.suppress(Exception):
+            await custody.close(patience=0.2)
+    raise KernelDied(f"The process that {what} did not start.", hint="Try again, or see: nbtools doctor.")
 
 
 def _closer(pipe: weakref.ref[Pipe]) -> Any:

@@ -17,13 +17,13 @@ from typing import Any
 from nbtools import confine
 from nbtools.errors import KernelDied
 from nbtools.kernels.client import first
-from nbtools.kernels.custody import Child, Custody
+from nbtools.kernels.custody import Child, Custody, greeted
 from nbtools.kernels.folder import Folder
 
 __all__ = ["DEFAULT_PRELOADS", "Fingerprint", "Nursery"]
 
 DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
-_START_S = 90.0
+_START_S = 45.0
 _READY_S = 20.0
 _INLINE = "module://matplotlib_inline.backend_inline"
 
@@ -92,27 +92,28 @@ class Nursery:
             return self._zygote
 
     async def _start(self) -> Custody:
-        own = self._folder.make(f"z{os.urandom(3).hex()}")
-        # Forks show this environment in /proc/self/environ, whatever they are given later.
-        env = {**confine.scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
-        zygote = Custody(
-            ("-P", "-m", "nbtools.kernels.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
-        )
-        waiters: set[asyncio.Future[Any]] = {zygote.hello, zygote.gone}
         try:
-            await asyncio.wait(waiters, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            await zygote.close()
+            zygote = await greeted(self._spawn, seconds=_START_S, what="forks kernels")
+        except KernelDied:
+            self.problem = "the process that forks them did not start"
             raise
-        hello = zygote.hello.result() if zygote.hello.done() and not zygote.hello.cancelled() else None
-        self.problem = "the process that forks them did not start" if hello is None else hello["problem"]
-        if hello is None or self.problem:
+        hello = zygote.hello.result()
+        self.problem = hello["problem"]
+        if self.problem:
             with contextlib.suppress(Exception):
                 await zygote.close()
             raise KernelDied(f"Kernels cannot be forked here: {self.problem}.")
         self._path = hello["path"]
         self._fingerprint = _fingerprint(self._path)
         return zygote
+
+    def _spawn(self) -> Custody:
+        own = self._folder.make(f"z{os.urandom(3).hex()}")
+        # Forks show this environment in /proc/self/environ, whatever they are given later.
+        env = {**confine.scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
+        return Custody(
+            ("-P", "-m", "nbtools.kernels.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
+        )
 
     def tidy(self) -> None:
         """Let replaced zygotes go that have no kernels left."""

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from nbtools import aio, confine
-from nbtools.errors import InvalidArguments, KernelDied
+from nbtools.errors import InvalidArguments
 from nbtools.kernels import languages
 from nbtools.kernels.client import first
 from nbtools.kernels.collect import Collector
-from nbtools.kernels.custody import Child, Custody, Exit
+from nbtools.kernels.custody import Child, Custody, Exit, greeted
 from nbtools.kernels.folder import Folder
 from nbtools.kernels.kernel import Cap, Execution, OnOutput, Profile, Status, World
 from nbtools.kernels.languages import Interpreter
@@ -35,6 +35,7 @@ from nbtools.kernels.supervise import supervise
 __all__ = ["ProcessBackend", "ProcessKernel"]
 
 _START_S = 30.0
+_HELLO_S = 20.0
 _ASK_AGAIN_S = 0.1
 _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
@@ -125,15 +126,14 @@ class ProcessBackend:
             if self._custody is not None and self._custody.alive:
                 return self._custody
             self._folder = self._folder or Folder()
-            own = self._folder.make(f"p{secrets.token_hex(3)}")
-            custody = Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
-            waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
-            await asyncio.wait(waiters, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
-            if not custody.hello.done() or custody.hello.cancelled():
-                await custody.close()
-                raise KernelDied("The process that starts programs did not start.")
-            self._custody = custody
-            return custody
+            folder = self._folder
+
+            def start() -> Custody:
+                own = folder.make(f"p{secrets.token_hex(3)}")
+                return Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+
+            self._custody = await greeted(start, seconds=_HELLO_S, what="starts programs")
+            return self._custody
 
     async def close(self) -> None:
         """End all kernels and the warden."""

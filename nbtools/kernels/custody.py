@@ -171,7 +171,7 @@ class Custody:
         return child
 
     async def close(self, *, patience: float = _STOP_S) -> None:
-        """Have everything ended and the folder removed, and wait for it; after `patience` seconds the warden is killed."""
+        """Have everything ended and the folder removed; after `patience` seconds the warden itself is killed."""
         self.send({"do": "stop"})
         await asyncio.wait({self.gone}, timeout=patience)
         if not self.gone.done():

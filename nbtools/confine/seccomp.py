@@ -16,6 +16,7 @@ Three filters come out of it:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import errno
@@ -23,6 +24,8 @@ import functools
 import os
 import socket
 import struct
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from nbtools.confine import linux
@@ -122,6 +125,8 @@ _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 SELF = 1 << 40
 """In a condition: the number of the process that installs the filter, so that one program fits many processes."""
 _SELF_GROUP = 1 << 41  # its negative, as a group is named to kill()
+# Likewise those who started it, nearest first, and the groups that they are in.
+_FOREBEARS, _FOREBEARS_GROUPS = (1 << 42, 1 << 43), (1 << 44, 1 << 45)
 
 Action = Literal["refuse", "missing", "notify"]
 _ACTIONS: dict[Action, int] = {
@@ -240,7 +245,8 @@ def _socket_rules(network: bool) -> tuple[Rule, ...]:
 def _elder_rules(*, signals: bool) -> tuple[Rule, ...]:
     """Refuse limits, priorities and (where Landlock cannot) signals of processes that are older than this one.
 
-    The owner of a kernel started before it, so its number is lower, unless the numbers have wrapped around since.
+    The owner of a kernel started before it, so its number is lower, unless the numbers have wrapped around since. That
+    is why those who started it are named as well where signals are concerned.
     """
 
     def elder(at: int) -> tuple[When, ...]:
@@ -261,6 +267,10 @@ def _elder_rules(*, signals: bool) -> tuple[Rule, ...]:
             Rule(calls=("kill",), when=(When(argument=0, op="gt", value=_SELF_GROUP),)),
             Rule(calls=("pidfd_send_signal",)),
         ]
+        for one in _FOREBEARS:
+            named = (When(argument=0, op="eq", value=one),)
+            rules.append(Rule(calls=("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), when=named))
+        rules += [Rule(calls=("kill",), when=(When(argument=0, op="eq", value=group),)) for group in _FOREBEARS_GROUPS]
     return tuple(rules)
 
 
@@ -316,10 +326,26 @@ _SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
 _FLAG_TSYNC, _FLAG_NEW_LISTENER = 1, 8
 
 
-def _encode(program: tuple[_Instruction, ...], pid: int) -> bytes:
+def _encode(program: tuple[_Instruction, ...], pid: int, forebears: Sequence[int] = ()) -> bytes:
     stands_for = {SELF: pid, _SELF_GROUP: 2**32 - pid}
+    for name, group, one in zip(_FOREBEARS, _FOREBEARS_GROUPS, forebears, strict=False):
+        with contextlib.suppress(OSError):
+            stands_for |= {name: one, group: 2**32 - os.getpgid(one)}
+    # Nobody has the number that stands for a forebear who is not known.
+    unknown = 2**32 - 1
+    stands_for = dict.fromkeys((*_FOREBEARS, *_FOREBEARS_GROUPS), unknown) | stands_for
     pack = struct.Struct("HBBI").pack
     return b"".join(pack(code, yes, no, stands_for.get(value, value)) for code, yes, no, value in program)
+
+
+def _forebears() -> list[int]:
+    """Return the parent and its parent, as far as they are to be seen and are not the first process of all."""
+    found = [os.getppid()]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # After the name, which may hold anything: the state, then the parent.
+        fields = Path(f"/proc/{found[0]}/stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
+        found.append(int(fields[1]))
+    return [one for one in found if one > 1]
 
 
 def compiled(rules: tuple[Rule, ...]) -> tuple[_Instruction, ...]:
@@ -354,7 +380,7 @@ def install(rules: tuple[Rule, ...], *, listen: bool = False) -> int | None:
         The processor is none whose system calls are known here.
     """
     program = compiled(rules)
-    code = _encode(program, os.getpid())
+    code = _encode(program, os.getpid(), _forebears())
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer))
     linux.no_new_privileges()

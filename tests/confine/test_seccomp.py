@@ -12,6 +12,8 @@ from nbtools.confine.seccomp import NUMBERS, Rule, When
 ALLOW, NOTIFY, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SELF = 5000
+# Its number is the higher one: numbers have wrapped around since it started.
+PARENT = 9000
 
 
 def decide(program, machine, call, *arguments, number=None, arch=None):
@@ -22,7 +24,7 @@ def decide(program, machine, call, *arguments, number=None, arch=None):
     at, register = 0, 0
     while True:
         code, yes, no, value = program[at]
-        value = {seccomp.SELF: SELF, 1 << 41: 2**32 - SELF}.get(value, value)
+        value = {seccomp.SELF: SELF, 1 << 41: 2**32 - SELF, 1 << 42: PARENT, 1 << 44: 2**32 - PARENT}.get(value, value)
         at += 1
         if code == 0x20:
             (register,) = struct.unpack_from("=I", data, value)
@@ -122,6 +124,7 @@ def test_signals_are_guarded_by_number_where_landlock_cannot(machine):
     assert decide(new, machine, "kill", 1) == ALLOW
     assert [decide(old, machine, "kill", pid) for pid in (0, SELF, SELF + 1, -SELF, -SELF - 5)] == [ALLOW] * 5
     assert [decide(old, machine, "kill", pid) for pid in (1, SELF - 1, -1, -2, 1 - SELF)] == [EPERM] * 5
+    assert [decide(old, machine, "kill", pid) for pid in (PARENT, -PARENT)] == [EPERM] * 2
     assert decide(old, machine, "tgkill", SELF - 1, SELF - 1) == EPERM
     assert decide(old, machine, "pidfd_send_signal", 3) == EPERM
 

@@ -37,7 +37,9 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     known = [str(choice) for action in actions for choice in action.choices or ()]
     if message.startswith("unrecognized arguments: "):
         wrong = message.removeprefix("unrecognized arguments: ").split()[0]
-        known = list(_options(parser))
+        options = list(_options(parser))
+        # One that exists belongs to another command: no slip of the fingers, so nothing is offered.
+        known = [] if wrong in options else options
     close = nearest(wrong, known) if wrong else None
     return f"{message}\ndid you mean {close!r}?" if close else message
 

@@ -186,3 +186,10 @@ def test_a_full_disk_is_told_and_is_a_failure(environment: dict[str, str], tmp_p
         )
     assert done.returncode == 1
     assert done.stderr.splitlines()[0] == "LimitExceeded: nbtools call"
+
+
+def test_an_option_of_another_command_is_not_offered_for_itself(nbtools: Callable[..., Any]) -> None:
+    done = nbtools("sql", "--timeout", "3", "select 1")
+    assert done.code == 2
+    assert "unrecognized arguments: --timeout" in done.err
+    assert "did you mean '--timeout'" not in done.err

@@ -380,7 +380,8 @@ def install(rules: tuple[Rule, ...], *, listen: bool = False) -> int | None:
         The processor is none whose system calls are known here.
     """
     program = compiled(rules)
-    code = _encode(program, os.getpid(), _forebears())
+    names_them = any(when.value in _FOREBEARS for rule in rules for when in rule.when)
+    code = _encode(program, os.getpid(), _forebears() if names_them else ())
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer))
     linux.no_new_privileges()

@@ -24,10 +24,12 @@ from typing import Any
 from nbtools import aio
 from nbtools.errors import KernelDied
 from nbtools.kernels import family
+from nbtools.kernels.folder import Folder
 from nbtools.kernels.pipe import Pipe
 
-__all__ = ["Child", "Custody", "Exit", "greeted"]
+__all__ = ["Child", "Custody", "Exit", "greeted", "open_warden"]
 
+_HELLO_S = 20.0
 _STOP_S = 5.0
 
 
@@ -259,6 +261,16 @@ async def greeted(start: Callable[[], Custody], *, seconds: float, what: str) ->
         with contextlib.suppress(Exception):
             await custody.close(patience=0.2)
     raise KernelDied(f"The process that {what} did not start.", hint="Try again, or see: nbtools doctor.")
+
+
+async def open_warden(folder: Folder, *, what: str) -> Custody:
+    """Start a warden with a folder of its own below `folder`; `what` and errors are those of `greeted`."""
+
+    def start() -> Custody:
+        own = folder.make(f"w{secrets.token_hex(3)}")
+        return Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+
+    return await greeted(start, seconds=_HELLO_S, what=what)
 
 
 def _closer(pipe: weakref.ref[Pipe]) -> Any:

@@ -25,7 +25,7 @@ from nbtools.errors import InvalidArguments
 from nbtools.kernels import languages
 from nbtools.kernels.client import first
 from nbtools.kernels.collect import Collector
-from nbtools.kernels.custody import Child, Custody, Exit, greeted
+from nbtools.kernels.custody import Child, Custody, Exit, open_warden
 from nbtools.kernels.folder import Folder
 from nbtools.kernels.kernel import Cap, Execution, OnOutput, Profile, Status, World
 from nbtools.kernels.languages import Interpreter
@@ -35,7 +35,6 @@ from nbtools.kernels.supervise import supervise
 __all__ = ["ProcessBackend", "ProcessKernel"]
 
 _START_S = 30.0
-_HELLO_S = 20.0
 _ASK_AGAIN_S = 0.1
 _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
@@ -126,13 +125,7 @@ class ProcessBackend:
             if self._custody is not None and self._custody.alive:
                 return self._custody
             self._folder = self._folder or Folder()
-            folder = self._folder
-
-            def start() -> Custody:
-                own = folder.make(f"p{secrets.token_hex(3)}")
-                return Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
-
-            self._custody = await greeted(start, seconds=_HELLO_S, what="starts programs")
+            self._custody = await open_warden(self._folder, what="starts programs")
             return self._custody
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ from nbtools.errors import LanguageUnavailable, SandboxUnavailable, nearest
 from nbtools.kernels import lone
 from nbtools.kernels.channel import MemoryChannel
 from nbtools.kernels.client import Connection, JupyterKernel, first
-from nbtools.kernels.custody import Custody, greeted
+from nbtools.kernels.custody import Custody, open_warden
 from nbtools.kernels.folder import Folder
 from nbtools.kernels.kernel import Profile
 
@@ -29,7 +29,6 @@ __all__ = ["SpawnedBackend", "confinement_of", "environment_of", "limits_of"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _START_S = 60.0
-_HELLO_S = 20.0
 
 
 def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -163,13 +162,7 @@ class SpawnedBackend:
 
             self._folder = self._folder or Folder()
             self._context = self._context or zmq.Context()
-            folder = self._folder
-
-            def start() -> Custody:
-                own = folder.make(f"w{secrets.token_hex(3)}")
-                return Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
-
-            self._custody = await greeted(start, seconds=_HELLO_S, what="starts kernels")
+            self._custody = await open_warden(self._folder, what="starts kernels")
             return self._custody
 
     def _forget(self, kernel: JupyterKernel, place: Path) -> None:

@@ -14,6 +14,7 @@ import codecs
 import contextlib
 import gc
 import importlib
+import io
 import json
 import linecache
 import os
@@ -22,13 +23,14 @@ import sys
 import threading
 import time
 import types
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
 from nbtools.kernels import family, guest
 
-__all__ = ["build", "main", "rehearse"]
+__all__ = ["build", "main", "print_figure", "rehearse"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
@@ -216,11 +218,31 @@ def build() -> None:
     shell.transform_cell("x = 1\nprint(x)")
     _fail_once(shell)
     if "matplotlib" in sys.modules:
+        from matplotlib.figure import Figure
         from matplotlib_inline.backend_inline import configure_inline_support
 
         # The hooks that show figures live on the shell.
         activate_matplotlib("inline")
         configure_inline_support(shell, "inline")
+        # A script that sets the inline backend's formats or options puts IPython's own printer in this place.
+        formatter: Any = shell.display_formatter
+        formatter.formatters["image/png"].for_type(Figure, print_figure)
+
+
+def print_figure(figure: Any) -> str | None:
+    """Return the picture of a figure in base64: that of the inline backend, pixel for pixel, in less time.
+
+    It is drawn once instead of twice. Runs of equal pixels are all that is looked for when it is compressed, which
+    takes half the time and hardly more space for charts.
+    """
+    from IPython.core import pylabtools
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    options: dict[str, Any] = {}
+    if isinstance(figure.canvas, FigureCanvasAgg) and (figure.axes or figure.lines):
+        options = {"bbox_inches": guest.tight_box(figure), "pil_kwargs": {"compress_type": zlib.Z_RLE}}
+    picture: str | None = pylabtools.print_figure(figure, base64=True, **options)
+    return picture
 
 
 def _fail_once(shell: Any) -> None:
@@ -326,15 +348,18 @@ def _connect(connection: Mapping[str, Any]) -> Any:
 
 
 def rehearse() -> None:
-    """In a spare: describe a small frame, so that the pages most scripts write to are its own before it is needed.
+    """In a spare: walk the ways that most scripts go, so that the pages written there are its own before it is needed.
 
-    Drawing a chart would spare a little more and cost 10 MB of memory in every spare.
+    Every megabyte spares a script some 250 page faults. Drawing a chart as well would take eight more in every spare.
     """
     pandas: Any = sys.modules.get("pandas")
     if pandas is not None:
-        import io
-
-        pandas.read_csv(io.StringIO("a,b\n1,x\n2.5,y\n")).describe().to_string()
+        frame = pandas.read_csv(io.StringIO("a,b\n1,x\n2.5,y\n"))
+        frame.describe().to_string()
+        frame.groupby("b")["a"].mean()
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close(pyplot.figure())
 
 
 @contextlib.contextmanager

@@ -283,20 +283,23 @@ class JupyterKernel:
 
     async def variables(self) -> list[dict[str, Any]]:
         """List what the session has defined."""
-        return list((await self._silently(prologue.variables_code(), None)).report.get("variables", ()))
+        return list((await self._unrecorded(prologue.variables_code(), None)).report.get("variables", ()))
 
     async def warm(self) -> None:
         """Run something small, once, so that the first run finds all paths walked before."""
         code = prologue.rehearse_code() if self._python == "loaded" else ""
-        await self._silently(code, World() if self._python else None)
+        # A silent request is spared half of the way that a script goes.
+        await self._unrecorded(code, World() if self._python else None, silent=not self._python)
 
-    async def _silently(self, code: str, world: World | None) -> Run:
-        run = self._begin(code, Collector(), world, silent=True)
+    async def _unrecorded(self, code: str, world: World | None, *, silent: bool = True) -> Run:
+        run = self._begin(code, Collector(), world, silent=silent, recorded=False)
         await asyncio.wait({run.done}, timeout=_SILENT_S)
         self._run = None
         return run
 
-    def _begin(self, code: str, collector: Collector, world: World | None, *, silent: bool = False) -> Run:
+    def _begin(
+        self, code: str, collector: Collector, world: World | None, *, silent: bool = False, recorded: bool = True
+    ) -> Run:
         """Send the request, with what must come before it."""
         metadata: dict[str, Any] = {}
         if self._python == "text" and (world is not None or not self._guest_sent):
@@ -306,14 +309,17 @@ class JupyterKernel:
             self._execute(prologue.begin_code(world or World()), silent=True)
         elif self._python == "loaded" and world is not None:
             metadata["nbtools"] = prologue.world_as_json(world)
-        run = self._run = Run(self._execute(code, silent=silent, metadata=metadata), collector)
+        msg_id = self._execute(code, silent=silent, recorded=recorded, metadata=metadata)
+        run = self._run = Run(msg_id, collector)
         return run
 
-    def _execute(self, code: str, *, silent: bool, metadata: Mapping[str, Any] | None = None) -> str:
+    def _execute(
+        self, code: str, *, silent: bool, recorded: bool = False, metadata: Mapping[str, Any] | None = None
+    ) -> str:
         content = {
             "code": code,
             "silent": silent,
-            "store_history": not silent,
+            "store_history": recorded,
             "user_expressions": {},
             "allow_stdin": False,
             "stop_on_error": False,

@@ -32,6 +32,7 @@ __all__ = ["Kernels"]
 
 _ALIASES = {"python3": "python", "py": "python", "sh": "shell", "js": "javascript", "pwsh": "powershell"}
 _FOLDERS_KEPT = 100
+_CLOSE_DELAY_S = 0.005
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -275,7 +276,13 @@ class Kernels:
             self._kept.append(lease.folder)
             while len(self._kept) > _FOLDERS_KEPT:
                 shutil.rmtree(self._kept.pop(0), ignore_errors=True)
-        task = asyncio.ensure_future(lease.close(keep_folder=keep_folder))
+
+        async def end() -> None:
+            # The caller, in another thread, wants its result first.
+            await asyncio.sleep(_CLOSE_DELAY_S)
+            await lease.close(keep_folder=keep_folder)
+
+        task = asyncio.ensure_future(end())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

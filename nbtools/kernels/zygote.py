@@ -92,7 +92,6 @@ def _exercise_pandas() -> None:
 
 
 def _exercise_matplotlib() -> None:
-    from IPython.core.pylabtools import print_figure
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots()
@@ -103,7 +102,7 @@ def _exercise_matplotlib() -> None:
     if "pandas" in sys.modules:
         # pandas loads its plotting part with the first plot.
         sys.modules["pandas"].Series([1.0, 2.0], index=["a", "b"]).plot.bar(ax=axes)
-    print_figure(figure)
+    child.print_figure(figure)
     plt.close("all")
 
 

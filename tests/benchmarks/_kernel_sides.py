@@ -46,6 +46,11 @@ def make_csv(path: Path, rows: int = 10_000) -> None:
 def wait_for_spare(kernels: Kernels) -> None:
     """Wait until a spare stands ready, so that one run does not pay for the last."""
     kernels.warm()
+    settle()
+
+
+def settle() -> None:
+    """Let what a run left behind end: its kernel, and the start of the next spare."""
     time.sleep(0.05)
 
 
@@ -59,6 +64,11 @@ def managed(kernels: Kernels, code: str, *, spare: bool) -> Callable[[], float]:
         done = kernels.run(code)
         taken = time.perf_counter() - begun
         assert done.ok, done
+        # Whoever has the next turn must not pay for the new spare.
+        if spare:
+            wait_for_spare(kernels)
+        else:
+            settle()
         return taken
 
     return measure

@@ -22,18 +22,13 @@ from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
 
-__all__ = ["Caller", "Context", "Effects", "OnError", "Tool", "ToolCall", "new_id", "tool", "tool_of"]
+__all__ = ["Caller", "Context", "Effects", "OnError", "Tool", "ToolCall", "tool", "tool_of"]
 
 Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _ATTRIBUTE = "__tool__"
-
-
-def new_id() -> str:
-    """Return a fresh id for a call or a run: 16 hexadecimal digits."""
-    return fresh_id()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +79,7 @@ class ToolCall:
 
     tool: str
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    call_id: str = dataclasses.field(default_factory=new_id)
+    call_id: str = dataclasses.field(default_factory=fresh_id)
     run_id: str | None = None
     parent_id: str | None = None
     caller: Caller = "python"
@@ -150,11 +145,8 @@ class Context:
         """Call another tool as part of this call; it is recorded with this call as its parent."""
         if self.perform is None:
             raise InternalError("this executor cannot call other tools from within a tool")
-        return await self.perform(
-            dataclasses.replace(
-                self.call, tool=name, arguments=dict(arguments), call_id=new_id(), parent_id=self.call_id, timeout=None
-            )
-        )
+        own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self.call_id, "timeout": None}
+        return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -356,7 +356,7 @@ class Workbench:
         caller
             The face that asks.
         **options
-            More for `nbtools.sql.SqlSession.aquery`: ``dialect``, ``isolated``.
+            More for `nbtools.sql.SqlSession.aquery`: ``dialect``, ``isolated``, ``timeout``.
 
         Raises
         ------

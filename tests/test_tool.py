@@ -13,7 +13,8 @@ from pydantic import Field
 
 from nbtools.errors import InternalError
 from nbtools.result import ToolResult
-from nbtools.tool import Context, Effects, ToolCall, new_id, tool, tool_of
+from nbtools.telemetry import fresh_id
+from nbtools.tool import Context, Effects, ToolCall, tool, tool_of
 
 
 @tool(read_only=True, idempotent=True, title="Add up", examples=({"a": 1, "b": 2},), timeout=5)
@@ -187,6 +188,6 @@ def test_a_model_and_an_mcp_client_count_as_models() -> None:
 
 
 def test_ids_are_sixteen_hexadecimal_digits_and_differ() -> None:
-    ids = {new_id() for _ in range(100)}
+    ids = {fresh_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(len(made) == 16 and int(made, 16) >= 0 for made in ids)

@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
     sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
     sql.add_argument("--limit", type=_count, metavar="N", help="rows at the most")
     sql.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value bound to :NAME")
+    sql.add_argument("--timeout", type=float, metavar="SECONDS", help="end the query after that time")
     sql.add_argument("--isolated", action="store_true", help="run it in a confined process")
     sql.add_argument("--check", action="store_true", help="say whether it may run, without running it")
     sql.set_defaults(perform=_sql)
@@ -152,6 +153,7 @@ def _sql(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             caller="cli",
             isolated=arguments.isolated,
+            timeout=arguments.timeout,
         )
         if arguments.format == "json":
             rows = [dict(zip(result.columns, row, strict=True)) for row in result.to_rows()]

@@ -15,8 +15,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from nbtools.telemetry import redact
-from nbtools.tool import new_id
+from nbtools.telemetry import fresh_id, redact
 
 __all__ = ["Live"]
 
@@ -113,7 +112,7 @@ class Live:
     def _show(self, line: str) -> None:
         if hasattr(self._shell, "kernel"):
             update = self._display_id is not None
-            self._display_id = self._display_id or new_id()
+            self._display_id = self._display_id or fresh_id()
             data = {"text/html": f"<span style='{_STYLE}'>{html.escape(line)}</span>", "text/plain": line}
             self._publish(data, transient={"display_id": self._display_id}, update=update)
         elif sys.stderr.isatty():

@@ -27,8 +27,7 @@ from nbtools.memory.filestore import FileStore, MemoryFileStore
 from nbtools.memory.paths import ROOT, checked, tree_lines
 from nbtools.memory.store import AgentMemory
 from nbtools.result import ErrorInfo, ToolResult
-from nbtools.telemetry import span
-from nbtools.tool import new_id
+from nbtools.telemetry import fresh_id, span
 
 __all__ = ["COMMANDS", "MAX_FILE", "MAX_VIEW", "MemoryFiles"]
 
@@ -93,7 +92,7 @@ class MemoryFiles:
         self._store.close()
 
     def _answered(self, command: Any) -> ToolResult:
-        call_id = new_id()
+        call_id = fresh_id()
         try:
             name, given = _parameters(command)
             text = getattr(self, f"_{name}")(**given)

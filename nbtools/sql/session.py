@@ -9,6 +9,7 @@ second after its time.
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 import warnings
@@ -293,7 +294,7 @@ class SqlSession:
             frames=frames,
             max_rows=self.limit if limit is None else _not_negative("limit", limit),
             max_bytes=self.max_bytes if max_bytes is None else _not_negative("max_bytes", max_bytes),
-            timeout=self.timeout if timeout is None else timeout,
+            timeout=self.timeout if timeout is None else _seconds(timeout),
             progress=progress,
         )
 
@@ -487,6 +488,16 @@ def _style(dialect: str) -> Style:
     if dialect == "duckdb":
         return "dollar"
     return "numbered" if dialect == "postgres" else "colon"
+
+
+def _seconds(value: float) -> float:
+    if not 0 < value < math.inf:  # neither is NaN
+        raise InvalidArguments(
+            f"timeout={value!r} is no time that a query can be given.",
+            hint="Use a number of seconds above 0; leave it out for the session's own.",
+            tried="running SQL",
+        )
+    return value
 
 
 def _not_negative(name: str, value: int) -> int:

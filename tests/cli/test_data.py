@@ -110,6 +110,19 @@ def test_a_ttl_that_is_none_is_wrong_usage_in_words(nbtools: Callable[..., Any],
     assert nbtools("memory", "get", "a").code == 1
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_time_that_no_query_can_be_given_is_told(nbtools: Callable[..., Any], seconds: str) -> None:
+    done = nbtools("sql", "select 1", f"--timeout={seconds}")
+    assert done.code == 1
+    assert f"timeout={float(seconds)!r}" in done.err
+
+
+def test_a_query_ends_at_the_time_it_is_given(nbtools: Callable[..., Any]) -> None:
+    done = nbtools("sql", "select count(*) from range(100000000000) a, range(1000000) b", "--timeout", "0.3")
+    assert done.code == 1
+    assert "outlived its time" in done.err
+
+
 @pytest.mark.parametrize(
     "arguments", [("memory", "search", "x", "--limit", "-1"), ("sql", "select 1", "--limit", "some")]
 )

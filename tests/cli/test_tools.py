@@ -189,7 +189,7 @@ def test_a_full_disk_is_told_and_is_a_failure(environment: dict[str, str], tmp_p
 
 
 def test_an_option_of_another_command_is_not_offered_for_itself(nbtools: Callable[..., Any]) -> None:
-    done = nbtools("sql", "--timeout", "3", "select 1")
+    done = nbtools("sql", "--approve", "select 1")
     assert done.code == 2
-    assert "unrecognized arguments: --timeout" in done.err
-    assert "did you mean '--timeout'" not in done.err
+    assert "unrecognized arguments: --approve" in done.err
+    assert "did you mean '--approve'" not in done.err

@@ -30,6 +30,8 @@ _SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 # A shorter value is no secret worth the name, and masking it would blacken every text ("1", "true").
 _SECRET_LENGTH = 6
 _KEPT = 2_000
+# OpenTelemetry's own is 10 s, and a process without a collector would end that much later.
+_OTLP_S = 3.0
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -185,7 +187,8 @@ def connect_opentelemetry(exporter: Any = None) -> None:
     export = need("opentelemetry.sdk.trace.export", extra="otel", why=why)
     if exporter is None:
         otlp = need("opentelemetry.exporter.otlp.proto.http.trace_exporter", extra="otel", why=why)
-        exporter = otlp.OTLPSpanExporter()
+        said = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") or os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT")
+        exporter = otlp.OTLPSpanExporter(timeout=None if said else _OTLP_S)
         processor = export.BatchSpanProcessor(exporter)
         _RECORDER.sends_otlp = True
     else:

@@ -32,7 +32,7 @@ from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.schema import admits_null
-from nbtools.telemetry import redact, span
+from nbtools.telemetry import conceal, redact, span
 from nbtools.tool import Context, Tool, ToolCall
 
 __all__ = ["Door", "Limits", "failure"]
@@ -240,7 +240,7 @@ def _fault(tool: Tool, exc: BaseException) -> InternalError:
     return InternalError(
         f"{tool.name} raised {type(exc).__name__}{f': {told}' if told else ''}",
         hint="That is a fault of the tool's own code.",
-        data={"traceback": _traceback(exc)},
+        data={"traceback": conceal(_traceback(exc))},
     )
 
 
@@ -250,7 +250,7 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
     kept = {key: value for key, value in error.data.items() if key != "artifacts"}
     if artifacts:
         kept["artifacts"] = [artifact.to_dict() for artifact in artifacts]
-    said = redact(str(error))
+    said = conceal(str(error))
     return ToolResult(
         ok=False,
         tool=call.tool,
@@ -258,7 +258,7 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
         data=redact(_kept(kept)) if kept else None,
         text=said,
         error=ErrorInfo(
-            code=error.code, message=redact(error.message), hint=redact(error.hint), retryable=error.retryable
+            code=error.code, message=conceal(error.message), hint=conceal(error.hint), retryable=error.retryable
         ),
         artifacts=artifacts,
     )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.result import ToolResult
-from nbtools.telemetry import MASK, redact
+from nbtools.telemetry import MASK, conceal, redact
 from nbtools.tool import ToolCall
 
 __all__ = ["CallRecord", "CallRecorder"]
@@ -88,10 +88,10 @@ class CallRecord:
             parent_id=call.parent_id,
             tool=call.tool,
             caller=call.caller,
-            arguments=_told(redact(dict(call.arguments))),
+            arguments=conceal(_told(redact(dict(call.arguments)))),
             ok=result.ok,
             code=result.error.code if result.error else None,
-            message=redact(result.error.message)[:_MAX_TEXT] if result.error else None,
+            message=conceal(result.error.message)[:_MAX_TEXT] if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.digest()} for a in result.artifacts),

@@ -15,21 +15,40 @@ import dataclasses
 import functools
 import os
 import random
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from nbtools.errors import NbtoolsError
 from nbtools.lazy import need
 
-__all__ = ["MASK", "Span", "connect_opentelemetry", "fresh_id", "is_secret_name", "recent", "redact", "span"]
+__all__ = ["MASK", "Span", "conceal", "connect_opentelemetry", "fresh_id", "is_secret_name", "recent", "redact", "span"]
 
 MASK = "***"
 _SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 # A shorter value is no secret worth the name, and masking it would blacken every text ("1", "true").
 _SECRET_LENGTH = 6
 _KEPT = 2_000
+_NAME = (
+    r"(?<![a-z0-9])(?:[a-z0-9]+[_-])*"
+    r"(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)"
+)
+# A variable that stands for the secret, ``${NAME}``, tells nothing.
+_VALUE = r"(?!\$\{)"
+_IN_URLS = re.compile(rf"(://[^\s/?#@:'\"]*:){_VALUE}[^\s/'\"]+(?=@)")
+_MAY_NAME = re.compile(r"pass|pwd|secret|token|key|credential|authorization", re.IGNORECASE)
+_NAMED = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"({_NAME}=){_VALUE}[^\s\"'&;,)\]}}]+",
+        rf"({_NAME}[\"']?\s*[:=]\s*[\"']){_VALUE}[^\"']+",
+        rf"(--{_NAME}\s+){_VALUE}[^\s\"']+",
+        rf"((?<![a-z0-9])(?:[a-z0-9]+-)+(?:key|token|secret|password):\s*){_VALUE}[^\s\"',]+",
+        rf"(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|digest|token)\s+)?){_VALUE}[^\s\"',]+",
+    )
+)
 # OpenTelemetry's own is 10 s, and a process without a collector would end that much later.
 _OTLP_S = 3.0
 
@@ -124,7 +143,7 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
                 made.outcome = exc.code if isinstance(exc, NbtoolsError) else type(exc).__name__
                 raise
             finally:
-                made.facts = redact(made.facts)
+                made.facts = conceal(made.facts)
     finally:
         _CURRENT.reset(token)
         made.duration_s = time.perf_counter() - begun
@@ -145,7 +164,7 @@ def _mirrored(made: Span) -> Iterator[None]:
         try:
             yield
         except BaseException as exc:
-            said = redact(str(exc))
+            said = conceal(str(exc))
             raise
         finally:
             for key, value in {**made.facts, "outcome": made.outcome}.items():
@@ -239,19 +258,43 @@ def redact(value: Any) -> Any:
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
     known = _SECRETS.values()
-    return _redact(value, known) if known else value
+    return _each_text(value, functools.partial(_without, known=known)) if known else value
 
 
-def _redact(value: Any, known: Sequence[str]) -> Any:
+def conceal(value: Any) -> Any:
+    """Return `value` as `redact` does, and without credentials as people write them down.
+
+    These are passwords in URLs, values of names such as ``password`` or ``api_key`` (``name=value``, ``--name value``,
+    ``"name": "value"``), and what an authorization header holds. It is for what is told of a call, not for what the
+    call works with: what looks like a credential may be none.
+    """
+    known = _SECRETS.values()
+    return _each_text(value, lambda text: _unwritten(_without(text, known)))
+
+
+def _without(text: str, known: Sequence[str]) -> str:
+    for secret in known:
+        if secret in text:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def _unwritten(text: str) -> str:
+    if "://" in text:
+        text = _IN_URLS.sub(rf"\g<1>{MASK}", text)
+    if _MAY_NAME.search(text):
+        for pattern in _NAMED:
+            text = pattern.sub(rf"\g<1>{MASK}", text)
+    return text
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        for secret in known:
-            if secret in value:
-                value = value.replace(secret, MASK)
-        return value
+        return change(value)
     if isinstance(value, Mapping):
-        return {_redact(key, known): _redact(item, known) for key, item in value.items()}
+        return {_each_text(key, change): _each_text(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [_redact(item, known) for item in value]
+        return [_each_text(item, change) for item in value]
     if isinstance(value, tuple):
-        return tuple(_redact(item, known) for item in value)
+        return tuple(_each_text(item, change) for item in value)
     return value

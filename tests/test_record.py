@@ -43,6 +43,14 @@ def test_arguments_that_only_sound_secret_are_told(name: str) -> None:
     assert record(**{name: "penguins/note"}).arguments == {name: "penguins/note"}
 
 
+def test_credentials_inside_of_texts_are_masked_in_arguments_and_messages() -> None:
+    call = ToolCall(tool="sql_query", arguments={"connection": "postgresql://u:hunter2@h/d", "query": "select 1"})
+    error = ErrorInfo(code="SQL_FAILED", message="no way to postgresql://u:hunter2@h/d", hint=None, retryable=False)
+    made = CallRecord.from_result(call, ToolResult(ok=False, tool="sql_query", call_id="c", error=error), 0.0)
+    assert made.arguments == {"connection": "postgresql://u:***@h/d", "query": "select 1"}
+    assert made.message == "no way to postgresql://u:***@h/d"
+
+
 def test_a_failure_is_told_by_code_and_message() -> None:
     info = ErrorInfo(code="TIMEOUT", message="late")
     call = ToolCall(tool="t", parent_id="p", run_id="r")

@@ -14,7 +14,7 @@ import pytest
 
 from nbtools import aio, telemetry
 from nbtools.errors import SqlNotAllowed
-from nbtools.telemetry import MASK, is_secret_name, recent, redact, span
+from nbtools.telemetry import MASK, conceal, is_secret_name, recent, redact, span
 
 
 @pytest.fixture
@@ -208,3 +208,37 @@ def test_a_secret_that_appears_or_changes_is_masked_from_then_on(monkeypatch: py
     assert redact("one-secret two-secret") == f"one-secret {MASK}"
     monkeypatch.delenv("SOME_API_KEY")
     assert redact("one-secret two-secret") == "one-secret two-secret"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("postgresql://me:hunter2@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://me:p@ss@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://me@db/shop?password=hunter2&x=1", "postgresql://me@db/shop?password=***&x=1"),
+        ("https://x.example/a?api_key=K1&page=2", "https://x.example/a?api_key=***&page=2"),
+        ("curl -H 'Authorization: Bearer abc.def' x", "curl -H 'Authorization: Bearer ***' x"),
+        ("curl -H 'X-Api-Key: abc' x", "curl -H 'X-Api-Key: ***' x"),
+        ("tool --token abc --all", "tool --token *** --all"),
+        ('client_secret = "a b c"\nx = 1', 'client_secret = "***"\nx = 1'),
+        ('{"password": "hunter2", "n": 1}', '{"password": "***", "n": 1}'),
+        ("CREATE SECRET s (TYPE s3, SECRET 'x')", "CREATE SECRET s (TYPE s3, SECRET 'x')"),
+    ],
+)
+def test_credentials_as_people_write_them_are_concealed(text: str, told: str) -> None:
+    assert conceal({"deep": [text]}) == {"deep": [told]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://localhost:8080/a@b",
+        "postgresql://me:${PGPASS}@db/shop",
+        "max_tokens=100, sort_key=a, key='penguins/note'",
+        "the password is in the keyring; tokens are counted",
+        "select token from words where n = 1",
+        "import os\ntoken = next(tokens)",
+    ],
+)
+def test_what_is_no_credential_is_told(text: str) -> None:
+    assert conceal(text) == text

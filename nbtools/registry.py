@@ -10,10 +10,11 @@ import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from nbtools.door import Door
-from nbtools.errors import InvalidArguments, ToolNotFound, nearest
+from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound, nearest
 from nbtools.lazy import need
 from nbtools.parameters import PartialParameters
 from nbtools.result import ToolResult
@@ -236,6 +237,45 @@ class Registry(Mapping[str, Tool]):
             on_error=config.get("on_error"),
         )
 
+    def create_tools_from_yaml(self, source: str | Path) -> list[Tool]:
+        """Return the tools that YAML describes, as `create_tool_from_config` takes them.
+
+        Parameters
+        ----------
+        source
+            A file, or the text itself: a list of configurations, or a mapping of names to them. Either may stand below
+            the key ``tools``, beside keys for others.
+
+        Raises
+        ------
+        ConfigInvalid
+            The file cannot be read, or is no such YAML; the message tells line and column.
+        InvalidArguments, ToolNotFound
+            A configuration does not fit.
+
+        Examples
+        --------
+        >>> def greet(name: str, mark: str = "!") -> str:
+        ...     '''Say hello.'''
+        ...     return f"Hello, {name}{mark}"
+        >>> made = Registry([greet]).create_tools_from_yaml("ask: {tool: greet, fixed_config: {mark: '?'}}")
+        >>> [tool.name for tool in made]
+        ['ask']
+        """
+        place = str(source) if isinstance(source, Path) else "the YAML text"
+        given = _read_yaml(source, place)
+        if isinstance(given, Mapping) and isinstance(given.get("tools"), list | Mapping):
+            given = given["tools"]
+        if isinstance(given, list):
+            return [self.create_tool_from_config(config) for config in given]
+        if not isinstance(given, Mapping):
+            raise ConfigInvalid(
+                f"{place} holds {type(given).__name__}, not configurations of tools.",
+                hint="Write a mapping of names to {tool: NAME, fixed_config: {…}}, or a list of such.",
+                tried="reading tools from YAML",
+            )
+        return [self.create_tool_from_config(config, name=str(name)) for name, config in given.items()]
+
     def get_tools_config(self) -> list[dict[str, Any]]:
         """Return the metadata of every tool, its effects and the schema of its arguments among them."""
         return [
@@ -343,3 +383,14 @@ def _problems(found: Tool) -> list[str]:
         except InvalidArguments as exc:
             problems.append(f"the example {dict(example)!r} does not validate: {exc.message}")
     return problems
+
+
+def _read_yaml(source: str | Path, place: str) -> Any:
+    import yaml
+
+    try:
+        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+        return yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        told = " ".join(str(exc).split())
+        raise ConfigInvalid(f"{place} cannot be read: {told}", tried="reading tools from YAML") from None

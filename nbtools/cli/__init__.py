@@ -11,7 +11,7 @@ import codecs
 import errno
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsErr
 __all__ = ["main"]
 
 _OK, _FAILED, _USAGE = 0, 1, 2
+_UNKNOWN = "unrecognized arguments: "
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,26 +31,23 @@ class _Parser(argparse.ArgumentParser):
         print(f"{usage}\n{self.prog}: {_with_nearest(self, message)}", file=sys.stderr)
         raise SystemExit(_USAGE)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Complain of what is unknown here: left to the top parser, a command's usage and options would be lost."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(_UNKNOWN + " ".join(unknown))
+        return found, unknown
+
 
 def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     wrong = message.partition("invalid choice: ")[2].partition(" ")[0].strip("'")
     actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
     known = [str(choice) for action in actions for choice in action.choices or ()]
-    if message.startswith("unrecognized arguments: "):
-        wrong = message.removeprefix("unrecognized arguments: ").split()[0]
-        options = list(_options(parser))
-        # One that exists belongs to another command: no slip of the fingers, so nothing is offered.
-        known = [] if wrong in options else options
+    if message.startswith(_UNKNOWN):
+        wrong = message.removeprefix(_UNKNOWN).split()[0]
+        known = [option for action in actions for option in action.option_strings]
     close = nearest(wrong, known) if wrong else None
     return f"{message}\ndid you mean {close!r}?" if close else message
-
-
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the options of a parser and of its commands: the top one complains of what a command did not take."""
-    for action in parser._actions:  # noqa: SLF001 - see above
-        yield from action.option_strings
-        for below in action.choices.values() if isinstance(action.choices, Mapping) else ():
-            yield from _options(below)
 
 
 def _parser() -> argparse.ArgumentParser:

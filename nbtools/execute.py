@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from nbtools.aio import blocking
+from nbtools.aio import blocking, in_thread
 from nbtools.door import Door
 from nbtools.errors import InvalidArguments, ToolNotEnabled, ToolNotFound
 from nbtools.registry import Registry
@@ -24,6 +25,19 @@ class Executor(Protocol):
 
     async def acall(self, call: ToolCall) -> ToolResult:
         """Perform a call; an expected failure is in the result, never an exception."""
+
+
+@runtime_checkable
+class _Remote(Executor, Protocol):
+    """An executor that may keep one waiting for its tools, and so is asked for names with its prefix alone."""
+
+    prefix: str
+
+    def known(self) -> Registry:
+        """Return the tools that were fetched so far, without waiting."""
+
+    def missing(self, name: str) -> ToolNotFound:
+        """Return the error for a tool that it does not have, which says why."""
 
 
 class LocalExecutor:
@@ -101,40 +115,104 @@ class CompositeExecutor:
         if not executors:
             raise InvalidArguments("a composite executor needs at least one executor.")
         self._executors = tuple(executors)
-        self._merged()
+        self._remotes = tuple(e for e in self._executors if isinstance(e, _Remote))
+        self._near = tuple(e for e in self._executors if not isinstance(e, _Remote))
+        self.merged(self._near)
 
-    def _merged(self) -> tuple[Registry, dict[str, Executor]]:
-        # Asked anew each time: an outside server may come, go, or change its tools.
-        routes: dict[str, Executor] = {}
-        tools: list[Tool] = []
-        for executor in self._executors:
+    def merged(self, executors: Iterable[Executor] | None = None) -> Registry:
+        """Return the tools of executors, in order, each asked anew: its server may come, go, or change its tools.
+
+        Parameters
+        ----------
+        executors
+            `None` for all, which waits for those that are far.
+
+        Raises
+        ------
+        InvalidArguments
+            A name is offered twice.
+        """
+        tools: dict[str, Tool] = {}
+        for executor in self._executors if executors is None else executors:
             for name, found in executor.tools().items():
-                if name in routes:
+                if name in tools:
                     raise InvalidArguments(
                         f"the tool {name!r} is offered twice.",
                         hint="Give one executor's tools a prefix: registry.prefixed('x_').",
                     )
-                routes[name] = executor
-                tools.append(found)
-        return Registry(tools), routes
+                tools[name] = found
+        return Registry(tools.values())
 
     def tools(self) -> Registry:
-        """Return the tools of all executors, in order."""
-        return self._merged()[0]
+        """Return the tools of all executors, in order; who is far is asked when its tools are looked at."""
+        return _LateRegistry(self) if self._remotes else self.merged()
+
+    def find(self, name: str) -> Tool:
+        """Return a tool, asking only executors that may have it.
+
+        Raises
+        ------
+        ToolNotFound
+            There is none; the nearest known name is in the hint.
+        """
+        remotes = [remote for remote in self._remotes if name.startswith(remote.prefix)]
+        for executor in (*self._near, *remotes):
+            tools = executor.tools()
+            if name in tools:
+                return tools[name]
+        raise remotes[-1].missing(name) if remotes else self._unknown(name)
 
     async def acall(self, call: ToolCall) -> ToolResult:
         """Route a call to the executor that offers the tool."""
-        for executor in self._executors:
+        for executor in self._near:
             if call.tool in executor.tools():
                 return await executor.acall(call)
-        refused = await self._executors[0].acall(call)
-        try:
-            self.tools()[call.tool]
-        except ToolNotFound as exc:
-            # The first one knows the names of its own tools only; one it has and does not offer, it says so itself.
-            if refused.error is not None and refused.error.code == exc.code:
-                error = dataclasses.replace(refused.error, message=exc.message, hint=exc.hint)
-                return dataclasses.replace(refused, text=str(exc), error=error)
-        return refused
+        remotes = [remote for remote in self._remotes if call.tool.startswith(remote.prefix)]
+        for remote in remotes[:-1]:
+            # Names of servers may begin alike. Asking waits, and what is waited for is work for the loop.
+            if call.tool in await in_thread(remote.tools):
+                return await remote.acall(call)
+        # The last one knows why it does not have a tool.
+        return await (remotes[-1].acall(call) if remotes else self._refused(call))
 
     call = blocking(acall)
+
+    async def _refused(self, call: ToolCall) -> ToolResult:
+        refused = await self._executors[0].acall(call)
+        exc = self._unknown(call.tool)
+        # The first one knows the names of its own tools only; one it has and does not offer, it says so itself.
+        if refused.error is not None and refused.error.code == exc.code:
+            error = dataclasses.replace(refused.error, message=exc.message, hint=exc.hint)
+            return dataclasses.replace(refused, text=str(exc), error=error)
+        return refused
+
+    def _unknown(self, name: str) -> ToolNotFound:
+        """Return the error for a name that nobody has, with the nearest of those known without waiting."""
+        known: dict[str, Tool] = {}
+        for executor in self._executors:
+            known |= executor.known() if isinstance(executor, _Remote) else executor.tools()
+        try:
+            Registry(known.values())[name]
+        except ToolNotFound as exc:
+            return exc
+        raise AssertionError(name)
+
+
+class _LateRegistry(Registry):
+    """The tools of a composite: one can be had by its name without waiting for servers that do not have it."""
+
+    def __init__(self, owner: CompositeExecutor) -> None:
+        self._owner = owner
+
+    @functools.cached_property
+    def _tools(self) -> dict[str, Tool]:  # type: ignore[override]  # filled when all are looked at
+        return {found.name: found for found in self._owner.merged().values()}
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._owner.find(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return bool(self._owner.find(str(name)))
+        except ToolNotFound:
+            return False

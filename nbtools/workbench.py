@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from nbtools import aio
 from nbtools.config import Config
 from nbtools.door import Door
-from nbtools.errors import NetworkError
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
 from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.parameters import SchemaParameters
@@ -167,12 +166,14 @@ class Workbench:
 
     def _open_sql(self) -> SqlSession:
         from nbtools.sql import SqlSession
+        from nbtools.sql.suggestions import names_behind
 
         config = self.config
         return SqlSession(
             allowed_paths=config.allowed_paths,
             connections=config.connections,
             frames=self._frame,
+            frame_names=lambda: names_behind(self._frames),
             tables={"nbtools.memory": self._memory_table, "nbtools.calls": self._calls_table},
             timeout=config.sql_timeout,
             memory_bytes=config.sql_memory,
@@ -225,22 +226,14 @@ class Workbench:
         return LocalExecutor(self.executor.tools(), door=door)
 
     def _outside(self) -> list[Executor]:
-        """Connect to the outside servers; one that cannot be used is reported and left out."""
-        import warnings
+        """Return the outside servers; each is connected when one of its tools, or the list of all, is asked for."""
+        from nbtools.mcp_client import LateExecutor, McpExecutor
 
-        from nbtools.mcp_client import McpExecutor
-
-        connected: list[Executor] = []
-        for name, given in self.config.mcp_servers.items():
-            server = McpExecutor(name, given, door=self.door)
-            try:
-                server.connect()
-            except NetworkError as exc:
-                warnings.warn(f"{exc}", stacklevel=2)
-                continue
-            connected.append(server)
-            self._closers.append(server)
-        return connected
+        servers = [
+            LateExecutor(McpExecutor(name, given, door=self.door)) for name, given in self.config.mcp_servers.items()
+        ]
+        self._closers += servers
+        return list(servers)
 
     def _services(self) -> Mapping[type, Callable[[], Any]]:
         """Return what tools may ask their context for."""

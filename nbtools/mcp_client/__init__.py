@@ -2,6 +2,7 @@
 
 ::
 
+    late         servers that are connected when they are needed
     executor     what a server offers, as tools; their calls
     connection   one connection, from its opening to its end
     process      a server that is started for it
@@ -16,7 +17,10 @@ from nbtools.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.mcp_client.executor import McpExecutor
+    from nbtools.mcp_client.late import LateExecutor
 
-__all__ = ["McpExecutor"]
+__all__ = ["LateExecutor", "McpExecutor"]
 
-__getattr__ = facade(__name__, {"McpExecutor": "nbtools.mcp_client.executor"})
+__getattr__ = facade(
+    __name__, {"LateExecutor": "nbtools.mcp_client.late", "McpExecutor": "nbtools.mcp_client.executor"}
+)

@@ -101,6 +101,10 @@ class Connection:
                 self._ready.set_exception(self._unreachable(exc))
         finally:
             self._client = None
+            if not self._ready.done():
+                # Cancelled on its way, by `close`: whoever still waits need not wait for the time to be over.
+                self._ready.set_exception(NetworkError(f"the MCP server {self._name!r} was left before it answered."))
+                self._ready.exception()  # or asyncio would report it, where nobody waits
             if self._silence is not None:
                 self._silence.close()
 

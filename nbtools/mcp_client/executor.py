@@ -17,7 +17,15 @@ from typing import Any
 from nbtools import aio
 from nbtools.config import parse_seconds
 from nbtools.door import Door
-from nbtools.errors import ConfigInvalid, ExecutionFailed, InvalidArguments, NbtoolsError, NetworkError, nearest
+from nbtools.errors import (
+    ConfigInvalid,
+    ExecutionFailed,
+    InvalidArguments,
+    NbtoolsError,
+    NetworkError,
+    ToolNotFound,
+    nearest,
+)
 from nbtools.lazy import need
 from nbtools.mcp_client.connection import Connection
 from nbtools.parameters import SchemaParameters
@@ -30,6 +38,7 @@ __all__ = ["McpExecutor"]
 
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
+_TOLD = 5
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -83,13 +92,22 @@ class McpExecutor:
 
     async def acall(self, call: ToolCall) -> ToolResult:
         """Perform a call; an expected failure is in the result, never an exception."""
-        try:
-            found = self._tools[call.tool]
-        except NbtoolsError as exc:
-            return self._door.refuse(call, exc)
-        return await self._door.admit(found, call)
+        if call.tool not in self._tools:
+            return self.refuse(call, self.missing(call.tool))
+        return await self._door.admit(self._tools[call.tool], call)
 
     call = aio.blocking(acall)
+
+    def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
+        """Return, and record, the result of a call that cannot be performed."""
+        return self._door.refuse(call, error)
+
+    def missing(self, name: str) -> ToolNotFound:
+        """Return the error for a tool that is not offered; it tells what is wrong with the server's list."""
+        close = nearest(name, self._tools)
+        hint = f"Did you mean {close!r}?" if close else f"Tools of it are {', '.join(self._tools) or 'none'}."
+        told = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
+        return ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{told}", hint=hint)
 
     # -- connection
 
@@ -101,9 +119,9 @@ class McpExecutor:
         NetworkError
             The server does not start, does not answer within 20 seconds, or is no MCP server.
         """
-        connection = Connection(self.name, self._given, self.problems)
+        # Kept before it is open: closing ends one that is still on its way.
+        connection = self._connection = Connection(self.name, self._given, self.problems)
         await connection.open()
-        self._connection = connection
         self._tools = self._registry(await connection.listed())
 
     connect = aio.blocking(aconnect)

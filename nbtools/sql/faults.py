@@ -17,6 +17,12 @@ _HINTS = re.compile(
 )
 # What the reader of CSV files adds to its message: the whole file as it tried to read it, a page long.
 _ADVICE = re.compile(r"\s*(?:Original Line:|The search space used was:|Possible (?:fix|Solution)).*", re.DOTALL)
+# What DuckDB advises besides: settings, which are locked here, and pages about them.
+_SETTINGS = re.compile(
+    r"\n\s*(?:Possible solutions:.*|This limit was set by the '.*|Launch the database with a persistent.*"
+    r"|See also https?:.*|[^\n]*\b(?:SET|PRAGMA) \w+ ?=[^\n]*)",
+    re.DOTALL,
+)
 _LONG = 400
 
 
@@ -79,6 +85,7 @@ def _csv_fault(text: str) -> SqlFailed:
 def _described(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
     place = _PLACE.search(text)
     said = _HEAD.sub("", (text[: place.start()] if place else text).strip())
+    said = _SETTINGS.sub("", said)
     offered = _HINTS.search(said)
     said = re.sub(r'Did you mean "(pg|duckdb)_.*', "", said)
     if offered:

@@ -179,9 +179,10 @@ class IsolatedEngine:
         try:
             yield worker
             keep = True
-        except NbtoolsError:
-            # The worker said so itself: it is well and at rest. It knows that it was interrupted, we know why.
-            keep = True
+        except NbtoolsError as exc:
+            # The worker said so itself: it is at rest. It knows that it was interrupted, we know why. One that ran out
+            # of memory does not get all of it back, and innocent queries after it would fail.
+            keep = not isinstance(exc, LimitExceeded | InternalError)
             control.check()
             raise
         except _BROKEN as exc:

@@ -8,30 +8,32 @@ second after its time.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking
-from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
+from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, nearest
 from nbtools.paths import Roots
 from nbtools.sql.binding import Style, bind, placeholders
 from nbtools.sql.connections import is_local_file, open_engine
 from nbtools.sql.definitions import Definitions
 from nbtools.sql.duckdb_engine import DuckDBEngine
 from nbtools.sql.duckdb_frames import quoted
-from nbtools.sql.engines import Control, Engine, Opening, Request
+from nbtools.sql.engines import Control, Engine, Opening, Request, Table
 from nbtools.sql.frames import EXCEL, find_frames, read_excel
 from nbtools.sql.isolation import IsolatedEngine
 from nbtools.sql.policy import Policy
 from nbtools.sql.profile import Profile, profiled, source_of
 from nbtools.sql.result import QueryResult
+from nbtools.sql.suggestions import columns_of, names_behind, names_of_tables, suggested
 from nbtools.sql.supervise import supervised
 from nbtools.sql.urls import file_of, masked
 from nbtools.sql.verdict import Verdict
@@ -69,6 +71,8 @@ class SqlSession:
         (``postgresql://me:${PGPASSWORD}@host/db``) or the keyring, and is never shown.
     frames
         Returns the notebook's variable of a name, or `None`.
+    frame_names
+        Returns the names of the notebook's frames, to suggest one; `None` asks `frames`, where that can tell.
     tables
         Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame.
     timeout
@@ -91,6 +95,7 @@ class SqlSession:
         allowed_paths: Iterable[str | Path] = (),
         connections: Mapping[str, str] | None = None,
         frames: Callable[[str], Any] | None = None,
+        frame_names: Callable[[], Iterable[str]] | None = None,
         tables: Mapping[str, Callable[[], Any]] | None = None,
         timeout: float | None = 30.0,
         memory_bytes: int = 1_000_000_000,
@@ -105,6 +110,7 @@ class SqlSession:
         paths = tuple(allowed_paths)
         self._roots = Roots(paths) if paths else None
         self._frames = frames
+        self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
         self._opening = Opening(
             roots=self._roots.roots if self._roots else (),
@@ -207,7 +213,8 @@ class SqlSession:
 
         def work(control: Control) -> str:
             engine, request, _ = self._judged(call)
-            return engine.explain(request, control)
+            with self._suggesting(call, engine, request):
+                return engine.explain(request, control)
 
         return await self._watched(connection, work, call.timeout, isolated)
 
@@ -325,7 +332,8 @@ class SqlSession:
         with telemetry.span("sql.query", isolated=call.isolated) as span:
             engine, request, sources = self._judged(call)
             span.set(engine=engine.name)
-            fetched = engine.run(request, control)
+            with self._suggesting(call, engine, request):
+                fetched = engine.run(request, control)
             span.set(rows=len(fetched.rows), truncated=fetched.cut_by is not None)
         return QueryResult(
             columns=fetched.columns,
@@ -378,6 +386,27 @@ class SqlSession:
                 frames[name] = read_excel(self._roots.resolve(name))
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
         return frames, (*found, *rest, *files)
+
+    @contextlib.contextmanager
+    def _suggesting(self, call: _Call, engine: Engine, request: Request) -> Iterator[None]:
+        """Suggest the table that was meant, where a statement that cannot be bound names one that nothing has."""
+        try:
+            yield
+        except SqlInvalid as exc:
+            known: list[str] = []
+            if engine.takes_frames:
+                known = [*(call.frames or ()), *self._tables, *self._frame_names()]
+            tables: list[Table] = []
+            # The connection may be gone by now; the statement's own error is what counts.
+            with contextlib.suppress(NbtoolsError):
+                tables = engine.catalog()
+            named = self._policy_of(call.connection, engine).check(request.sql).tables
+            hint = suggested(named, [*known, *names_of_tables(tables)])
+            if hint is None and "unknown_column" in exc.data:
+                hint = suggested([exc.data["unknown_column"]], columns_of(tables, named))
+            # DuckDB never heard of the frames that were not handed to it; a server knows best what it has.
+            exc.hint = (hint or exc.hint) if engine.takes_frames else (exc.hint or hint)
+            raise
 
     def _translated(self, call: _Call, engine: Engine) -> str:
         """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""

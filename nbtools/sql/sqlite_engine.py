@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ _PRAGMAS = frozenset(
         *("database_list", "collation_list", "function_list", "compile_options"),
     }
 )
+# SQLite tells what it missed in its message alone.
+_NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(\w+)")
 _TYPES = {int: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB"}
 
 
@@ -160,5 +163,6 @@ def _translated(exc: sqlite3.Error, database: Path) -> NbtoolsError:
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOMEM}:
         return LimitExceeded(f"a value is too large: {said}.", hint="Ask for less of it.", tried="running SQL")
     if code == sqlite3.SQLITE_ERROR or isinstance(exc, sqlite3.ProgrammingError):
-        return SqlInvalid(f"{said}.", tried="running SQL")
+        column = _NO_COLUMN.fullmatch(said)
+        return SqlInvalid(f"{said}.", tried="running SQL", data={"unknown_column": column[1]} if column else None)
     return SqlFailed(f"{said}.", tried="running SQL")

@@ -66,7 +66,8 @@ class WebPolicy:
     Attributes
     ----------
     allow_private
-        Whether private, loopback, link-local and other non-public addresses may be reached.
+        Whether private, loopback and other non-public addresses may be reached; link-local ones and the metadata
+        services of clouds never are.
     provider
         Who searches: ``"serper"`` or ``"tavily"``.
     environment

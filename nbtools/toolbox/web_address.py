@@ -36,6 +36,10 @@ _METADATA = frozenset(
         ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"),
     )
 )
+_CLOUD = "a cloud's metadata service"
+_LINK = "link-local"
+# These hand out the machine's own credentials to whoever asks, and no private network is meant by them.
+_CLOSED_TO_ALL = frozenset({_CLOUD, _LINK})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 # What `is_global` of one Python version or another lets pass.
 _NEVER = tuple(
@@ -110,6 +114,8 @@ def _embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     low = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
     if ip in _NAT64:
         return low
+    if ip.sixtofour is not None:
+        return ip.sixtofour if _reason(ip.sixtofour) in _CLOSED_TO_ALL else None
     # IPv4-compatible (::a.b.c.d, long gone) and ISATAP (…:5efe:a.b.c.d): judged when the part is not public.
     compatible = int(ip) >> 32 == 0 and int(ip) > 1
     isatap = (int(ip) >> 32) & 0xFFFF == 0x5EFE
@@ -118,11 +124,11 @@ def _embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 def _reason(ip: _IpAddress) -> str | None:
     if ip in _METADATA:
-        return "a cloud's metadata service"
+        return _CLOUD
     named = {
         "loopback": ip.is_loopback,
         "unspecified": ip.is_unspecified,
-        "link-local": ip.is_link_local,
+        _LINK: ip.is_link_local,
         "multicast": ip.is_multicast,
         "private": ip.is_private,
         "reserved": ip.is_reserved or not ip.is_global or any(ip.version == n.version and ip in n for n in _NEVER),
@@ -194,7 +200,7 @@ class Guard:
     deadline
         When everything has to be over.
     allow_private
-        Whether addresses that are not public may be reached.
+        Whether addresses that are not public may be reached; link-local ones and metadata services never are.
     look_up
         Returns the addresses of a host; `None` asks the system.
 
@@ -231,14 +237,10 @@ class Guard:
 
     def _connected(self, host: str, port: int) -> socket.socket:
         addresses = self._resolved(host, port)
-        judged = [(address, None if self._allow_private else reason_against(address)) for address in addresses]
+        judged = [(address, self._reason_against(address)) for address in addresses]
         allowed = [address for address, reason in judged if reason is None]
         if not allowed:
-            address, reason = judged[0]
-            raise PermissionDenied(
-                f"{host} leads to {address}, which is not a public address ({reason}).",
-                hint="Allow it with allow_private (NBTOOLS_ALLOW_PRIVATE=1, or --allow-private) if that is meant.",
-            )
+            raise _refusal(host, *judged[0])
         problem: OSError | None = None
         for address in allowed:
             try:
@@ -249,13 +251,17 @@ class Guard:
                 raise self.deadline.error()
         raise NetworkError(f"{host} port {port} cannot be reached: {_told(problem)}.")
 
+    def _reason_against(self, address: str) -> str | None:
+        reason = reason_against(address)
+        return None if self._allow_private and reason not in _CLOSED_TO_ALL else reason
+
     def _opened(self, address: str, port: int) -> socket.socket:
         wait = min(_CONNECT_S, max(0.001, self.deadline.left))
         connection = socket.create_connection((address, port), timeout=wait)
         try:
             reached = str(connection.getpeername()[0])
-            if not self._allow_private and reason_against(reached) is not None:
-                raise PermissionDenied(f"{address} turned out to be {reached}, which is not a public address.")
+            if self._reason_against(reached) is not None:
+                raise PermissionDenied(f"{address} turned out to be {reached}, which may not be reached.")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.deadline.watch(connection)
         except BaseException:
@@ -285,6 +291,18 @@ class Guard:
             told = _told(answer) if isinstance(answer, OSError) else "it has no address"
             raise NetworkError(f"the host {host} is not known: {told}.", hint="Check its spelling and the network.")
         return answer
+
+
+def _refusal(host: str, address: str, reason: str | None) -> PermissionDenied:
+    if reason in _CLOSED_TO_ALL:
+        return PermissionDenied(
+            f"{host} leads to {address}, which is never reached ({reason}).",
+            hint="It may give away the credentials of this machine; allow_private does not open it.",
+        )
+    return PermissionDenied(
+        f"{host} leads to {address}, which is not a public address ({reason}).",
+        hint="Allow it with allow_private (NBTOOLS_ALLOW_PRIVATE=1, or --allow-private) if that is meant.",
+    )
 
 
 def _told(problem: OSError | None) -> str:

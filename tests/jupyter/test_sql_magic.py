@@ -43,6 +43,12 @@ def test_the_result_is_bound_and_its_footer_told(asking) -> None:
     assert asking["third"]["x"].tolist() == [1]
 
 
+@pytest.mark.parametrize("line", ["duckdb:// fourth <<", "fourth << duckdb://"])
+def test_connection_and_target_may_stand_in_either_order(asking, line) -> None:
+    asking.run("%%nbsql " + line + "\nselect 4 as x\n")
+    assert asking["fourth"]["x"].tolist() == [4]
+
+
 def test_a_semicolon_mutes_and_is_no_part_of_the_query(asking) -> None:
     cell = asking.run("%nbsql -o rows select 1 as x;")
     assert (cell.value, cell.stdout, cell.error) == (None, "", None)

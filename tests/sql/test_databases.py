@@ -114,3 +114,9 @@ def test_nothing_stays_behind_in_a_postgres_session(server: SqlSession) -> None:
     assert server.query("select count(*) from goods", connection="ro").to_rows() == [[100]]
     with pytest.raises(SqlInvalid):
         server.query("select * from left_over", connection="ro")
+
+
+def test_a_misspelt_table_of_postgres_is_answered_with_the_nearest(server: SqlSession) -> None:
+    with pytest.raises(SqlInvalid) as caught:
+        server.query("select * from gods", connection="ro")
+    assert caught.value.hint == "Did you mean 'goods'?"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nbtools import confine
-from nbtools.errors import NbtoolsError, SqlNotAllowed
+from nbtools.errors import LimitExceeded, NbtoolsError, SqlNotAllowed
 from nbtools.sql import Policy
 from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
 from nbtools.sql.engines import Control, Fetched, Request
@@ -171,8 +171,15 @@ def test_every_setting_is_locked(engine: DuckDBEngine) -> None:
 
 def test_the_engine_keeps_its_memory_limit(place: Path) -> None:
     limits = Limits(memory_bytes=50_000_000, spill_bytes=1_000_000)
-    with contextlib.closing(DuckDBEngine(limits=limits)) as engine, pytest.raises(NbtoolsError):
+    with contextlib.closing(DuckDBEngine(limits=limits)) as engine, pytest.raises(LimitExceeded) as caught:
         run(engine, "select count(distinct i) from (select hash(range) as i from range(50000000))")
+    advice = ("SET", "PRAGMA", "setting", "solutions", "duckdb.org")
+    assert not [word for word in advice if word in str(caught.value)], "what is locked cannot be advised"
+
+
+def test_a_text_that_looks_like_advice_is_told(place: Path) -> None:
+    with contextlib.closing(DuckDBEngine()) as engine, pytest.raises(NbtoolsError, match="SET threads=2"):
+        run(engine, "select error('SET threads=2')")
 
 
 def test_a_view_of_a_file_cannot_lead_outside(tmp_path: Path) -> None:

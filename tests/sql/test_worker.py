@@ -109,6 +109,25 @@ def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
     assert ask(engine, "select 1") == [[1]]
 
 
+def test_a_worker_that_ran_out_of_memory_is_not_used_again(tmp_path: Path) -> None:
+    opening = Opening(roots=(tmp_path,), memory_bytes=100_000_000, spill_bytes=1_000_000)
+    with contextlib.closing(IsolatedEngine(None, opening)) as engine:
+        process = worker_of(engine)
+        with pytest.raises(LimitExceeded) as caught:
+            ask(engine, "select length(string_agg(repeat('x', 1000000), '')) from range(1000)")
+        assert gone(process)
+        assert ask(engine, "select 1") == [[1]]
+        assert "SET" not in str(caught.value)
+        assert "allocate" in caught.value.message
+
+
+def test_a_worker_is_kept_when_its_query_was_wrong(engine: IsolatedEngine) -> None:
+    first = worker_of(engine).pid
+    with pytest.raises(NbtoolsError):
+        ask(engine, "select nothing")
+    assert worker_of(engine).pid == first
+
+
 def test_queries_at_the_same_time_have_a_worker_each(engine: IsolatedEngine) -> None:
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda n=n: answers.append(ask(engine, f"select {n}"))) for n in range(4)]

@@ -183,6 +183,21 @@ def test_private_addresses_among_public_ones_are_passed_over(site, monkeypatch):
         assert guard.connected == ["127.0.0.1"]
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "169.254.170.2", "169.254.1.1", "100.100.100.200", "168.63.129.16", "fd00:ec2::254"),
+        *("fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1"),
+    ],
+)
+def test_metadata_services_stay_closed_where_private_addresses_are_allowed(address):
+    with Deadline(5) as deadline:
+        guard = Guard(deadline, allow_private=True, look_up=lambda *_: [address])
+        with pytest.raises(PermissionDenied, match="never reached") as caught:
+            guard.connect("metadata.google.internal", 80)
+    assert "credentials" in caught.value.hint
+
+
 def test_a_lookup_that_never_ends_is_given_up():
     over = threading.Event()
     with Deadline(0.2) as deadline, pytest.raises(CallTimeout):

@@ -10,7 +10,7 @@ from nbtools.errors import InvalidArguments
 from nbtools.jupyter.arguments import Parser, count, json_value
 from nbtools.jupyter.display import Listing
 from nbtools.jupyter.magic import READS, Magic, Request
-from nbtools.jupyter.words import iter_words
+from nbtools.jupyter.words import check_name, iter_words, take_target
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
@@ -66,6 +66,9 @@ def _run(request: Request) -> Any:
     args = request.args
     if args.tables or args.profile:
         return _catalog(request)
+    # ``CONNECTION name <<`` is meant as ``name << CONNECTION``, and no SQL begins so.
+    target, request.text = take_target(request.text)
+    request.out = check_name(target) if target else request.out
     query = f"{request.text}\n{request.cell or ''}".strip()
     if not query:
         raise InvalidArguments("there is no SQL.", hint="Write a SELECT, on this line or below.", tried="running SQL")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import gc
 import importlib
 import io
@@ -25,7 +26,7 @@ import time
 import types
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from nbtools import confine
 from nbtools.kernels import family, guest
@@ -38,6 +39,9 @@ _FLUSH_S = 0.02
 _TEXT_CAP = 4_000_000
 _RUNAWAY = 4
 _SETTLE_S = 1.0
+# How long `os._exit` may wait: for what is under way in a descriptor, and for all of it to be sent.
+_LAST_SETTLE_S = 0.05
+_LAST_SEND_S = 0.15
 # The zygote's objects are frozen, so what a script makes is all there is to look at; Python's own 700 is too often.
 _COLLECT = (10_000, 20, 20)
 
@@ -72,10 +76,14 @@ def _make_raw_stream_class() -> type:
                         return
                     self.write(decoder.decode(data))
 
-        def settle(self) -> None:
+        def send_now(self) -> None:
+            """Send what is buffered; called in the thread that sends."""
+            self._flush()
+
+        def settle(self, seconds: float = _SETTLE_S) -> None:
             """Wait until what was written to the raw descriptor so far has been passed on."""
             source: Any = self._fid
-            deadline = time.monotonic() + _SETTLE_S
+            deadline = time.monotonic() + seconds
             while self._passing is not None and time.monotonic() < deadline:
                 with self._passing:
                     if not select.select([source], [], [], 0)[0]:
@@ -286,13 +294,15 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
     app = _connect(message["connection"])
     shell = app.shell
+    streams: Any = (sys.stdout, sys.stderr)
     if message.get("managed", True):
         shell.nbtools_guest = guest.Guest(shell, descriptors[0] if descriptors else None)
     else:
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
-        streams: Any = (sys.stdout, sys.stderr)
+        guest.make_sendable(app.session)
         for stream in streams:
             stream.cap = sys.maxsize
+    _send_before_exit(streams)
     os.register_at_fork(after_in_child=_plain_streams)
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
@@ -375,6 +385,51 @@ def _few_modules() -> Any:
         yield
     finally:
         ipkernel.sys = sys
+
+
+def _send_before_exit(streams: Sequence[Any]) -> None:
+    """Make `os._exit` send what was printed: the threads that do it would end with the process."""
+    leave, kernel = os._exit, os.getpid()
+
+    @functools.wraps(leave)
+    def leave_politely(status: int) -> NoReturn:
+        try:
+            # Processes that the script forked have other streams, and none of the threads.
+            if os.getpid() == kernel:
+                _send_last(streams)
+        finally:
+            leave(status)
+
+    os._exit = leave_politely
+
+
+def _send_last(streams: Sequence[Any]) -> None:
+    """Send what the streams hold, and wait a moment until ZeroMQ has let go of it."""
+    import zmq
+
+    session, thread = streams[0].session, streams[0].pub_thread
+    trackers: list[Any] = []
+    is_sent = threading.Event()
+
+    def send() -> None:
+        for stream in streams:
+            stream.send_now()
+        # What a stream sends takes its turn, even here.
+        thread.schedule(mark)
+
+    def mark() -> None:
+        # The socket sends in order: when this one is gone, so are those before it.
+        last = session.serialize(session.msg("stream", {"name": "stdout", "text": ""}))
+        frames = [zmq.Frame(part, track=True, copy=False, copy_threshold=0) for part in (b"stream.stdout", *last)]
+        trackers.append(thread.socket.send_multipart(frames, copy=False, track=True))
+        is_sent.set()
+
+    with contextlib.suppress(Exception):
+        for stream in streams:
+            stream.settle(_LAST_SETTLE_S)
+        thread.schedule(send)
+        if is_sent.wait(_LAST_SEND_S / 2):
+            trackers[0].wait(_LAST_SEND_S / 2)
 
 
 def _plain_streams() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
 _BATCH = 100
 # After the reply the "idle" follows at once, unless a publisher without room dropped it.
 _IDLE_S = 2.0
+_ASK_S = 0.5
 # What a dead kernel had sent arrives within this time.
 _LAST_WORDS_S = 0.05
 # A kernel that has not announced its subscription answers a request at least.
@@ -98,8 +100,6 @@ class Run:
                 self.idle = self.idle or content["execution_state"] == "idle"
             case "execute_reply":
                 self.reply = content
-                if content["status"] == "error" and self.collector.error is None:
-                    self._fail(content)
         if self.collector.runaway:
             self.runaway.set()
         self._settle()
@@ -120,6 +120,18 @@ class Run:
         else:
             self.report.update(report)
 
+    def _judge(self) -> None:
+        """Find the error that ended the code: the reply names it, and may be here before the errors are."""
+        reply = self.reply
+        if reply is None:
+            return
+        if reply["status"] != "error":
+            self.collector.acquit()
+        elif self.collector.error is None:
+            self._fail(reply)
+        else:
+            self.collector.blame(reply.get("ename", ""), reply.get("evalue", ""))
+
     def _fail(self, content: Mapping[str, Any]) -> None:
         self.collector.fail(content["ename"], content["evalue"], "\n".join(content.get("traceback", ())))
 
@@ -133,13 +145,15 @@ class Run:
 
     def status(self) -> Status:
         """Return how the code ended by itself, with the report worked into the error."""
+        self._judge()
         error, report = self.collector.error, self.report
         if "exit_code" in report:
             self.collector.exit_code = report["exit_code"]
             if report["exit_code"] == 0:
                 return "ok"
         if error is not None:
-            self.collector.fail(error.name, report.get("value", error.value), error.traceback, report.get("line"))
+            value, line = report.get("value", error.value), report.get("line")
+            self.collector.error = dataclasses.replace(error, value=value, line=line)
         return "error" if self.reply is None or self.reply["status"] != "ok" else "ok"
 
 
@@ -251,6 +265,8 @@ class JupyterKernel:
                     raise KernelDied(_obituary(self.child), data={"said": self.child.exited.result().said})
                 if loop.time() > deadline:
                     raise KernelDied(f"The kernel did not answer within {seconds:g} s of its start.")
+                # A greeting may wait in a socket whose descriptor was quiet: asking is what moves it.
+                self._drain("iopub")
                 if not self._heard.is_set() and self._python != "loaded":
                     self._send("shell", "kernel_info_request", {})
         finally:
@@ -311,7 +327,15 @@ class JupyterKernel:
             metadata["nbtools"] = prologue.world_as_json(world)
         msg_id = self._execute(code, silent=silent, recorded=recorded, metadata=metadata)
         run = self._run = Run(msg_id, collector)
+        self._ask_again(run)
         return run
+
+    def _ask_again(self, run: Run) -> None:
+        """Look into the sockets now and then: their descriptors have been seen quiet while a message waited."""
+        if self._run is run and not run.done.done():
+            self._drain("iopub")
+            self._drain("shell")
+            asyncio.get_running_loop().call_later(_ASK_S, self._ask_again, run)
 
     def _execute(
         self, code: str, *, silent: bool, recorded: bool = False, metadata: Mapping[str, Any] | None = None
@@ -341,10 +365,13 @@ class JupyterKernel:
         sock = self._sockets.get(channel)
         if sock is None:
             return
-        for _ in range(_BATCH):
+        for count in range(_BATCH):
             try:
                 frames = sock.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
+                if count and channel == "shell":
+                    # What was shown before a reply is here as well, even if its descriptor was quiet.
+                    self._drain("iopub")
                 return
             message = self._wire.unpack(frames)
             if channel == "iopub":

@@ -20,6 +20,7 @@ __all__ = ["Collector"]
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.
 _RUNAWAY = 4
+_OWN_ENDS = frozenset({"ok", "error"})
 
 
 class Collector:
@@ -45,6 +46,7 @@ class Collector:
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self.truncated = False
         self.error: ErrorDetail | None = None
+        self._others: list[ErrorDetail] = []
         self.exit_code: int | None = None
         self.begun = time.perf_counter()
 
@@ -101,8 +103,34 @@ class Collector:
         self._by_display_id.clear()
 
     def fail(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
-        """Note the exception that ended the code."""
+        """Note an exception; the last one is taken for what ended the code until `blame` or `acquit` says more."""
+        if self.error is not None:
+            self._others.append(self.error)
         self.error = ErrorDetail(name=name, value=value, traceback=_ANSI.sub("", traceback), line=line)
+
+    def blame(self, name: str, value: str) -> None:
+        """Take the last exception of this name and message for what ended the code; tell the others as text.
+
+        A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
+        """
+        told = [*self._others, self.error] if self.error is not None else []
+        guilty = next((one for one in reversed(told) if (one.name, one.value) == (name, value)), self.error)
+        self._others, self.error = [one for one in told if one is not guilty], guilty
+        self._tell_others()
+
+    def acquit(self) -> None:
+        """Tell all exceptions as text: the code went on to its end."""
+        if self.error is not None:
+            self._others.append(self.error)
+            self.error = None
+        self._tell_others()
+
+    def _tell_others(self) -> None:
+        others, self._others = self._others, []
+        for error in others:
+            text = error.traceback or f"{error.name}: {error.value}"
+            so_far = self._text["stderr"][-1:] or ["\n"]
+            self.stream("stderr", "\n" * (not so_far[0].endswith("\n")) + text.rstrip("\n") + "\n")
 
     def overflow(self) -> None:
         """Note that the kernel itself dropped so much that the run should be ended."""
@@ -114,6 +142,9 @@ class Collector:
 
         An exception that is only the echo of an interrupt or a kill is left out: the status says it all.
         """
+        if status not in _OWN_ENDS and self.error is not None and self.error.name != "KeyboardInterrupt":
+            self.acquit()
+        self._tell_others()
         error = self.error if status == "error" else None
         if error is not None:
             self._emit(

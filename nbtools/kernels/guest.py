@@ -10,7 +10,9 @@ of the script that failed, the exit code, what became of the figure.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -20,10 +22,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["REPORT", "Guest", "Memory", "begin", "tight_box", "variables"]
+__all__ = ["REPORT", "Guest", "Memory", "begin", "make_sendable", "tight_box", "variables"]
 
 REPORT = "application/vnd.nbtools.report+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
@@ -136,6 +138,8 @@ class Guest:
     def __init__(self, shell: Any, channel: int | None) -> None:
         self.shell = shell
         self.memory = Memory(channel) if channel is not None else None
+        if hasattr(shell.display_pub, "session"):
+            make_sendable(shell.display_pub.session)
         self._folder: str | None = None
         self._figure_path: str | None = None
         self._before: tuple[int, int, int] | None = None
@@ -196,18 +200,29 @@ class Guest:
 
     def _after(self) -> None:
         open_figures = _figures()
-        if self._figure_path and self._figure is None and _stat(self._figure_path) == self._before:
+        is_wanted = self._figure_path and self._figure is None and not self._has_failed()
+        if is_wanted and _stat(self._figure_path) == self._before:
             self._save(open_figures[-1] if open_figures else self._shown)
         if open_figures and not _is_inline():
             # The script chose a backend that shows nothing: a picture would be lost.
             self._show(open_figures)
 
+    def _has_failed(self) -> bool:
+        # The hook is not told the result, and the inline backend closes the figures before the one that is.
+        error = _error(self.shell.last_execution_result)
+        return error is not None and _exit_code(error) != 0
+
     def _save(self, figure: Any) -> None:
         if figure is None:
             return
+        path, drawn = pathlib.Path(str(self._figure_path)), io.BytesIO()
+        kind = path.suffix[1:].lower()
         try:
-            is_png = str(self._figure_path).lower().endswith(".png")
-            figure.savefig(self._figure_path, bbox_inches=tight_box(figure) if is_png else "tight")
+            with _unheard_warnings():
+                box = tight_box(figure) if kind == "png" else "tight"
+                # A figure that cannot be drawn would leave half a file in the place of a good one.
+                figure.savefig(drawn, format=kind or None, bbox_inches=box)
+            path.write_bytes(drawn.getvalue())
             self._figure = "saved"
         except Exception as exc:
             self._figure = f"{type(exc).__name__}: {exc}"
@@ -226,10 +241,9 @@ class Guest:
         for stream in (sys.stdout, sys.stderr):
             _settle(stream)
         report: dict[str, Any] = {}
-        error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+        error = _error(result)
         if isinstance(error, SystemExit):
-            code = error.code
-            report["exit_code"] = code if isinstance(code, int) else 0 if code is None else 1
+            report["exit_code"] = _exit_code(error)
         if error is not None:
             report["line"] = _line(error, self.shell.user_ns)
         if isinstance(error, SyntaxError):
@@ -238,6 +252,62 @@ class Guest:
             report["figure"] = self._figure
         if report:
             self.publish(report)
+
+
+def _error(result: Any) -> BaseException | None:
+    """Return the exception that ended a cell."""
+    return getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+
+
+def _exit_code(error: BaseException) -> int:
+    """Return the exit code that an exception stands for."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) else 0 if code is None else 1
+
+
+def make_sendable(session: Any) -> None:
+    """Let the session send text with lone surrogates, written as Python's ``repr`` does.
+
+    JSON cannot hold them: a message with one is lost, and with an error or a reply the end of the script.
+    """
+    pack: Callable[[Any], bytes] = session.pack
+
+    def packed(part: Any) -> bytes:
+        try:
+            made = pack(part)
+            made.decode()
+        except UnicodeError:
+            return pack(_visible(part))
+        return made
+
+    session.pack = packed
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_visible(key): _visible(one) for key, one in value.items()}
+    return [_visible(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+@contextlib.contextmanager
+def _unheard_warnings() -> Iterator[None]:
+    """Keep back what a drawing of ours warns of: the one that is shown warns again, and points at no code of ours.
+
+    The filters stay as they are: after a change of them Python shows again what it has shown once.
+    """
+    show, thread = warnings.showwarning, threading.get_ident()
+
+    def show_of_others(*args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() != thread:
+            show(*args, **kwargs)
+
+    warnings.showwarning = show_of_others
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def _settle(stream: Any) -> None:
@@ -294,7 +364,9 @@ def tight_box(figure: Any) -> Any:
     if agg is None or figure.get_layout_engine() is not None or settings["savefig.dpi"] != "figure":
         return "tight"
     # Sizes of texts depend on the resolution alone: there is no need of a canvas of the figure's size.
-    return figure.get_tightbbox(agg.RendererAgg(1, 1, figure.dpi)).padded(settings["savefig.pad_inches"])
+    with _unheard_warnings():
+        box = figure.get_tightbbox(agg.RendererAgg(1, 1, figure.dpi))
+    return box.padded(settings["savefig.pad_inches"])
 
 
 def _is_inline() -> bool:

@@ -35,7 +35,7 @@ def checked_code(code: object) -> str:
     Raises
     ------
     InvalidArguments
-        It is no text, or holds a NUL character.
+        It is no text, or holds a NUL character or half of a surrogate pair.
     LimitExceeded
         It is longer than 64 MiB.
     """
@@ -48,6 +48,7 @@ def checked_code(code: object) -> str:
         raise InvalidArguments(
             f"The code has a NUL character in line {line}.", hint="Remove it: no language allows it.", tried=_WHERE
         )
+    _refuse_surrogates(code)
     if len(code) > _MAX_CODE:
         raise LimitExceeded(
             f"The code is {len(code):,} characters long, more than {_MAX_CODE:,}.",
@@ -55,6 +56,18 @@ def checked_code(code: object) -> str:
             tried=_WHERE,
         )
     return code
+
+
+def _refuse_surrogates(code: str) -> None:
+    try:
+        code.encode()
+    except UnicodeEncodeError as exc:
+        line = code.count("\n", 0, exc.start) + 1
+        raise InvalidArguments(
+            f"The code has half of a surrogate pair, {code[exc.start]!r}, in line {line}: that is no character.",
+            hint="Remove it, or write it as an escape inside a string: no language allows it in its text.",
+            tried=_WHERE,
+        ) from None
 
 
 def checked_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: bool = False) -> float:

@@ -27,6 +27,9 @@ _Seconds = Annotated[float, Gt(0), Le(86_400)]
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
 _HEAD_BYTES = 1 << 16
+_BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b"\xff\xd8\xff", ".pdf": b"%PDF-"}
+# What a run notes of its figure begins so; "saved" or the error follows.
+_UNSAVED = "figure "
 # Exceptions that speak of the file's content rather than of the script.
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
 
@@ -154,8 +157,7 @@ async def data_visualize(
         _check(execution, timeout, file, visualization_script)
         if _state(drawn) in {None, before}:
             raise _nothing_drawn(execution, output_image_path, drawn)
-        if drawn != target:
-            _deliver(roots, drawn, target)
+        _deliver(roots, drawn, target)
     data = {**kept(execution), "path": str(target)}
     data["artifacts"] = sorted({str(target), *(p for p in data["artifacts"] if p != str(drawn))})
     others = tuple(a for a in artifacts_of(execution) if a.path not in {str(target), str(drawn)})
@@ -365,23 +367,45 @@ def _state(file: Path) -> tuple[int, int, int] | None:
 
 
 def _deliver(roots: Roots, drawn: Path, target: Path) -> None:
+    """Put a picture in place that was drawn elsewhere, if it is one."""
+    if drawn == target:
+        with target.open("rb") as picture:
+            _check_picture(picture.read(_HEAD_BYTES), target)
+        return
     with os.fdopen(Roots([drawn.parent]).open_file(drawn), "rb") as picture:
         content = picture.read(_PICTURE_BYTES + 1)
     if len(content) > _PICTURE_BYTES:
         raise ExecutionFailed(f"the picture has more than {_PICTURE_BYTES:,} bytes.", hint="Draw it smaller.")
+    _check_picture(content[:_HEAD_BYTES], target)
     roots.write_file(target, content)
+
+
+def _check_picture(head: bytes, target: Path) -> None:
+    """Raise when what a script wrote as the picture is something else than its suffix says."""
+    suffix = target.suffix.lower()
+    fits = b"<svg" in head if suffix == ".svg" else head.startswith(_BEGINNINGS[suffix])
+    if not fits:
+        kind = suffix[1:].upper()
+        raise ExecutionFailed(
+            f"the script wrote {target.name}, but what it wrote is no {kind} picture.",
+            hint=f"Save with plt.savefig(output_image_path), or write {kind} data there.",
+        )
 
 
 def _nothing_drawn(execution: Execution, path: str, drawn: Path) -> ExecutionFailed:
     written = [file for file in execution.artifacts if file.suffix.lower() in _PICTURES]
     elsewhere = [str(file) for file in written if file != drawn]
+    hint = "Save with plt.savefig(output_image_path), or leave a matplotlib figure open."
     if drawn.is_file() and not drawn.stat().st_size:
         message = f"the script left {path} empty."
+    elif unsaved := [note for note in execution.notes if note.startswith(_UNSAVED) and note != f"{_UNSAVED}saved"]:
+        why = unsaved[0].removeprefix(_UNSAVED).strip()
+        message = f"the open figure could not be saved to {path}: {why}"
+        hint = "Look for a formula that is not valid, or a size or place that is far too large."
     elif elsewhere:
         message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
     else:
         message = f"the script made no picture: it left no open figure and wrote nothing to {path}."
-    hint = "Save with plt.savefig(output_image_path), or leave a matplotlib figure open."
     return ExecutionFailed(message, hint=hint, data={**kept(execution), "artifacts": artifacts_of(execution)})
 
 

@@ -89,3 +89,30 @@ def test_the_echo_of_an_interrupt_is_no_error() -> None:
     collector = Collector()
     collector.fail("KeyboardInterrupt", "")
     assert collector.execution("timeout").error is None
+
+
+def test_errors_beside_the_one_that_ended_the_code_are_text() -> None:
+    collector = Collector()
+    collector.stream("stderr", "so far")
+    for value in ("shown", "guilty", "cleaning up"):
+        collector.fail("ValueError", value)
+    collector.blame("ValueError", "guilty")
+    done = collector.execution("error")
+    assert done.error == ErrorDetail(name="ValueError", value="guilty")
+    assert done.stderr == "so far\nValueError: shown\nValueError: cleaning up\n"
+
+
+def test_errors_of_code_that_went_on_are_text() -> None:
+    seen: list[Output] = []
+    collector = Collector(seen.append)
+    collector.fail("ValueError", "no", "trace\nValueError: no")
+    collector.acquit()
+    done = collector.execution("ok")
+    assert (done.error, done.stderr) == (None, "trace\nValueError: no\n")
+    assert [output.kind for output in seen] == ["stderr"]
+
+
+def test_an_error_before_the_end_from_outside_is_text() -> None:
+    collector = Collector()
+    collector.fail("ValueError", "no")
+    assert collector.execution("died").stderr == "ValueError: no\n"

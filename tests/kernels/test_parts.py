@@ -136,7 +136,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(value: object) -> None:
         request.checked_seconds(value, "timeout")
 
 
-@pytest.mark.parametrize("code", [b"print(1)", None, 3, "a\0b"])
+@pytest.mark.parametrize("code", [b"print(1)", None, 3, "a\0b", "print('\ud800')", "x\n\udcff"])
 def test_code_that_is_no_text_is_refused(code: object) -> None:
     with pytest.raises(InvalidArguments):
         request.checked_code(code)

@@ -203,8 +203,41 @@ def test_the_format_goes_by_the_suffix(call, folder, suffix, start):
 def test_a_script_may_save_the_picture_itself(call, folder):
     script = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig(output_image_path)\nplt.close('all')"
     draw(call, script).raise_for_error()
-    draw(call, "open(output_image_path, 'wb').write(b'mine')").raise_for_error()
-    assert (folder / "chart.png").read_bytes() == b"mine"
+    mine = b"\x89PNG\r\n\x1a\nmine"
+    draw(call, f"open(output_image_path, 'wb').write({mine!r})").raise_for_error()
+    assert (folder / "chart.png").read_bytes() == mine
+
+
+@pytest.mark.parametrize("caller", ["python", "model"])
+@pytest.mark.parametrize("suffix", ["png", "jpg", "svg", "pdf"])
+def test_a_file_that_is_no_picture_is_refused(call, suffix, caller):
+    script = "open(output_image_path, 'w').write('hello')"
+    result = draw(call, script, path=f"chart.{suffix}", _caller=caller)
+    assert result.error.code == "EXECUTION_FAILED"
+    assert f"no {suffix.upper()} picture" in result.error.message
+
+
+def test_what_a_refused_picture_holds_does_not_replace_the_users(call, folder):
+    (folder / "chart.png").write_bytes(b"old")
+    assert not draw(call, "open(output_image_path, 'w').write('hello')", _caller="model").ok
+    assert (folder / "chart.png").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (r"plt.title(r'$\frac{$')", "Expected \\frac{num}{den}"),
+        ("plt.text(1e9, 1, 'far')", "Error: "),
+        ("plt.gcf().set_size_inches(1e5, 1e5)", "Error: "),
+    ],
+)
+@pytest.mark.parametrize("path", ["chart.png", "chart.jpg"])
+def test_a_figure_that_cannot_be_drawn_is_told_with_the_reason(call, folder, trouble, said, path):
+    result = draw(call, f"import matplotlib.pyplot as plt\nplt.plot([1])\n{trouble}", path=path)
+    assert result.error.code == "EXECUTION_FAILED"
+    assert result.error.message.startswith(f"the open figure could not be saved to {path}: ")
+    assert said in result.error.message
+    assert not (folder / path).exists()
 
 
 def test_no_picture_is_an_error_that_says_so_and_an_old_one_does_not_count(call, folder):

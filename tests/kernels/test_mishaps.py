@@ -1,0 +1,129 @@
+"""What goes wrong beside the script: showing, sending, leaving. None of it is silent or takes the script along."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbtools.kernels import Kernels
+from nbtools.kernels.forked import ForkedBackend
+
+BACKENDS = ["forked", "spawned"] if ForkedBackend.is_supported() else ["spawned"]
+PLOT = "import matplotlib.pyplot as plt\nplt.plot([3, 1])\n"
+UNDRAWABLE = PLOT + "plt.title(r'$\\frac{$')\n"
+UNSHOWABLE = "class Odd:\n    def __repr__(self):\n        raise RuntimeError('no repr')\n"
+SECONDS = 20.0
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    with Kernels(request.param, spares=1, preloads=("numpy", "matplotlib")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (f"{UNSHOWABLE}display(Odd())", "RuntimeError: no repr"),
+        (f"{UNDRAWABLE}plt.show()", "ParseSyntaxException"),
+        (UNDRAWABLE, "ParseSyntaxException"),
+        ("get_ipython().events.register('post_execute', lambda: [].pop())", "IndexError: pop from empty list"),
+    ],
+)
+def test_what_could_not_be_shown_is_told_in_stderr(kernels: Kernels, script: str, said: str) -> None:
+    done = kernels.run(f"{script}\nprint('went on')", timeout=SECONDS)
+    assert (done.status, done.error) == ("ok", None)
+    assert "went on" in done.stdout
+    assert said in done.stderr
+
+
+def test_the_scripts_own_error_is_the_error_whatever_else_goes_wrong(kernels: Kernels) -> None:
+    done = kernels.run(f"{UNSHOWABLE}display(Odd())\n{UNDRAWABLE}1/0", timeout=SECONDS)
+    assert done.error is not None
+    assert str(done.error) == "line 8: ZeroDivisionError: division by zero"
+    assert "no repr" in done.stderr
+    assert "ParseSyntaxException" in done.stderr
+    assert "ZeroDivisionError" not in done.stderr
+
+
+def test_a_last_value_that_cannot_be_shown_is_an_error_told_once(kernels: Kernels) -> None:
+    done = kernels.run(f"{UNSHOWABLE}Odd()", timeout=SECONDS)
+    assert (str(done.error), done.stderr) == ("RuntimeError: no repr", "")
+
+
+@pytest.mark.parametrize("half", [r"\ud800", r"\udcff"])
+def test_text_that_no_message_can_hold_arrives_as_python_writes_it(kernels: Kernels, half: str) -> None:
+    said = kernels.run(f"print('{half}'); print('after')", timeout=SECONDS)
+    assert (said.status, said.stdout) == ("ok", f"{half}\nafter\n")
+    failed = kernels.run(f"raise ValueError('{half}')", timeout=SECONDS)
+    assert str(failed.error) == f"line 1: ValueError: {half}"
+    shown = kernels.run(f"display({{'text/plain': '{half}'}}, raw=True)", timeout=SECONDS)
+    assert shown.displays == ({"text/plain": half},)
+
+
+@pytest.mark.parametrize("ending", ["1/0", "raise SystemExit(3)"])
+def test_a_half_drawn_figure_does_not_replace_a_picture(kernels: Kernels, tmp_path: Path, ending: str) -> None:
+    picture = tmp_path / "chart.png"
+    picture.write_bytes(b"good")
+    assert kernels.run(f"{PLOT}{ending}", figure_path=picture, timeout=SECONDS).status == "error"
+    assert picture.read_bytes() == b"good"
+
+
+def test_a_figure_is_saved_when_the_script_leaves_early(kernels: Kernels, tmp_path: Path) -> None:
+    assert kernels.run(f"{PLOT}exit()", figure_path=tmp_path / "chart.png", timeout=SECONDS).ok
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_a_figure_that_cannot_be_drawn_leaves_the_picture_as_it_was(
+    kernels: Kernels, tmp_path: Path, suffix: str
+) -> None:
+    picture = tmp_path / f"chart.{suffix}"
+    picture.write_bytes(b"good")
+    done = kernels.run(UNDRAWABLE, figure_path=picture, timeout=SECONDS)
+    assert any("ParseSyntaxException" in note for note in done.notes)
+    assert picture.read_bytes() == b"good"
+
+
+def test_warnings_of_a_drawing_point_at_no_code_of_ours(kernels: Kernels, tmp_path: Path) -> None:
+    script = f"{PLOT}plt.title('\\u0c85')"
+    done = kernels.run(script, figure_path=tmp_path / "chart.png", timeout=SECONDS)
+    assert "missing from font" in done.stderr
+    assert "nbtools" not in "".join(line for line in done.stderr.splitlines() if "/site-packages/" not in line)
+    assert "guest.py" not in done.stderr
+
+
+def test_a_drawing_does_not_make_python_repeat_its_warnings(kernels: Kernels) -> None:
+    loop = "import warnings\nfor _ in range(3):\n    warnings.warn('once')\n    plt.plot([1])\n    plt.show()"
+    assert kernels.run(PLOT + loop, timeout=SECONDS).stderr.count("UserWarning: once") == 1
+
+
+@pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started anew")
+def test_what_was_printed_before_an_abrupt_end_arrives() -> None:
+    scripts = {
+        "import os\nprint('a', flush=True)\nos._exit(5)": "a\n",
+        "import os\nprint('b' * 300_000)\nos.write(1, b'c')\nos._exit(5)": "b" * 300_000 + "\nc",
+        # A process of the script's own leaves as ever, and takes nobody's output along.
+        "import os\nprint('d')\nif os.fork() == 0: os._exit(0)\nos.wait()\nos._exit(5)": "d\n",
+    }
+    with Kernels("forked", spares=2, preloads=()) as opened:
+        for _, (script, expected) in itertools.product(range(8), scripts.items()):
+            done = opened.run(script, timeout=SECONDS)
+            assert (done.status, done.exit_code, done.stdout) == ("died", 5, expected)
+
+
+@pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started anew")
+def test_an_abrupt_end_does_not_wait_for_a_sender_that_hangs() -> None:
+    script = (
+        "import os, sys, time\nsys.stdout.pub_thread.schedule(lambda: time.sleep(5))\n"
+        "time.sleep(0.1)\nprint('lost')\nos._exit(5)"
+    )
+    with Kernels("forked", spares=1, preloads=()) as opened:
+        opened.run("1")
+        begun = time.monotonic()
+        assert opened.run(script, timeout=SECONDS).exit_code == 5
+        assert time.monotonic() - begun < 2.5

@@ -24,14 +24,13 @@ import sys
 import threading
 import time
 import types
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from nbtools import confine
 from nbtools.kernels import family, guest
 
-__all__ = ["build", "main", "print_figure", "rehearse"]
+__all__ = ["build", "main", "rehearse"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
@@ -234,23 +233,7 @@ def build() -> None:
         configure_inline_support(shell, "inline")
         # A script that sets the inline backend's formats or options puts IPython's own printer in this place.
         formatter: Any = shell.display_formatter
-        formatter.formatters["image/png"].for_type(Figure, print_figure)
-
-
-def print_figure(figure: Any) -> str | None:
-    """Return the picture of a figure in base64: that of the inline backend, pixel for pixel, in less time.
-
-    It is drawn once instead of twice. Runs of equal pixels are all that is looked for when it is compressed, which
-    takes half the time and hardly more space for charts.
-    """
-    from IPython.core import pylabtools
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    options: dict[str, Any] = {}
-    if isinstance(figure.canvas, FigureCanvasAgg) and (figure.axes or figure.lines):
-        options = {"bbox_inches": guest.tight_box(figure), "pil_kwargs": {"compress_type": zlib.Z_RLE}}
-    picture: str | None = pylabtools.print_figure(figure, base64=True, **options)
-    return picture
+        formatter.formatters["image/png"].for_type(Figure, guest.print_figure)
 
 
 def _fail_once(shell: Any) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.kernels import child
+from nbtools.kernels import child, guest
 from nbtools.kernels.pipe import Pipe
 from nbtools.kernels.warden import Warden
 
@@ -102,7 +102,7 @@ def _exercise_matplotlib() -> None:
     if "pandas" in sys.modules:
         # pandas loads its plotting part with the first plot.
         sys.modules["pandas"].Series([1.0, 2.0], index=["a", "b"]).plot.bar(ax=axes)
-    child.print_figure(figure)
+    guest.print_figure(figure)
     plt.close("all")
 
 

@@ -46,29 +46,20 @@ def make_csv(path: Path, rows: int = 10_000) -> None:
 def wait_for_spare(kernels: Kernels) -> None:
     """Wait until a spare stands ready, so that one run does not pay for the last."""
     kernels.warm()
-    settle()
-
-
-def settle() -> None:
-    """Let what a run left behind end: its kernel, and the start of the next spare."""
     time.sleep(0.05)
 
 
-def managed(kernels: Kernels, code: str, *, spare: bool) -> Callable[[], float]:
-    """Our side: a clean kernel by lease."""
+def managed(kernels: Kernels, code: str) -> Callable[[], float]:
+    """Our side: a clean kernel by lease, a spare where `kernels` holds some."""
 
     def measure() -> float:
-        if spare:
-            wait_for_spare(kernels)
+        wait_for_spare(kernels)
         begun = time.perf_counter()
         done = kernels.run(code)
         taken = time.perf_counter() - begun
         assert done.ok, done
-        # Whoever has the next turn must not pay for the new spare.
-        if spare:
-            wait_for_spare(kernels)
-        else:
-            settle()
+        # Whoever has the next turn must pay neither for the new spare nor for the end of this kernel.
+        wait_for_spare(kernels)
         return taken
 
     return measure

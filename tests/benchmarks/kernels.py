@@ -69,8 +69,8 @@ def a_script(
     there = {name: make() for name, (module, make) in peers.items() if module == "sys" or _is_there(module)}
     measured = take_turns(
         {
-            SPARE: sides.managed(ready, code, spare=True),
-            DEMAND: sides.managed(bare, code, spare=False),
+            SPARE: sides.managed(ready, code),
+            DEMAND: sides.managed(bare, code),
             **there,
         },
         rounds,
@@ -89,8 +89,8 @@ def the_smallest_run(ready: Kernels, bare: Kernels, warm: sides.WarmKernel, roun
     ready.run("1", session="round")
     measured = take_turns(
         {
-            SPARE: sides.managed(ready, "1+1", spare=True),
-            DEMAND: sides.managed(bare, "1+1", spare=False),
+            SPARE: sides.managed(ready, "1+1"),
+            DEMAND: sides.managed(bare, "1+1"),
             "session": _repeated(lambda: ready.run("1+1", session="round")),
             "start": sides.jupyter_client_fresh(None),
             "warm": warm.runs("1+1"),

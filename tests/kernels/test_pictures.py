@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from nbtools.kernels import Kernels, child, guest
+from nbtools.kernels import Kernels, guest
 
 _RNG = np.random.default_rng(0)
 _GRID = _RNG.normal(size=(20, 40))
@@ -94,7 +94,7 @@ def pixels(picture: bytes) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_looks_as_ipython_prints_it(name: str) -> None:
     expected = pylabtools.print_figure(chart(CHARTS[name]))
-    made = child.print_figure(chart(CHARTS[name]))
+    made = guest.print_figure(chart(CHARTS[name]))
     assert made is not None
     assert np.array_equal(pixels(base64.b64decode(made)), pixels(expected))
 
@@ -114,14 +114,14 @@ def test_another_resolution_is_left_to_matplotlib() -> None:
 
 
 def test_a_figure_without_anything_in_it_makes_no_picture() -> None:
-    assert child.print_figure(plt.figure()) is None
+    assert guest.print_figure(plt.figure()) is None
 
 
 def test_another_canvas_is_left_to_ipython() -> None:
     figure = Figure()
     figure.add_subplot().plot([1, 2])
     FigureCanvasSVG(figure)
-    made = child.print_figure(figure)
+    made = guest.print_figure(figure)
     assert made is not None
     assert pixels(base64.b64decode(made)).ndim == 3
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from nbtools.errors import ConfigInvalid, nearest
+from nbtools.paths import is_too_wide
 from nbtools.telemetry import MASK, is_secret_name
 
 __all__ = ["Config", "Source", "default_home", "parse_bytes", "parse_seconds"]
@@ -237,6 +238,49 @@ class Config:
         values = {name: _parsed(name, settings[name], *pair) for name, pair in found.items()}
         sources = {name: found[name][1] if name in found else "default" for name in settings}
         return cls(**values, sources=sources)
+
+    @property
+    def model_paths(self) -> tuple[Path, ...]:
+        """Folders whose files a model may use: the allowed ones, less a default that is too wide.
+
+        The default is the working folder, and clients start servers in ``/`` or in a home folder: what a model may
+        reach there has to be said.
+        """
+        if self.sources.get("allowed_paths", "argument") != "default":
+            return self.allowed_paths
+        return tuple(folder for folder in self.allowed_paths if not is_too_wide(folder))
+
+    @property
+    def no_model_paths(self) -> str | None:
+        """Why no folder is open to a model, as a sentence; `None` when one is."""
+        if self.model_paths:
+            return None
+        folders = ", ".join(str(folder) for folder in self.allowed_paths)
+        return f"the working folder, {folders}, is too wide to be open to a model by default."
+
+    def environment(self) -> dict[str, str]:
+        """Return variables that give another process these settings: those read from variables, and the folders.
+
+        Secrets are left out; so is what ``nbtools.toml`` says, which the other process reads itself.
+
+        Raises
+        ------
+        ConfigInvalid
+            A folder's name has a separator in it, so that no variable can name it.
+        """
+        made = {
+            variable: os.environ[variable]
+            for name, variable in self.sources.items()
+            if variable in os.environ and not is_secret_name(name) and not _PASSWORD.search(os.environ[variable])
+        }
+        folders = [str(folder.resolve()) for folder in self.model_paths]
+        if odd := [folder for folder in folders if "," in folder or os.pathsep in folder]:
+            raise ConfigInvalid(
+                f"{odd[0]!r} cannot be named by ALLOWED_PATHS: ',' and {os.pathsep!r} separate folders there.",
+                hint="Rename the folder, or allow it by allowed_paths in nbtools.toml and start the server there.",
+                tried="writing the settings as variables",
+            )
+        return {**made, "ALLOWED_PATHS": os.pathsep.join(folders)} if folders else made
 
     def rows(self) -> list[dict[str, str]]:
         """Return every setting as a row: setting, value (secrets masked), source and meaning."""

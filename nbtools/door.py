@@ -75,6 +75,8 @@ class Door:
     ----------
     services
         Type to the function that returns the instance a tool gets from ``ctx.use(type)``.
+    model_services
+        The same, in place of those above where a model calls.
     rules
         Policy of the gate, before the defaults.
     approver
@@ -89,12 +91,14 @@ class Door:
         self,
         *,
         services: Mapping[type, Callable[[], Any]] | None = None,
+        model_services: Mapping[type, Callable[[], Any]] | None = None,
         rules: Iterable[Rule] = (),
         approver: Approver | None = None,
         recorder: CallRecorder | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.services = dict(services or {})
+        self.model_services = dict(model_services or {})
         self.rules = tuple(rules)
         self.approver: Approver = approver or Nobody()
         self.recorder = recorder or CallRecorder()
@@ -145,6 +149,8 @@ class Door:
         await self._gate(tool, call if given is call.arguments else dataclasses.replace(call, arguments=given))
         timeout = self._timeout(tool, call, values)
         context = Context(call=call, services=self.services, timeout=timeout, perform=perform)
+        if self.model_services and context.by_model:
+            context = dataclasses.replace(context, services={**self.services, **self.model_services})
         return await self._limited(tool, values, context, timeout)
 
     async def _gate(self, tool: Tool, call: ToolCall) -> None:

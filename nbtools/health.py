@@ -14,6 +14,7 @@ from typing import Any
 from nbtools.config import Config
 from nbtools.errors import NbtoolsError, nearest
 from nbtools.lazy import has
+from nbtools.paths import HOW_TO_ALLOW
 
 __all__ = ["Check", "doctor", "status"]
 
@@ -108,6 +109,7 @@ def doctor(
         "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=platform.python_version()),
         "package": _distribution,
         "home": lambda: _home(config),
+        "folders": lambda: _folders(config),
         "memory": lambda: _memory(memory()),
         "kernels": lambda: _kernels(kernels()),
         "confinement": _host,
@@ -169,6 +171,14 @@ def _home(config: Config) -> Check:
             remedy="Set NBTOOLS_HOME to a folder that you may write.",
         )
     return Check(name="home", ok=True, found=f"{home} (from {config.sources.get('home', 'argument')})")
+
+
+def _folders(config: Config) -> Check:
+    shown = ", ".join(str(folder) for folder in config.allowed_paths)
+    if config.no_model_paths is None:
+        return Check(name="folders", ok=True, found=f"files below {shown} may be used")
+    found = f"files below {shown} may be used by a person, none by a model: {config.no_model_paths}"
+    return Check(name="folders", ok=None, found=found, remedy=HOW_TO_ALLOW)
 
 
 def _memory(memory: Any) -> Check:

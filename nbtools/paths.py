@@ -18,14 +18,21 @@ from typing import Self
 
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PathNotAllowed
 
-__all__ = ["Folder", "Roots"]
+__all__ = ["HOW_TO_ALLOW", "Folder", "Roots", "is_too_wide"]
 
+HOW_TO_ALLOW = 'Set ALLOWED_PATHS=FOLDER, or allowed_paths = ["FOLDER"] in nbtools.toml.'
 _MAX_PATH = 4_096
 _RELATIVE_CALLS = os.open in os.supports_dir_fd
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # What lies there looks like files and is the state of the system: never meant by a root as wide as "/".
 _NOT_FILES = (Path("/proc"), Path("/sys"), Path("/dev"))
+
+
+def is_too_wide(folder: str | os.PathLike[str]) -> bool:
+    """Tell whether a folder holds more than anybody means by accident: ``/``, a drive, the home folder or one above."""
+    real, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
+    return real in {real.parent, home, *home.parents}
 
 
 class Roots:
@@ -36,16 +43,19 @@ class Roots:
     roots
         Folders; they are resolved once. Relative paths given to `resolve` are taken from the working folder when it
         lies below a root, else from the first root.
+    none_because
+        Why no folder is allowed, as a sentence: then `roots` may be empty, and every path is refused with it.
 
     Raises
     ------
     InvalidArguments
-        There is none.
+        There is no root, and no reason is given.
     """
 
-    def __init__(self, roots: Iterable[str | os.PathLike[str]]) -> None:
+    def __init__(self, roots: Iterable[str | os.PathLike[str]], *, none_because: str | None = None) -> None:
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
-        if not self.roots:
+        self._none_because = none_because
+        if not self.roots and none_because is None:
             raise InvalidArguments("no allowed root was given", hint="Set ALLOWED_PATHS, or pass allowed_paths=[…].")
 
     def __repr__(self) -> str:
@@ -67,7 +77,15 @@ class Roots:
             return False
 
     def start(self) -> Path:
-        """Return the folder from which relative paths are taken."""
+        """Return the folder from which relative paths are taken.
+
+        Raises
+        ------
+        PathNotAllowed
+            No folder is allowed.
+        """
+        if not self.roots:
+            raise PathNotAllowed(f"no folder is allowed: {self._none_because}", hint=HOW_TO_ALLOW)
         here = Path(os.path.realpath(Path.cwd()))
         return here if self.root_of(here) else self.roots[0]
 

@@ -12,6 +12,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 __all__ = ["Tools", "Workbench", "close_shared", "shared"]
 
 _Frames = Callable[[str], Any]
+# In the order in which they are closed: the memory is the last that is needed.
+_PARTS = (
+    *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
+    *("_memory_files", "_memory"),
+)
 _QUERY = SchemaParameters(
     {
         "type": "object",
@@ -140,14 +146,14 @@ class Workbench:
         found: Kernels = self._built("_kernels", self._open_kernels)
         return found
 
-    def _open_kernels(self) -> Kernels:
+    def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
         from nbtools.kernels import Kernels
 
         config = self.config
         return Kernels(
             backend=cast("Any", config.kernels),
             home=config.home,
-            allowed_paths=config.allowed_paths,
+            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             sandbox=cast("Any", config.sandbox),
             network=config.network,
             spares=config.spares,
@@ -164,13 +170,13 @@ class Workbench:
         found: SqlSession = self._built("_sql", self._open_sql)
         return found
 
-    def _open_sql(self) -> SqlSession:
+    def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
         from nbtools.sql import SqlSession
         from nbtools.sql.suggestions import names_behind
 
         config = self.config
         return SqlSession(
-            allowed_paths=config.allowed_paths,
+            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             connections=config.connections,
             frames=self._frame,
             frame_names=lambda: names_behind(self._frames),
@@ -196,6 +202,7 @@ class Workbench:
         """What every call goes through."""
         return Door(
             services=self._services(),
+            model_services=self._model_services(),
             rules=rules_from_config(self.config.policy),
             approver=self._approver,
             recorder=self.recorder,
@@ -222,7 +229,13 @@ class Workbench:
         """Return an executor of the same tools that asks somebody else for approval and has more services."""
         known = self.door
         more = {**known.services, **(services or {})}
-        door = Door(services=more, rules=known.rules, approver=approver, recorder=known.recorder)
+        door = Door(
+            services=more,
+            model_services=known.model_services,
+            rules=known.rules,
+            approver=approver,
+            recorder=known.recorder,
+        )
         return LocalExecutor(self.executor.tools(), door=door)
 
     def _outside(self) -> list[Executor]:
@@ -265,6 +278,29 @@ class Workbench:
             Roots: lambda: self.roots,
             SqlSession: lambda: self.sql_session,
             WebPolicy: lambda: web,
+        }
+
+    def _model_services(self) -> Mapping[type, Callable[[], Any]]:
+        """Return what a model gets in place of a person's services, where fewer folders are open to it."""
+        narrow = self.config.model_paths
+        if narrow == self.config.allowed_paths:
+            return {}
+        from nbtools.kernels import Kernels
+        from nbtools.paths import Roots
+        from nbtools.sql import SqlSession
+        from nbtools.toolbox import CommandPolicy, Processes
+
+        commands = CommandPolicy(allowed=self.config.allowed_commands)
+        roots = Roots(narrow, none_because=self.config.no_model_paths)
+
+        def processes() -> Processes:
+            return Processes(commands, roots, network=self.config.network, memory_bytes=self.config.kernel_memory)
+
+        return {
+            Kernels: lambda: self._built("_model_kernels", lambda: self._open_kernels(narrow)),
+            Processes: lambda: self._built("_model_processes", processes),
+            Roots: lambda: roots,
+            SqlSession: lambda: self._built("_model_sql", lambda: self._open_sql(narrow)),
         }
 
     def _built(self, name: str, build: Callable[[], Any]) -> Any:
@@ -455,9 +491,7 @@ class Workbench:
             self.recorder.close()
         with self._lock:
             self._closed = True
-            parts = [
-                self.__dict__.pop(name, None) for name in ("_processes", "_kernels", "_sql", "_memory_files", "_memory")
-            ]
+            parts = [self.__dict__.pop(name, None) for name in _PARTS]
             closers, self._closers = self._closers, []
         for part in [*closers, *parts]:
             if part is not None:

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from nbtools.config import Config
+from nbtools.paths import HOW_TO_ALLOW
 from nbtools.workbench import Workbench
 
 __all__ = ["add_commands"]
@@ -21,6 +23,7 @@ def add_commands(commands: Any) -> None:
     mcp.add_argument("--http", type=_port, metavar="PORT", help="serve over streamable HTTP; 0 takes a free port")
     mcp.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     mcp.add_argument("--no-token", action="store_true", help="let every local client in")
+    mcp.add_argument("--folder", type=_folder, metavar="DIR", help="folder to work in (default: where it is started)")
     mcp.add_argument("--print-config", action="store_true", help="print what a client's configuration takes, and leave")
     mcp.set_defaults(perform=_mcp)
 
@@ -31,11 +34,22 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _folder(text: str) -> str:
+    if not os.path.isdir(text):  # noqa: PTH112 - the text goes to chdir as it is
+        raise argparse.ArgumentTypeError(f"there is no folder {text!r}")
+    return text
+
+
 def _mcp(arguments: argparse.Namespace) -> int:
     from nbtools import mcp_server
 
+    if arguments.folder is not None:
+        os.chdir(arguments.folder)
+    config = Config.load()
+    if config.no_model_paths:
+        print(f"no folder is allowed: {config.no_model_paths} {HOW_TO_ALLOW}", file=sys.stderr)
     if arguments.print_config and arguments.http is None:
-        print(json.dumps(mcp_server.client_config(), indent=2))
+        print(json.dumps(mcp_server.client_config(config=config), indent=2))
         return 0
     # The token may come from outside, so that a client's configuration can name it in advance.
     token = "" if arguments.no_token else os.environ.get("NBTOOLS_MCP_TOKEN")
@@ -43,7 +57,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
         url = f"http://{arguments.host}:{arguments.http}/mcp"
         print(json.dumps(mcp_server.client_config(url=url, token=token or "$NBTOOLS_MCP_TOKEN"), indent=2))
         return 0
-    with Workbench() as wb:
+    with Workbench(config) as wb:
         if arguments.http is None:
             mcp_server.serve_stdio(wb)
             return 0

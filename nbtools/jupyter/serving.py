@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nbtools.errors import InvalidArguments
@@ -14,12 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Serving"]
 
+_ABOUT = """What a client needs, its token included, is in the file
+  {file}
+Only you can read it, and it is removed when the server stops. Whoever has the token may call every tool."""
+
 
 class Serving:
-    """The one MCP server of a notebook: it shares the notebook's memory, kernels and records."""
+    """The one MCP server of a notebook: it shares the notebook's memory, kernels and records.
+
+    The token is written to a file of the user's own, never shown: what a cell shows is saved with the notebook.
+    """
 
     def __init__(self) -> None:
         self._server: HttpServer | None = None
+        self._file = Path()
 
     def start(self, workbench: Workbench, *, port: int = 0) -> Card:
         """Start serving over HTTP on this machine, and return what clients need to know.
@@ -33,28 +43,37 @@ class Serving:
         ConfigInvalid
             The port cannot be had.
         """
-        from nbtools.mcp_server import HttpServer
+        from nbtools.mcp_server import HttpServer, client_config
 
         if self._server is not None:
             raise InvalidArguments(f"it serves already, at {self._server.url}.", hint="%nbtools mcp stop ends it.")
         server = HttpServer(workbench, port=port)
         server.start()
         self._server = server
+        self._file = workbench.config.home / f"mcp-{os.getpid()}.json"
+        self._file.unlink(missing_ok=True)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(client_config(url=server.url, token=server.token), file, indent=2)
         return self.card()
 
     def card(self) -> Card:
-        """Return where it serves and what a client's configuration takes; the token is in it."""
+        """Return where it serves, and which file has a client's configuration; the token is not in the card."""
         from nbtools.mcp_server import client_config
+        from nbtools.telemetry import MASK
 
         if self._server is None:
             return Card(title="MCP", about="not serving; %nbtools mcp start does")
-        told = json.dumps(client_config(url=self._server.url, token=self._server.token), indent=2)
-        about = "A client's configuration takes this; whoever has the token may call every tool."
-        return Card(title=f"MCP at {self._server.url}", about=about, parts=(Listing(text=told),))
+        shown = json.dumps(client_config(url=self._server.url, token=MASK), indent=2)
+        about = _ABOUT.format(file=self._file)
+        return Card(title=f"MCP at {self._server.url}", about=about, parts=(Listing(text=shown),))
 
     def stop(self) -> Card:
         """Stop serving; harmless when nothing does."""
         server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        return Card(title="MCP", about="stopped" if server is not None else "it was not serving")
+        if server is None:
+            return Card(title="MCP", about="it was not serving")
+        server.close()
+        self._file.unlink(missing_ok=True)
+        return Card(title="MCP", about="stopped")

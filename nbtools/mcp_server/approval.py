@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 from typing import Any
 
+from nbtools.errors import ApprovalDenied
 from nbtools.gate import Answer, ApprovalRequest
 
 __all__ = ["CLIENT", "ElicitationApprover", "McpClient", "form"]
@@ -48,11 +49,17 @@ class McpClient:
         return capabilities is not None and capabilities.elicitation is not None
 
     async def ask(self, request: ApprovalRequest) -> Answer:
-        """Return the client's answer, or leave the call to ask for it."""
+        """Return the client's answer, or leave the call to ask for it.
+
+        Raises
+        ------
+        ApprovalDenied
+            The client shows no forms, so nobody was asked.
+        """
         if self._given is not None:
             return _answer(self._given)
         if not self.can_elicit:
-            return "no"
+            raise _nobody(request)
         if not self._context.session.can_send_request:
             raise _InputRequired(request)
         said = await self._context.session.elicit_form(
@@ -65,12 +72,22 @@ CLIENT: contextvars.ContextVar[McpClient | None] = contextvars.ContextVar("nbtoo
 
 
 class ElicitationApprover:
-    """Asks the client of the request that the call came with; a client that shows no forms is nobody."""
+    """Asks the client of the request that the call came with; without a client that shows forms the call is denied."""
 
     async def approve(self, request: ApprovalRequest) -> Answer:
         """Ask, and take anything but a clear yes as a no."""
         client = CLIENT.get()
-        return await client.ask(request) if client is not None else "no"
+        if client is None:
+            raise _nobody(request)
+        return await client.ask(request)
+
+
+def _nobody(request: ApprovalRequest) -> ApprovalDenied:
+    name = request.tool.name
+    return ApprovalDenied(
+        f"{name} needs approval, and nobody was asked: this client cannot show the question.",
+        hint=f'Use a client that supports elicitation, or allow it in nbtools.toml: policy.{name} = "allow".',
+    )
 
 
 def form() -> dict[str, Any]:

@@ -8,9 +8,11 @@ import hmac
 import secrets
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from nbtools import aio
+from nbtools.config import Config
 from nbtools.errors import ConfigInvalid
 from nbtools.lazy import need
 from nbtools.mcp_server.session import WHY, make_server
@@ -137,17 +139,22 @@ class _Guarded:
         await self._app(scope, receive, send)
 
 
-def client_config(*, url: str | None = None, token: str = "") -> dict[str, Any]:
+def client_config(*, url: str | None = None, token: str = "", config: Config | None = None) -> dict[str, Any]:
     """Return the configuration that MCP clients take for this server.
 
     Parameters
     ----------
     url
-        Of an HTTP server; `None` means stdio.
+        Of an HTTP server; `None` means stdio: then the client starts the server, and the folder to work in, the
+        folders that are open and the settings of this process's variables are part of the configuration.
     token
         Of the HTTP server.
+    config
+        The settings of a server over stdio; `None` reads them.
     """
     if url is None:
-        return {"mcpServers": {"nbtools": {"command": sys.executable, "args": ["-m", "nbtools.cli", "mcp"]}}}
+        started = ["-m", "nbtools.cli", "mcp", "--folder", str(Path.cwd())]
+        variables = (config or Config.load()).environment()
+        return {"mcpServers": {"nbtools": {"command": sys.executable, "args": started, "env": variables}}}
     headers = {"headers": {"Authorization": f"Bearer {token}"}} if token else {}
     return {"mcpServers": {"nbtools": {"type": "http", "url": url, **headers}}}

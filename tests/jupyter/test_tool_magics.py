@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -114,11 +117,18 @@ def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
     card = notebook.run("%nbtools mcp start").value
     url = card.title.removeprefix("MCP at ")
     assert url in card.to_text()
+    file = Path(re.search(r"^  (/.+\.json)$", card.to_text(), re.MULTILINE)[1])
+    assert file.stat().st_mode & 0o777 == 0o600
+    header = json.loads(file.read_text())["mcpServers"]["nbtools"]["headers"]["Authorization"]
+    token = header.removeprefix("Bearer ")
+    assert len(token) > 20
+    assert token not in card.to_text() + card.to_html() + notebook.run("%nbtools mcp").value.to_text()
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(url, timeout=10)
     assert refused.value.code == 401
     assert "already" in notebook.run("%nbtools mcp start").lines[1]
     notebook.run("%unload_ext nbtools")
+    assert not file.exists()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=10)
 

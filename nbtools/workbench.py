@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +25,7 @@ from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import Output, ToolResult
 from nbtools.tool import Caller, Effects, Tool, ToolCall
+from nbtools.tool_functions import ToolFunctions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nbtools.paths import Roots
     from nbtools.sql import QueryResult, SqlSession
 
-__all__ = ["Tools", "Workbench", "close_shared", "shared"]
+__all__ = ["Workbench", "close_shared", "shared"]
 
 _Frames = Callable[[str], Any]
 # In the order in which they are closed: the memory is the last that is needed.
@@ -356,9 +356,9 @@ class Workbench:
     call = aio.blocking(acall)
 
     @property
-    def tools(self) -> Tools:
+    def tools(self) -> ToolFunctions:
         """The tools as functions: ``wb.tools.data_analyze(input_file_path=…, analysis_script=…)``."""
-        return Tools(self)
+        return ToolFunctions(self.executor.tools, self.call, self.acall)
 
     async def aquery(
         self,
@@ -507,55 +507,6 @@ class Workbench:
 
     def __repr__(self) -> str:
         return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[str(p) for p in self.config.allowed_paths]})"
-
-
-class Tools:
-    """The tools of a workbench as functions that go through the door.
-
-    Each takes keyword arguments and returns a `ToolResult`; ``.acall`` is its async twin.
-    """
-
-    def __init__(self, owner: Workbench) -> None:
-        self._owner = owner
-
-    def __getattr__(self, name: str) -> Callable[..., ToolResult]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found = self._owner.executor.tools()[name]
-        owner = self._owner
-
-        def call(**arguments: Any) -> ToolResult:
-            return owner.call(name, arguments)
-
-        async def acall(**arguments: Any) -> ToolResult:
-            return await owner.acall(name, arguments)
-
-        twins: tuple[Any, ...] = (call, acall)
-        for twin in twins:
-            twin.__name__ = twin.__qualname__ = name
-            twin.__doc__ = found.function.__doc__ if found.about is None else found.description
-            twin.__signature__ = _signature(found)  # help() and completion read it
-        twins[0].acall = acall
-        return call
-
-    def __dir__(self) -> list[str]:
-        return list(self._owner.executor.tools())
-
-    def __repr__(self) -> str:
-        return f"Tools({', '.join(dir(self))})"
-
-
-def _signature(tool: Tool) -> inspect.Signature:
-    """Return the signature that callers see: keywords only, without what is handed in or fixed."""
-    schema = tool.schema
-    required = schema.get("required", ())
-    keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-    parameters = [
-        inspect.Parameter(name, keyword, default=empty if name in required else prop.get("default"))
-        for name, prop in schema["properties"].items()
-        if name.isidentifier()
-    ]
-    return inspect.Signature(parameters, return_annotation=ToolResult)
 
 
 def _configured(config: Config | None, settings: Mapping[str, Any]) -> Config:

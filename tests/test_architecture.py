@@ -42,6 +42,7 @@ FLOORS = {
     "record": 1,
     "door": 1,
     "execute": 1,
+    "tool_functions": 1,
     "langchain": 1,
     "mcp_lines": 1,
     "mcp_client": 2,

@@ -157,7 +157,7 @@ class Roots:
             )
         return real
 
-    def folder(self, real: Path, *, make: bool = False) -> Folder:
+    def folder(self, real: Path, *, make: bool = False, mode: int = 0o777) -> Folder:
         """Open a folder by its resolved path without following any link below its root.
 
         Parameters
@@ -166,6 +166,8 @@ class Roots:
             A path from `resolve`.
         make
             Whether missing folders are created.
+        mode
+            Who may enter a folder that is created; the process's umask takes from it.
 
         Returns
         -------
@@ -183,14 +185,14 @@ class Roots:
         if root is None:
             raise PathNotAllowed(f"{str(real)!r} is outside the allowed folders.")
         if not _RELATIVE_CALLS:
-            return self._folder_by_path(real, make=make)
+            return self._folder_by_path(real, make=make, mode=mode)
         handle = None
         try:
             handle = os.open(root, _FOLDER_FLAGS)
             for part in real.relative_to(root).parts:
                 if make:
                     with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=handle)
+                        os.mkdir(part, mode, dir_fd=handle)
                 below = os.open(part, _FOLDER_FLAGS | _NO_LINK, dir_fd=handle)
                 os.close(handle)
                 handle = below
@@ -205,10 +207,10 @@ class Roots:
             ) from exc
         return Folder(real, handle)
 
-    def _folder_by_path(self, real: Path, *, make: bool) -> Folder:
+    def _folder_by_path(self, real: Path, *, make: bool, mode: int) -> Folder:
         try:
             if make:
-                real.mkdir(parents=True, exist_ok=True)
+                real.mkdir(mode, parents=True, exist_ok=True)
             if Path(os.path.realpath(real)) != real or not real.is_dir():
                 raise PathNotAllowed(f"the folder {str(real)!r} is no folder, or changed meanwhile.")
         except OSError as exc:
@@ -309,8 +311,17 @@ class Folder:
             raise PathNotAllowed(f"{str(self.path / name)!r} is no regular file.")
         return handle
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, *, mode: int | None = None) -> None:
         """Put a file in place by writing a temporary one beside it and renaming that.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        content
+            The whole of it.
+        mode
+            Who may read and write it; `None` keeps what the file that was there allowed.
 
         Raises
         ------
@@ -321,12 +332,12 @@ class Folder:
             before = self.status(name)
             self._may_replace(name, before)
             draft = f".nbtools-{secrets.token_hex(8)}.tmp"
-            handle = self.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            handle = self.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(content)
                     file.flush()
-                    if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
+                    if mode is None and before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                     os.fsync(file.fileno())
                 os.replace(self._named(draft), self._named(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)

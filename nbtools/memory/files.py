@@ -18,12 +18,11 @@ from nbtools.errors import (
     LimitExceeded,
     MemoryNotFound,
     NbtoolsError,
-    PathNotAllowed,
     PermissionDenied,
     VersionConflict,
     nearest,
 )
-from nbtools.memory.filestore import FileStore, MemoryFileStore
+from nbtools.memory.filestore import FileStore, FolderFileStore, MemoryFileStore
 from nbtools.memory.paths import ROOT, checked, tree_lines
 from nbtools.memory.store import AgentMemory
 from nbtools.result import ErrorInfo, ToolResult
@@ -31,7 +30,7 @@ from nbtools.telemetry import fresh_id, span
 
 __all__ = ["COMMANDS", "MAX_FILE", "MAX_VIEW", "MemoryFiles"]
 
-MAX_FILE = 100 * 1024
+MAX_FILE = 16 << 20
 MAX_VIEW = 16_000
 _MAX_LINES = 999_999
 _TRIES = 50
@@ -104,7 +103,7 @@ class MemoryFiles:
     # -- the commands
 
     def _view(self, path: str, view_range: list[Any] | None = None) -> str:
-        plain = _path(path, "The path {path} does not exist. Please provide a valid path.")
+        plain = checked(path)
         found = None if plain == ROOT else self._store.read(plain)
         if found is not None:
             return _cut(_numbered(plain, found[0], view_range))
@@ -116,7 +115,7 @@ class MemoryFiles:
         return _cut("\n".join([head, *tree_lines(plain, sizes)]))
 
     def _create(self, path: str, file_text: str) -> str:
-        plain = _path(path, "Error: The path {path} does not exist. Please provide a valid path.")
+        plain = checked(path)
         self._refuse_taken(plain, "Error: File {path} already exists")
         _refuse_large(plain, file_text)
         try:
@@ -139,11 +138,8 @@ class MemoryFiles:
                     "Please ensure it is unique"
                 )
             edited = text.replace(old_str, new_str)
-            first = text[: text.index(old_str)].count("\n")
-            return (
-                edited,
-                f"The memory file has been edited.\n{_snippet(edited, first, first + new_str.count(chr(10)))}",
-            )
+            head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
+            return edited, f"{head}\n{_snippet(edited, _lines_of(text, old_str)[0])}"
 
         return self._edited(path, edit)
 
@@ -172,7 +168,7 @@ class MemoryFiles:
         )
 
     def _delete(self, path: str) -> str:
-        plain = _path(path, "Error: The path {path} does not exist")
+        plain = checked(path)
         if plain == ROOT:
             raise PermissionDenied(f"Error: Cannot delete the {ROOT} directory itself")
         paths = self._below(plain)
@@ -182,8 +178,8 @@ class MemoryFiles:
         return f"Successfully deleted {plain}"
 
     def _rename(self, old_path: str, new_path: str) -> str:
-        old = _path(old_path, "Error: The path {path} does not exist")
-        new = _path(new_path, "Error: The path {path} does not exist")
+        old = checked(old_path)
+        new = checked(new_path)
         if ROOT in (old, new):
             raise PermissionDenied(f"Error: Cannot rename the {ROOT} directory itself")
         paths = self._below(old)
@@ -222,7 +218,7 @@ class MemoryFiles:
         missing: str = "Error: The path {path} does not exist. Please provide a valid path.",
     ) -> str:
         """Change a file that is there, starting again when somebody else changed it meanwhile."""
-        plain = _path(path, missing)
+        plain = checked(path)
         for _ in range(_TRIES):
             found = None if plain == ROOT else self._store.read(plain)
             if found is None:
@@ -241,9 +237,12 @@ def _opened(store: AgentMemory | FileStore | str | os.PathLike[str]) -> FileStor
     if isinstance(store, AgentMemory):
         return MemoryFileStore(store)
     if isinstance(store, str | os.PathLike):
+        url = os.fspath(store)
+        if url.startswith("file://") and url.removeprefix("file://").strip("/"):
+            return FolderFileStore(url.removeprefix("file://"))
         from nbtools.memory.objects import ObjectFileStore
 
-        return ObjectFileStore(os.fspath(store))
+        return ObjectFileStore(url)
     return store
 
 
@@ -278,19 +277,13 @@ def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
     return name, given
 
 
-def _path(path: str, message: str) -> str:
-    plain = checked(path)
-    if plain is None:
-        raise PathNotAllowed(message.format(path=path), hint=f"Paths are {ROOT} or below it.")
-    return plain
-
-
 def _refuse_large(plain: str, text: str) -> None:
-    size = len(text.encode("utf-8", "surrogatepass"))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidArguments(f"Error: the text for {plain} has a lone surrogate, which no file can hold") from None
     if size > MAX_FILE:
         raise LimitExceeded(f"Error: {plain} would have {size:,} bytes; a file holds at most {MAX_FILE:,}")
-    if text.count("\n") >= _MAX_LINES:
-        raise LimitExceeded(f"File {plain} exceeds maximum line limit of 999,999 lines.")
 
 
 def _numbered(plain: str, text: str, view_range: list[Any] | None) -> str:
@@ -307,8 +300,8 @@ def _range(view_range: list[Any] | None, count: int) -> tuple[int, int]:
         return 1, count
     whole = len(view_range) == 2 and all(isinstance(n, int) and not isinstance(n, bool) for n in view_range)
     first, last = view_range if whole else (0, 0)
-    last = count if last == -1 else last
-    if not (1 <= first <= count and first <= last <= count):
+    first, last = max(1, first), count if last == -1 else min(last, count)
+    if first > last:
         raise InvalidArguments(
             f"Invalid `view_range` parameter: {view_range}. It should be two lines within the range [1, {count}]."
         )
@@ -330,8 +323,8 @@ def _lines_of(text: str, part: str) -> list[int]:
     return found
 
 
-def _snippet(text: str, first: int, last: int) -> str:
-    """Return the changed lines (counted from 0) with two lines either side, numbered."""
+def _snippet(text: str, changed: int) -> str:
+    """Return the line where the change begins (counted from 1) with two lines either side, numbered."""
     lines = text.split("\n")
-    span_ = range(max(0, first - 2), min(len(lines), last + 3))
-    return "\n".join(f"{number + 1:>6}\t{lines[number]}" for number in span_)
+    shown = range(max(1, changed - 2), min(len(lines), changed + 2) + 1)
+    return "\n".join(f"{number:>6}\t{lines[number - 1]}" for number in shown)

@@ -1,4 +1,4 @@
-"""Where the files of the memory tool lie: a protocol, and the store of memory records behind it.
+"""Where the files of the memory tool lie: a protocol, and the stores behind it that need no network.
 
 A file is written only if it is still what was read (a token), so two clients that edit one file lose nothing. There
 are no folders: a folder is there as long as a file below it is.
@@ -6,16 +6,26 @@ are no folders: a folder is there as long as a file below it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from nbtools.errors import VersionConflict
+from nbtools.errors import FileMissing, MemoryUnavailable, MemoryWriteFailed, PathNotAllowed, VersionConflict
+from nbtools.memory.paths import ROOT, checked
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
+from nbtools.paths import Folder, Roots
 
-__all__ = ["FILE_TAG", "FileStore", "MemoryFileStore"]
+__all__ = ["FILE_TAG", "FileStore", "FolderFileStore", "MemoryFileStore"]
 
 FILE_TAG = "memory-file"
+_LOCK = ".nbtools.lock"
+_OURS = ".nbtools"  # the lock, and drafts: nobody names them
 
 
 class FileStore(Protocol):
@@ -109,8 +119,6 @@ class MemoryFileStore:
         self._memory.repository.apply(changes)
 
     def _memory_write(self, path: str, text: str) -> Change:
-        import json
-
         return Change(
             kind="write",
             scope=self._memory.scope,
@@ -122,3 +130,198 @@ class MemoryFileStore:
 
     def close(self) -> None:
         """Leave the memory open: it belongs to whoever gave it."""
+
+
+class FolderFileStore:
+    """Files in a folder of this computer: the owner's alone, and never reached through a link.
+
+    A file system has no conditional writes, so an advisory lock beside the files stands in for them.
+
+    Parameters
+    ----------
+    folder
+        The folder; made when it is not there.
+
+    Raises
+    ------
+    MemoryUnavailable
+        It cannot be made.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._root = Path(os.path.realpath(folder))
+        try:
+            for missing in reversed([place for place in (self._root, *self._root.parents) if not place.exists()]):
+                missing.mkdir(0o700, exist_ok=True)
+        except OSError as exc:
+            raise MemoryUnavailable(
+                f"The memory files cannot be kept at {self._root}: {exc.strerror}.",
+                hint="Set NBTOOLS_MEMORY_FILES_URL to a folder that can be written.",
+            ) from exc
+        self._roots = Roots([self._root])
+
+    def read(self, path: str) -> tuple[str, str] | None:
+        """Return the text of a file and its check sum."""
+        with self._entered(path) as (folder, name):
+            if folder is None or not _is_file(folder, name, path):
+                return None
+            try:
+                with os.fdopen(folder.open_file(name), "rb") as file:
+                    content = file.read()
+            except FileMissing:
+                return None
+        try:
+            return content.decode("utf-8"), hashlib.sha256(content).hexdigest()
+        except UnicodeDecodeError:
+            raise MemoryWriteFailed(f"{path} is not UTF-8 text.", hint="It was not written by this tool.") from None
+
+    def write(self, path: str, text: str, token: str | None) -> None:
+        """Put a file in place whole, while nobody else here does."""
+        with self._locked():
+            found = self.read(path)
+            if (found[1] if found else None) != token:
+                raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.")
+            with self._entered(path, make=True) as (folder, name):
+                assert folder is not None
+                folder.replace(name, text.encode("utf-8"), mode=0o600)
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Return the sizes of the files; links, and what no path can name, are passed over."""
+        found: dict[str, int] = {}
+        waiting = [folder]
+        while waiting:
+            path = waiting.pop()
+            with contextlib.suppress(FileMissing, PathNotAllowed), self._roots.folder(self._real(path)) as opened:
+                for name in opened.names():
+                    facts = opened.status(name)
+                    if facts is None or not _is_named(f"{path}/{name}"):
+                        continue
+                    if stat.S_ISDIR(facts.st_mode):
+                        waiting.append(f"{path}/{name}")
+                    elif stat.S_ISREG(facts.st_mode):
+                        found[f"{path}/{name}"] = facts.st_size
+        return found
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files, and the folders that become empty."""
+        with self._locked():
+            for path in paths:
+                with self._entered(path) as (folder, name):
+                    if folder is not None and _is_file(folder, name, path):
+                        folder.remove(name)
+                self._prune(path)
+
+    def move(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename the files one by one; what was renamed is taken back on a fault."""
+        with self._locked():
+            for source, target in pairs:
+                if self.read(source) is None or self.read(target) is not None:
+                    raise VersionConflict(f"{source} is gone, or {target} is there.", hint="Look again.")
+            made: list[tuple[str, str]] = []
+            try:
+                for source, target in pairs:
+                    self._rename(source, target)
+                    made.append((target, source))
+            except Exception:
+                for target, source in made:
+                    self._rename(target, source)
+                raise
+
+    def _rename(self, source: str, target: str) -> None:
+        with self._entered(source) as (old, name), self._entered(target, make=True) as (new, new_name):
+            if old is None or new is None:
+                raise VersionConflict(f"{source} is gone.", hint="Look again.")
+            old.move(name, new, new_name, overwrite=True)
+        self._prune(source)
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""
+
+    def _real(self, path: str) -> Path:
+        return self._root / path.removeprefix(ROOT).lstrip("/")
+
+    def _prune(self, path: str) -> None:
+        """Remove the folders above a path that are empty."""
+        for parent in self._real(path).parents:
+            if parent == self._root:
+                return
+            try:
+                with self._roots.folder(parent.parent) as folder:
+                    folder.remove(parent.name)
+            except (FileMissing, PathNotAllowed, OSError):
+                return
+
+    @contextlib.contextmanager
+    def _entered(self, path: str, *, make: bool = False) -> Iterator[tuple[Folder | None, str]]:
+        """Open the folder that a path lies in, without following links; `None` when there is none."""
+        if not _is_named(path):
+            raise PathNotAllowed(f"Path {path} is kept for the store itself.", hint="Take another name.")
+        real = self._real(path)
+        opened: Folder | None = None
+        try:
+            with self._told(path):
+                with contextlib.suppress(FileMissing):
+                    opened = self._opened(real.parent, path, make=make)
+                yield opened, real.name
+        finally:
+            if opened is not None:
+                opened.close()
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Tell faults by what was asked for, never by where it lies."""
+        try:
+            yield
+        except OSError as exc:
+            if str(self._root) not in str(exc):
+                raise
+            reason = getattr(exc.__cause__ or exc, "strerror", None) or "it may not be touched"
+            raise MemoryUnavailable(
+                f"{what} cannot be reached: {reason}.", hint="Check the folder in NBTOOLS_MEMORY_FILES_URL."
+            ) from None
+
+    def _opened(self, real: Path, path: str, *, make: bool) -> Folder | None:
+        try:
+            return self._roots.folder(real, make=make, mode=0o700)
+        except PathNotAllowed:
+            if Path(os.path.realpath(real)) != real:
+                raise _link(path) from None
+            if any(place.is_file() for place in (real, *real.parents)):
+                return None
+            raise
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the folder, among threads and processes of this computer."""
+        import fcntl
+
+        with self._told("The folder of the memory files"), self._roots.folder(self._root) as folder:
+            handle = folder.open_file(_LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _is_file(folder: Folder, name: str, path: str) -> bool:
+    facts = folder.status(name)
+    if facts is None or stat.S_ISDIR(facts.st_mode):
+        return False
+    if not stat.S_ISREG(facts.st_mode):
+        raise _link(path)
+    return True
+
+
+def _is_named(path: str) -> bool:
+    try:
+        return not any(part.startswith(_OURS) for part in checked(path).split("/"))
+    except PathNotAllowed:
+        return False
+
+
+def _link(path: str) -> PathNotAllowed:
+    return PathNotAllowed(
+        f"Path {path} would escape {ROOT} directory: there is a link or device on the way.",
+        hint="Links are not followed.",
+    )

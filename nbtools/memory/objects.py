@@ -1,17 +1,16 @@
-"""Files of the memory tool in an object store: ``gs://``, ``s3://``, ``az://`` or ``file:///``, through obstore.
+"""Files of the memory tool in an object store: ``gs://``, ``s3://`` or ``az://``, through obstore.
 
-An edit is a conditional write (ETag or generation), so two machines that edit one file lose nothing. The local file
-system has no conditional writes; there an advisory lock on a file beside the objects stands in for them.
+An edit is a conditional write (ETag or generation), so two machines that edit one file lose nothing. An answer can be
+lost after the write was made, and the repeat then finds the object changed: by whom must be told apart. So each write
+has an id, and an object carries the ids of its last writes as metadata; who writes on top carries them on. A write
+that was refused, or whose outcome is not known, was made if its id is there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nbtools.errors import (
@@ -19,6 +18,7 @@ from nbtools.errors import (
     ConfigMissing,
     MemoryUnavailable,
     MemoryWriteFailed,
+    NbtoolsError,
     NetworkError,
     PermissionDenied,
     VersionConflict,
@@ -26,13 +26,17 @@ from nbtools.errors import (
 )
 from nbtools.lazy import need
 from nbtools.memory.paths import ROOT
+from nbtools.telemetry import fresh_id
 
 __all__ = ["ObjectFileStore"]
 
-_SCHEMES = ("file", "gs", "s3", "az", "memory")
+_SCHEMES = ("gs", "s3", "az", "memory", "file")
 _WHY = "Keeping memory files in an object store"
 # What is worth trying again, in the words of the stores' client: it has no classes for them.
 _PASSING = ("429", "503", "timed out", "timeout", "error sending request", "connection")
+# Metadata of an object: the ids of its last writes. A plain word, for Azure's sake; S3 takes 2 KiB of metadata.
+_WRITES = "nbtools"
+_KEPT = 32
 
 
 class ObjectFileStore:
@@ -41,7 +45,7 @@ class ObjectFileStore:
     Parameters
     ----------
     url
-        ``gs://bucket/prefix``, ``s3://bucket/prefix``, ``az://container/prefix`` or ``file:///folder``.
+        ``gs://bucket/prefix``, ``s3://bucket/prefix`` or ``az://container/prefix``.
     store
         An obstore store to use instead of the one that the URL names; its credentials and endpoint are its own.
 
@@ -55,7 +59,7 @@ class ObjectFileStore:
 
     def __init__(self, url: str, *, store: Any = None) -> None:
         scheme, _, rest = url.partition("://")
-        if scheme not in _SCHEMES or (not rest.strip("/") and scheme != "memory"):
+        if scheme not in _SCHEMES or scheme == "file" or (not rest.strip("/") and scheme != "memory"):
             close = None if scheme in _SCHEMES else nearest(scheme, _SCHEMES)
             raise ConfigInvalid(
                 f"{url!r} is no URL of an object store.",
@@ -65,13 +69,10 @@ class ObjectFileStore:
         self._obstore = need("obstore", extra="cloud", why=_WHY)
         self._errors = need("obstore.exceptions", extra="cloud", why=_WHY)
         self._place = url
-        self._lock = _FolderLock(Path(rest) / ".nbtools.lock") if scheme == "file" else None
-        self._store = store if store is not None else self._opened(url, scheme, rest)
+        self._store = store if store is not None else self._opened(url, scheme)
 
-    def _opened(self, url: str, scheme: str, rest: str) -> Any:
+    def _opened(self, url: str, scheme: str) -> Any:
         stores = need("obstore.store", extra="cloud", why=_WHY)
-        if scheme == "file":
-            return stores.LocalStore(rest, mkdir=True)
         if scheme == "memory":
             return stores.MemoryStore()
         try:
@@ -88,38 +89,53 @@ class ObjectFileStore:
     # -- FileStore
 
     def read(self, path: str) -> tuple[str, str] | None:
-        """Return the text of a file and its ETag and generation."""
+        """Return the text of a file, and as its token ETag, generation and the ids of its last writes."""
         try:
             with self._told("reading", path):
                 found = self._obstore.get(self._store, _key(path))
-                return bytes(found.bytes()).decode("utf-8"), _token(found.meta)
+                return bytes(found.bytes()).decode("utf-8"), _token(found.meta, found.attributes)
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
             raise MemoryWriteFailed(f"{path} is not UTF-8 text.", hint="It was not written by this tool.") from None
 
     def write(self, path: str, text: str, token: str | None) -> None:
-        """Write an object by a conditional put."""
-        content = text.encode("utf-8")
-        with self._told("writing", path):
-            if token is None:
-                self._obstore.put(self._store, _key(path), content, mode="create")
-            elif self._lock is not None:
-                self._replace_locked(path, content, token)
-            else:
-                e_tag, _, version = token.partition("\n")
-                mode = {"e_tag": e_tag or None, "version": version or None}
-                self._obstore.put(
-                    self._store, _key(path), content, mode={name: value for name, value in mode.items() if value}
-                )
+        """Write an object by a conditional put, once, whatever becomes of its answer.
 
-    def _replace_locked(self, path: str, content: bytes, token: str) -> None:
-        assert self._lock is not None
-        with self._lock:
-            meta = self._obstore.head(self._store, _key(path))
-            if _token(meta) != token:
-                raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.")
-            self._obstore.put(self._store, _key(path), content)
+        Raises
+        ------
+        VersionConflict
+            Somebody else's write came before.
+        NetworkError
+            The store did not answer. Trying again is offered when it is certain that nothing was written.
+        """
+        e_tag, version, writes = ("", "", "") if token is None else token.split("\n")
+        mode = {name: value for name, value in (("e_tag", e_tag), ("version", version)) if value}
+        write = fresh_id()
+        ids = " ".join([*writes.split(), write][-_KEPT:])
+        try:
+            with self._told("writing", path):
+                self._obstore.put(
+                    self._store, _key(path), text.encode("utf-8"), mode=mode or "create", attributes={_WRITES: ids}
+                )
+        except (VersionConflict, NetworkError) as exc:
+            if not self._was_made(path, write, exc):
+                raise
+
+    def _was_made(self, path: str, write: str, fault: NbtoolsError) -> bool:
+        """Tell whether a write that ended in a fault was made all the same."""
+        try:
+            with self._told("reading", path):
+                found = self._obstore.get(self._store, _key(path))
+        except FileNotFoundError:
+            return False
+        except NetworkError:
+            raise NetworkError(
+                f"{fault.message} Whether it was written is not known.",
+                hint=f"View {path} before you try again.",
+                retryable=False,
+            ) from None
+        return write in str(found.attributes.get(_WRITES, "")).split()
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the sizes of all objects below a folder."""
@@ -132,7 +148,7 @@ class ObjectFileStore:
         return {
             f"{ROOT}/{meta['path']}": int(meta["size"])
             for meta in metas
-            if f"{ROOT}/{meta['path']}".startswith(f"{folder}/") and meta["path"] != ".nbtools.lock"
+            if f"{ROOT}/{meta['path']}".startswith(f"{folder}/")
         }
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -177,8 +193,6 @@ class ObjectFileStore:
                 hint=f"Check the credentials for {self._place}.",
             ) from None
         except errors.BaseError as exc:
-            if "(os error 20)" in str(exc):  # a path below a file: local folders say ENOTDIR
-                raise FileNotFoundError(path) from None
             if "404 Not Found" in str(exc):  # what is listed need not be there, so it is the bucket that is missing
                 raise self._unavailable(doing, exc) from None
             if any(word in str(exc).lower() for word in _PASSING):
@@ -196,36 +210,16 @@ class ObjectFileStore:
         )
 
 
-class _FolderLock:
-    """An exclusive lock for a folder, among threads and processes of one machine."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._thread = threading.Lock()
-        self._handle = -1
-
-    def __enter__(self) -> None:
-        import fcntl
-
-        self._thread.acquire()
-        self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
-        self._thread.release()
-
-
 def _key(path: str) -> str:
     return path.removeprefix(ROOT).lstrip("/")
 
 
-def _token(meta: Mapping[str, Any]) -> str:
+def _token(meta: Mapping[str, Any], attributes: Mapping[str, Any]) -> str:
     e_tag, version = meta.get("e_tag"), meta.get("version")
     if not e_tag and not version:
         # Told apart by time and size, as well as that can be.
         e_tag = hashlib.sha256(repr((meta["last_modified"], meta["size"])).encode()).hexdigest()
-    return f"{e_tag or ''}\n{version or ''}"
+    return f"{e_tag or ''}\n{version or ''}\n{attributes.get(_WRITES, '')}"
 
 
 def _first_line(exc: Exception) -> str:

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
+from nbtools.errors import PathNotAllowed
+
 __all__ = ["ROOT", "checked", "is_hidden", "size_text", "tree_lines"]
 
 ROOT = "/memories"
@@ -16,25 +18,34 @@ _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _HIDDEN = ("node_modules",)
 
 
-def checked(path: object) -> str | None:
+def checked(path: str) -> str:
     """Return a path in its plain form: ``/memories`` or something below it, no trailing slash.
 
-    `None` when it is no such path: not text, leads outside, holds ``..``, percent-encoding, backslashes, control
-    characters or NUL, is too long, or is not in Unicode's composed form (NFC).
+    Raises
+    ------
+    PathNotAllowed
+        It leads outside, in the protocol's words: it begins elsewhere, or has ``..``, backslashes or percent-encoding.
+        Or no file can have that name: it is too long, has control characters, or is not composed (NFC).
     """
-    if not isinstance(path, str) or (path != ROOT and not path.startswith(f"{ROOT}/")):
-        return None
-    controls = any(unicodedata.category(char) in {"Cc", "Cs", "Cf", "Zl", "Zp"} for char in path)
-    if controls or "\\" in path or _ENCODED.search(path) or unicodedata.normalize("NFC", path) != path:
-        return None
+    if path != ROOT and not path.startswith(f"{ROOT}/"):
+        raise _refused(f"Path must start with {ROOT}, got: {path}")
     below = path[len(ROOT) + 1 :].rstrip("/")
     parts = below.split("/") if below else []
-    if any(part in {"", ".", ".."} or part != part.strip() for part in parts):
-        return None
+    if ".." in parts or "\\" in path or _ENCODED.search(path):
+        raise _refused(f"Path {path} would escape {ROOT} directory")
     plain = "/".join([ROOT, *parts])
+    strange = any(unicodedata.category(char) in {"Cc", "Cs", "Cf", "Zl", "Zp"} for char in path)
+    if strange or unicodedata.normalize("NFC", path) != path:
+        raise _refused(f"Path {path!a} has characters that are not printed, or not composed (NFC).")
+    if any(part in {"", "."} or part != part.strip() for part in parts):
+        raise _refused(f"Path {path!r} has a part that is empty, a dot, or begins or ends with a blank.")
     if len(plain.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_PART for part in parts):
-        return None
+        raise _refused(f"Path {path[:60]}… is too long: at most {_MAX_PATH} bytes, {_MAX_PART} in each part.")
     return plain
+
+
+def _refused(message: str) -> PathNotAllowed:
+    return PathNotAllowed(message, hint=f"Paths are {ROOT} or below it.")
 
 
 def is_hidden(part: str) -> bool:

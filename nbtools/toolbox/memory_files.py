@@ -39,8 +39,8 @@ def memory(
 ) -> ToolResult:
     """Keep notes as files below /memories: view, create, str_replace, insert, delete, rename and update them.
 
-    Usual folders are /memories/global, /memories/users/{id} and /memories/sessions/{id}. A file holds at most 100 KiB,
-    and a view returns at most 16,000 characters.
+    Usual folders are /memories/global, /memories/users/{id} and /memories/sessions/{id}. A file holds at most 1 MiB
+    (16 MiB in a folder or bucket), and a view returns at most 16,000 characters.
 
     Parameters
     ----------

@@ -15,13 +15,14 @@ from xml.sax.saxutils import escape
 
 
 class Bucket:
-    """Objects by name: content, generation, time."""
+    """Objects by name: content, generation, time, metadata."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, int, float]] = {}
+        self.objects: dict[str, tuple[bytes, int, float, dict[str, str]]] = {}
         self.lock = threading.Lock()
         self.generations = itertools.count(int(time.time() * 1e6))
         self.refusals = 0  # requests to answer with 503 before the next one is served
+        self.lost = 0  # writes to perform without an answer
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -50,10 +51,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(503, b"<Error><Code>SlowDown</Code></Error>")
         return True
 
-    def meta(self, found: tuple[bytes, int, float]) -> dict[str, str]:
+    def meta(self, found: tuple[bytes, int, float, dict[str, str]]) -> dict[str, str]:
         digest = hashlib.md5(found[0]).hexdigest()
         stamp = email.utils.formatdate(found[2], usegmt=True)
-        return {"ETag": f'"{digest}"', "x-goog-generation": str(found[1]), "Last-Modified": stamp}
+        return {"ETag": f'"{digest}"', "x-goog-generation": str(found[1]), "Last-Modified": stamp, **found[3]}
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -66,9 +67,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if wanted is not None and int(wanted) != (current[1] if current else 0):
                 self.answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
                 return
-            self.bucket.objects[name] = (body, next(self.bucket.generations), time.time())
-            made = self.bucket.objects[name]
-        self.answer(200, b"", self.meta(made))
+            notes = {key: value for key, value in self.headers.items() if key.lower().startswith("x-goog-meta-")}
+            made = self.bucket.objects[name] = (body, next(self.bucket.generations), time.time(), notes)
+            lost, self.bucket.lost = self.bucket.lost > 0, max(0, self.bucket.lost - 1)
+        if lost:
+            self.close_connection = True
+        else:
+            self.answer(200, b"", self.meta(made))
 
     def do_GET(self) -> None:
         if self.refused():

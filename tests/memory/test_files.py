@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 
 from nbtools import telemetry
+from nbtools.errors import NetworkError
 from nbtools.memory import MemoryFiles, open_memory
+from nbtools.memory.files import MAX_FILE
 from nbtools.memory.objects import ObjectFileStore
 from nbtools.memory.paths import size_text
 
@@ -27,7 +31,7 @@ def _stand_in():
 gcs = _stand_in()
 
 
-def gcs_store(address):
+def gcs_store(address, retries=0):
     from obstore.store import GCSStore
 
     key = {"gcs_base_url": address, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
@@ -35,7 +39,7 @@ def gcs_store(address):
         "bucket",
         service_account_key=json.dumps(key),
         client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
+        retry_config={"max_retries": retries},
     )
 
 
@@ -133,7 +137,7 @@ def test_a_path_that_leads_outside_is_refused_by_every_command(command, path):
     result = do(files, command, **given[command])
     assert not result.ok
     assert result.error.code == "PATH_NOT_ALLOWED"
-    assert "does not exist" in result.text
+    assert result.text.startswith("Path ")
     assert do(files, "view", path="/memories").text.count("\n") == 1, "nothing was stored"
 
 
@@ -191,13 +195,14 @@ def test_of_many_creators_of_one_file_exactly_one_succeeds(files):
 
 
 def test_a_file_over_its_limit_is_refused_and_the_old_one_stays(files):
-    assert do(files, "create", path="/memories/a", file_text="x" * 100_000).ok
-    result = do(files, "insert", path="/memories/a", insert_line=0, insert_text="y" * 10_000)
+    assert do(files, "create", path="/memories/a", file_text="x" * 1_000_000).ok
+    result = do(files, "insert", path="/memories/a", insert_line=0, insert_text="y" * MAX_FILE)
     assert result.error.code == "LIMIT_EXCEEDED"
-    assert do(files, "create", path="/memories/b", file_text="é" * 60_000).error.code == "LIMIT_EXCEEDED"
+    assert do(files, "create", path="/memories/b", file_text="é" * (MAX_FILE // 2 + 1)).error.code == "LIMIT_EXCEEDED"
     view = do(files, "view", path="/memories/a").text
     assert len(view) <= 16_000
     assert "cut after 16,000 characters" in view
+    assert do(files, "create", path="/memories/c", file_text="\ud800").error.code == "INVALID_ARGUMENTS"
 
 
 def test_hidden_files_can_be_named_but_are_not_listed(files):
@@ -237,6 +242,65 @@ def test_a_store_that_is_busy_gives_a_retryable_error():
         assert not result.ok
         assert result.error.retryable
         assert do(files, "create", path="/memories/a", file_text="x").ok
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize(
+    ("command", "given", "left"),
+    [
+        ("insert", {"path": "/memories/a", "insert_line": 0, "insert_text": "new"}, {"a": "new\none\n"}),
+        ("str_replace", {"path": "/memories/a", "old_str": "one", "new_str": "one one"}, {"a": "one one\n"}),
+        ("create", {"path": "/memories/b", "file_text": "b"}, {"a": "one\n", "b": "b"}),
+        ("rename", {"old_path": "/memories/a", "new_path": "/memories/c"}, {"c": "one\n"}),
+    ],
+)
+def test_a_write_whose_answer_is_lost_is_made_once(command, given, left, retries):
+    """With retries, the client repeats the request itself, and is told that the object changed."""
+    with gcs.serving() as (address, bucket):
+        files = MemoryFiles(ObjectFileStore("gs://bucket/x", store=gcs_store(address, retries)))
+        assert do(files, "create", path="/memories/a", file_text="one\n").ok
+        bucket.lost = 1
+        result = do(files, command, **given)
+        assert bucket.lost == 0
+        assert result.ok, result
+        assert {name.rpartition("/")[2]: found[0].decode() for name, found in bucket.objects.items()} == left
+
+
+def test_a_write_is_known_again_below_the_writes_of_others():
+    """Another writer comes between a write whose answer is lost and its repeat."""
+    with gcs.serving() as (address, _):
+        store = ObjectFileStore("gs://bucket/x", store=gcs_store(address))
+        store.write("/memories/a", "one\n", None)
+        text, token = store.read("/memories/a")
+        store.write("/memories/a", f"{text}two\n", token)
+        first = store.read("/memories/a")[1].split()[-1]
+        store.write("/memories/a", "three\n", store.read("/memories/a")[1])
+        assert store._was_made("/memories/a", first, NetworkError("lost"))
+        assert not store._was_made("/memories/a", "0" * 16, NetworkError("lost"))
+
+
+def test_an_outcome_that_cannot_be_learned_is_not_called_retryable():
+    with gcs.serving() as (address, bucket):
+        files = MemoryFiles(ObjectFileStore("gs://bucket/x", store=gcs_store(address)))
+        bucket.refusals = 3
+        result = do(files, "view", path="/memories/a")
+        assert result.error.retryable
+        store = ObjectFileStore("gs://bucket/x", store=gcs_store(address))
+        with pytest.raises(NetworkError, match="Whether it was written is not known") as caught:
+            store.write("/memories/a", "x", None)
+        assert not caught.value.retryable
+        assert "View /memories/a" in caught.value.hint
+
+
+def test_an_object_store_of_aws_keeps_the_ids_of_writes(s3_address):
+    import requests
+
+    assert requests.put(f"{s3_address}/ids", timeout=10).ok
+    store = ObjectFileStore("s3://ids/x", store=s3_store(s3_address, "ids"))
+    for number in range(40):
+        found = store.read("/memories/a")
+        store.write("/memories/a", str(number), found[1] if found else None)
+    assert len(store.read("/memories/a")[1].split("\n")[2].split()) == 32
 
 
 def test_a_store_out_of_reach_gives_a_retryable_error():
@@ -288,3 +352,117 @@ def test_the_sdk_tools_speak_through_the_files():
     assert seen == "Here's the content of /memories/a with line numbers:\n     1\tx"
     with pytest.raises(ToolError, match="does not exist"):
         tool.call({"command": "delete", "path": "/memories/b"})
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """Files in a folder from which links lead to a folder outside, and what lies there."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("TOP SECRET")
+    files = MemoryFiles(f"file://{tmp_path}/new/files")
+    root = tmp_path / "new" / "files"
+    (root / "dir").mkdir()
+    (root / "file.txt").symlink_to(outside / "secret.txt")
+    (root / "link").symlink_to(outside)
+    (root / "dir" / "up").symlink_to(outside)
+    (root / "gone").symlink_to(outside / "new.txt")
+    (root / "inside").symlink_to(root / "dir")
+    os.mkfifo(root / "pipe")
+    return files, root, outside
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["file.txt", "link", "link/secret.txt", "link/deep/new.txt", "dir/up/secret.txt", "gone", "inside/x", "pipe"],
+)
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        ("view", {}),
+        ("create", {"file_text": "x"}),
+        ("str_replace", {"old_str": "TOP", "new_str": "NO"}),
+        ("insert", {"insert_line": 0, "insert_text": "x"}),
+        ("update", {"file_text": "x"}),
+        ("delete", {}),
+        ("rename", {}),
+        ("rename to", {}),
+    ],
+)
+def test_no_link_is_followed_by_any_command(linked, command, given, path):
+    files, root, outside = linked
+    names = sorted(str(place) for place in root.rglob("*"))
+    here = f"/memories/{path}"
+    if command.startswith("rename"):
+        assert do(files, "create", path="/memories/dir/mine", file_text="m").ok
+        pair = ("/memories/dir/mine", here) if command == "rename to" else (here, "/memories/dir/z")
+        result = do(files, "rename", old_path=pair[0], new_path=pair[1])
+        assert do(files, "delete", path="/memories/dir/mine").ok
+        (root / "dir").mkdir(exist_ok=True)
+    else:
+        result = do(files, command, path=here, **given)
+    assert result.error.code == "PATH_NOT_ALLOWED"
+    assert f"Path {here} would escape /memories directory" in result.text
+    assert str(root) not in result.text
+    assert [place.name for place in outside.iterdir()] == ["secret.txt"]
+    assert (outside / "secret.txt").read_text() == "TOP SECRET"
+    assert sorted(str(place) for place in root.rglob("*") if place.name != ".nbtools.lock") == names
+    assert do(files, "view", path="/memories").text.endswith("\t/memories")
+
+
+def test_files_in_a_folder_are_the_owners_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        files = MemoryFiles(f"file://{tmp_path}/new/er/files")
+        assert do(files, "create", path="/memories/a/b/c.txt", file_text="c\n").ok
+        (tmp_path / "new/er/files/a/b/c.txt").chmod(0o644)
+        assert do(files, "insert", path="/memories/a/b/c.txt", insert_line=0, insert_text="b").ok
+    finally:
+        os.umask(before)
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*")}
+    assert modes == dict.fromkeys(("new", "er", "files", "a", "b"), 448) | {
+        "c.txt": 0o600,
+        ".nbtools.lock": 0o600,
+    }
+    assert do(files, "delete", path="/memories/a").ok
+    assert [p.name for p in (tmp_path / "new/er/files").iterdir()] == [".nbtools.lock"], "no empty folders are left"
+
+
+@pytest.mark.parametrize("command", ["view", "delete"])
+def test_the_lock_of_a_folder_is_no_file_of_the_tool(tmp_path, command):
+    files = MemoryFiles(f"file://{tmp_path}/files")
+    assert do(files, "create", path="/memories/a", file_text="x").ok
+    assert do(files, command, path="/memories/.nbtools.lock").error.code == "PATH_NOT_ALLOWED"
+    assert (tmp_path / "files" / ".nbtools.lock").exists()
+
+
+def test_a_folder_that_cannot_be_reached_is_told_without_its_place(tmp_path):
+    files = MemoryFiles(f"file://{tmp_path}/files")
+    assert do(files, "create", path="/memories/a", file_text="x").ok
+    (tmp_path / "files").rename(tmp_path / "other")
+    (tmp_path / "files").write_text("a file now")
+    result = do(files, "create", path="/memories/b", file_text="x")
+    assert not result.ok
+    assert str(tmp_path) not in result.text
+
+
+def test_texts_are_those_of_the_sdks_own_tool(tmp_path):
+    """The same commands, to the tool that comes with Anthropic's SDK and to ours over a folder."""
+    from anthropic.lib.tools import ToolError
+    from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
+
+    from nbtools.memory.anthropic import MemoryTool
+
+    theirs = BetaLocalFilesystemMemoryTool(base_path=str(tmp_path / "theirs"))
+    ours = MemoryTool(MemoryFiles(f"file://{tmp_path}/ours"))
+
+    def said(tool, call):
+        try:
+            return tool.call(call)
+        except ToolError as exc:
+            return str(exc).removeprefix("Error: ")
+
+    for line in (HERE / "sdk_calls.jsonl").read_text(encoding="utf-8").splitlines():
+        call = json.loads(line)
+        mine, expected = said(ours, call), said(theirs, call)
+        assert mine == expected, call

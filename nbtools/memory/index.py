@@ -261,7 +261,7 @@ class LiveIndex:
             try:
                 self._ready()
                 return answer()
-            except sqlite3.Error:
+            except Exception:  # A damaged file has values of any kind; a fault of our own comes again.
                 self._path = None
                 self._forget()
                 self._ready()
@@ -298,13 +298,15 @@ class LiveIndex:
             self._is_noting = True
         database = None
         if self._path is not None:
-            _remove(self._path)
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error, OSError):
+                _remove(self._path)
                 database = self._open(self._path)
         self._database = database or self._open(None)
-        self._database.executescript(_SCHEMA)
-        self._words = Words(self._database)
+        # Tables and content come in one transaction: a file that was left half made has neither.
         self._execute("BEGIN")
+        for statement in _SCHEMA.split(";"):
+            self._execute(statement)
+        self._words = Words(self._database)
         # The overlay is copied first: what is merged meanwhile is then in the file, and what comes meanwhile is noted.
         self._seq, overlay = self._source.overlay()
         self._queued_upto = self._seq
@@ -326,14 +328,15 @@ class LiveIndex:
                 self._is_noting = True
                 self._keep()
                 return
-        except sqlite3.Error:
+        except Exception:  # Whatever is wrong with it, a new one takes its place.
             pass
         self._forget()
 
     def _is_right(self) -> bool:
-        version, self._seq, self._next = self._all("SELECT version, seq, next FROM facts", ())[0]
-        if version != _VERSION:
+        facts = self._all("SELECT version, seq, next FROM facts", ())
+        if len(facts) != 1 or facts[0][0] != _VERSION:
             return False
+        _, self._seq, self._next = facts[0]
         self._scopes = {prefix: n for n, prefix in self._all("SELECT n, prefix FROM scopes", ())}
         upto, overlay = self._source.overlay()
         self._execute("BEGIN")

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except NbtoolsError as exc:
         _report(error_to_wire(exc))
+        return 1
+    except Exception as exc:
+        # Whoever started it does not see the traceback, so each reason is sent.
+        traceback.print_exc()
+        reason = f"The keeper of {options.path} could not start: {type(exc).__name__}: {exc}"
+        hint = f"{Place(options.path).messages} says more"
+        _report(error_to_wire(MemoryUnavailable(reason, hint=hint, tried="opening the memory")))
         return 1
     return 0
 

@@ -78,17 +78,30 @@ class Place:
         except OSError as exc:
             if isinstance(exc, MemoryUnavailable):
                 raise
-            raise MemoryUnavailable(
-                f"The memory cannot be kept at {self.path}: {exc.strerror}.",
-                hint="set NBTOOLS_HOME or NBTOOLS_MEMORY_URL to a place that can be written",
-                tried="opening the memory",
-            ) from exc
+            raise self.refusal(exc) from exc
+
+    def refusal(self, exc: OSError) -> MemoryUnavailable:
+        """Return the error for what the operating system refused beside the file."""
+        return MemoryUnavailable(
+            f"The memory cannot be kept at {self.path}: {exc.strerror or exc}.",
+            hint="set NBTOOLS_HOME or NBTOOLS_MEMORY_URL to a place that can be written",
+            tried="opening the memory",
+        )
 
     def acquire(self, timeout: float) -> bool:
-        """Become the one that has the file open; return whether that worked within `timeout` seconds."""
+        """Become the one that has the file open; return whether that worked within `timeout` seconds.
+
+        Raises
+        ------
+        MemoryUnavailable
+            The lock cannot be made, on a disk that is read-only for instance.
+        """
         import fcntl
 
-        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise self.refusal(exc) from exc
         end = time.monotonic() + timeout
         while True:
             try:

@@ -34,6 +34,15 @@ def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None)
     MemoryUnavailable
         It cannot be opened, or is no memory file; nothing was changed.
     """
+    try:
+        return _opened(place, history, clock)
+    except MemoryUnavailable:
+        raise
+    except OSError as exc:
+        raise place.refusal(exc) from exc
+
+
+def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
     journal = Journal(place.log)
     notices: list[str] = []
     try:

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -299,6 +300,41 @@ def test_what_cannot_be_opened_is_told_by_whoever_starts_the_keeper(tmp_path):
         with pytest.raises(MemoryUnavailable, match=f"process {os.getpid()}"):
             memory.read("k")
         memory.close()
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+@pytest.mark.parametrize(("name", "reason"), [("lock", "Is a directory"), ("log", "File exists")])
+def test_what_the_disk_refuses_at_a_start_is_told(path, name, reason, embedded):
+    place = Place(path)
+    place.make()
+    if name == "lock":
+        place.lock.mkdir()
+    else:
+        place.log.symlink_to("nowhere")
+    with open_memory(path, embedded=embedded) as memory, pytest.raises(MemoryUnavailable, match=reason) as caught:
+        memory.read("k")
+    assert "NBTOOLS_HOME" in caught.value.hint
+
+
+def test_a_failure_that_nobody_foresaw_is_told_too(path, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import nbtools.memory.journal as j\ndef fail(*_):\n    raise LookupError('of another kind')\nj.Journal = fail"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with open_memory(path) as memory, pytest.raises(MemoryUnavailable, match="LookupError: of another kind") as caught:
+        memory.read("k")
+    assert "of another kind" in Place(path).messages.read_text()
+    assert str(Place(path).messages) in caught.value.hint
+
+
+def test_an_index_that_was_left_half_made_is_made_anew(path, open_shared):
+    with open_memory(path, agent_id="a", embedded=True) as memory:
+        memory.write("k", "word")
+        memory.search("word")
+    with sqlite3.connect(Place(path).index) as database:
+        database.execute("DELETE FROM facts")
+    database.close()
+    assert [record.key for record in open_shared().search("word")] == ["k"]
 
 
 def test_a_file_of_another_machine_names_the_machine(path):

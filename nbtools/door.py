@@ -60,7 +60,7 @@ class Limits:
         Seconds on top of a tool's own ``timeout`` argument before the door cancels it: the tool is given the chance
         to end its work in order and to keep what it has.
     output_bytes
-        Size of data and text together, as JSON.
+        Size of the data, and of the text, which may repeat what is in the data: characters, escapes not counted.
     """
 
     timeout: float = 600.0
@@ -220,15 +220,15 @@ class Door:
         if isinstance(returned, ToolResult):
             return dataclasses.replace(returned, tool=call.tool, call_id=call.call_id)
         output = returned if isinstance(returned, Output) else Output(data=returned)
-        if isinstance(output.data, str) and len(output.data) > self.limits.output_bytes:
-            raise _too_large(f"{len(output.data):,}", self.limits.output_bytes, output.data)
-        data = redact(_JsonValues(self.limits.output_bytes).of(output.data))
-        encoded = "" if data is None else json.dumps(data, ensure_ascii=False, allow_nan=False)
-        # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
-        text = output.text if output.text is not None else data if isinstance(data, str) else encoded or "done"
-        size = len(encoded) + (0 if output.text is None else len(text))
-        if size > self.limits.output_bytes:
-            raise _too_large(f"{size:,}", self.limits.output_bytes, text)
+        data, text = output.data, output.text
+        for said in (data, text):
+            if isinstance(said, str) and len(said) > self.limits.output_bytes:
+                raise _too_large(f"{len(said):,}", self.limits.output_bytes, said)
+        data = redact(_JsonValues(self.limits.output_bytes).of(data))
+        if text is None:
+            # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
+            plain = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
+            text = "done" if data is None else plain
         return ToolResult(
             ok=True, tool=call.tool, call_id=call.call_id, data=data, text=redact(text), artifacts=output.artifacts
         )
@@ -299,8 +299,8 @@ class _JsonValues:
     Parameters
     ----------
     limit
-        Bytes that it may have as JSON, at the least; counted while it is copied, because what is a hundred times too
-        large must not be copied first.
+        Characters that it may have as JSON, escapes not counted; counted while it is copied, because what is a hundred
+        times too large must not be copied first.
     """
 
     def __init__(self, limit: int) -> None:
@@ -325,8 +325,10 @@ class _JsonValues:
         if isinstance(value, int):
             if value.bit_length() > _MAX_INT_BITS:
                 raise _no_json(place, f"an integer of {value.bit_length():,} bits")
+            self._left -= len(str(value))
             return value
         if isinstance(value, float):
+            self._left -= len(repr(value))
             # JSON has no NaN and no infinity; null is how frames write a missing number.
             return value if math.isfinite(value) else None
         if depth > _MAX_DEPTH:

@@ -35,7 +35,6 @@ __all__ = ["build", "main", "rehearse"]
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
 _FLUSH_S = 0.02
-_TEXT_CAP = 4_000_000
 _RUNAWAY = 4
 _SETTLE_S = 1.0
 # How long `os._exit` may wait: for what is under way in a descriptor, and for all of it to be sent.
@@ -99,7 +98,7 @@ def _make_stream_class() -> type:
         """A standard stream that is seen soon and stops sending after the cap of one execution."""
 
         flush_interval = _FLUSH_S
-        cap = _TEXT_CAP
+        cap = sys.maxsize  # until a request of the owner says how much it keeps
         _parent_seen: str | None = None
         _sent = 0
         _alarmed = False
@@ -135,6 +134,8 @@ def _make_kernel_class() -> type:
         """An ipykernel that takes the script's world from the metadata of the request."""
 
         _execute_sleep = 0.0
+        capped: Sequence[Any] = ()
+        """The standard streams, which send no more than the owner keeps."""
 
         async def do_execute(
             self,
@@ -150,6 +151,8 @@ def _make_kernel_class() -> type:
             """Make the world, then execute as ipykernel does."""
             world = (cell_meta or {}).get("nbtools")
             if world is not None:
+                for stream in self.capped:
+                    stream.cap = world["text_bytes"]
                 guest.begin(world)
             return await super().do_execute(
                 code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
@@ -280,11 +283,10 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     streams: Any = (sys.stdout, sys.stderr)
     if message.get("managed", True):
         shell.nbtools_guest = guest.Guest(shell, descriptors[0] if descriptors else None)
+        app.kernel.capped = streams
     else:
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
         guest.make_sendable(app.session)
-        for stream in streams:
-            stream.cap = sys.maxsize
     _send_before_exit(streams)
     os.register_at_fork(after_in_child=_plain_streams)
     if applied.level == "strict":

@@ -324,7 +324,7 @@ class JupyterKernel:
                 self._execute(prologue.load_code(), silent=True)
             self._execute(prologue.begin_code(world or World()), silent=True)
         elif self._python == "loaded" and world is not None:
-            metadata["nbtools"] = prologue.world_as_json(world)
+            metadata["nbtools"] = {**prologue.world_as_json(world), "text_bytes": collector.cap.text_bytes}
         msg_id = self._execute(code, silent=silent, recorded=recorded, metadata=metadata)
         run = self._run = Run(msg_id, collector)
         self._ask_again(run)

@@ -21,6 +21,8 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.
 _RUNAWAY = 4
 _OWN_ENDS = frozenset({"ok", "error"})
+# An exception may quote whole frames; what is in the middle of its message or traceback is left out.
+_MOST_MESSAGE, _MOST_TRACEBACK = 10_000, 100_000
 
 
 class Collector:
@@ -36,7 +38,7 @@ class Collector:
 
     def __init__(self, on_output: OnOutput | None = None, cap: Cap | None = None) -> None:
         self._on_output = on_output
-        self._cap = cap or Cap()
+        self.cap = cap or Cap()
         self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._displays: list[dict[str, Any]] = []
         self._by_display_id: dict[str, int] = {}
@@ -54,12 +56,12 @@ class Collector:
     def runaway(self) -> bool:
         """Whether so much came beyond a cap that the run should be ended."""
         text, shown = self._text_bytes, self._display_bytes
-        beyond = text > _RUNAWAY * self._cap.text_bytes or shown > _RUNAWAY * self._cap.display_bytes
+        beyond = text > _RUNAWAY * self.cap.text_bytes or shown > _RUNAWAY * self.cap.display_bytes
         return self._overflowed or beyond
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
-        room = self._cap.text_bytes - self._text_bytes
+        room = self.cap.text_bytes - self._text_bytes
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         self._text_bytes += size
         if size > room:
@@ -83,7 +85,7 @@ class Collector:
         bundle = dict(data)
         size = sum(len(value) if isinstance(value, str) else len(json.dumps(value)) for value in bundle.values())
         self._display_bytes += size
-        if self._display_bytes > self._cap.display_bytes:
+        if self._display_bytes > self.cap.display_bytes:
             self.truncated = True
             return
         known = self._by_display_id.get(display_id) if display_id else None
@@ -106,7 +108,9 @@ class Collector:
         """Note an exception; the last one is taken for what ended the code until `blame` or `acquit` says more."""
         if self.error is not None:
             self._others.append(self.error)
-        self.error = ErrorDetail(name=name, value=value, traceback=_ANSI.sub("", traceback), line=line)
+        self.truncated |= len(value) > _MOST_MESSAGE or len(traceback) > _MOST_TRACEBACK
+        told = _cut(_ANSI.sub("", traceback), _MOST_TRACEBACK)
+        self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=told, line=line)
 
     def blame(self, name: str, value: str) -> None:
         """Take the last exception of this name and message for what ended the code; tell the others as text.
@@ -114,7 +118,8 @@ class Collector:
         A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
         """
         told = [*self._others, self.error] if self.error is not None else []
-        guilty = next((one for one in reversed(told) if (one.name, one.value) == (name, value)), self.error)
+        named = (name, _cut(value, _MOST_MESSAGE))
+        guilty = next((one for one in reversed(told) if (one.name, one.value) == named), self.error)
         self._others, self.error = [one for one in told if one is not guilty], guilty
         self._tell_others()
 
@@ -173,3 +178,9 @@ class Collector:
         except Exception:
             # A broken display must not end the script it shows; the output itself is kept.
             self._on_output = None
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the head and the tail of a text that is too long."""
+    left = len(text) - most
+    return text if left <= 0 else f"{text[: most // 2]}\n… {left:,} characters left out …\n{text[-most // 2 :]}"

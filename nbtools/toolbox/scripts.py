@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 from annotated_types import Gt, Le
 
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, PermissionDenied
-from nbtools.kernels.kernel import Execution
+from nbtools.kernels.kernel import Cap, Execution
 from nbtools.paths import Roots
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, tool
@@ -89,7 +90,10 @@ async def data_analyze(
         cwd=_folder(ctx),
     )
     _check(execution, timeout, file, analysis_script)
-    return Output(data=kept(execution), text=_said(execution), artifacts=artifacts_of(execution))
+    said = _said(execution)
+    if len(said) > Cap.text_bytes:
+        execution, said = dataclasses.replace(execution, truncated=True), said[: Cap.text_bytes]
+    return Output(data=kept(execution), text=said, artifacts=artifacts_of(execution))
 
 
 @tool(

@@ -318,6 +318,16 @@ def test_output_beyond_the_cap_is_cut_and_said_to_be(kernel: Kernel, code: Diale
         assert done.stdout == "y" * 1_000_000
 
 
+def test_a_cap_above_the_usual_one_is_kept_to_as_well(kernel: Kernel, code: Dialect) -> None:
+    # More than the four million that are kept where nothing else is said.
+    much = code.prints_much.replace("3_000_000", "6_000_000").replace("3000000", "6000000")
+    for allowed in (20_000_000, 5_000_000):
+        done = run(kernel, much, cap=Cap(text_bytes=allowed))
+        if code.is_remote and done.truncated:  # a server drops what comes too fast
+            return
+        assert (len(done.stdout.rstrip()), done.truncated) == (min(allowed, 6_000_000), allowed < 6_000_000)
+
+
 def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
     done = run(kernel, code.floods, cap=Cap(text_bytes=1_000_000), timeout=5 if code.is_remote else 60)
     assert done.truncated

@@ -450,3 +450,34 @@ def test_no_picture_folder_is_left_behind(call, tmp_path, monkeypatch):
     draw(call, "1/0", _caller="model")
     assert not list(tmp_path.glob("nbtools-picture-*"))
     assert Roots([tmp_path]).allows(tmp_path)
+
+
+MILLION = "for i in range(1_000_000): print(i)"
+SHOWN = "'x' * 5_000_000"
+COLOURED = "print('\\x1b' * 5_000_000)"
+RAISED = "raise ValueError('x' * 9_000_000)"
+
+
+@pytest.mark.parametrize("script", [MILLION, SHOWN, COLOURED])
+def test_output_over_its_cap_comes_back_cut_and_says_so(call, script):
+    result = analyze(call, script)
+    assert result.ok, result
+    assert result.data["truncated"] is True
+    assert 3_900_000 < len(result.text) <= 4_000_000
+
+
+def test_a_flood_does_not_lose_the_picture_or_how_the_code_went(call):
+    drawn = draw(call, f"{MILLION}\nimport matplotlib.pyplot as plt\nplt.plot([1])")
+    assert (drawn.ok, drawn.data["truncated"], len(drawn.data["stdout"])) == (True, True, 4_000_000)
+    ran = call("code_execute", code=MILLION)
+    assert (ran.ok, ran.data["success"], ran.data["truncated"]) == (True, True, True)
+    assert len(ran.data["stdout"]) == 4_000_000
+
+
+def test_an_exception_that_quotes_a_frame_is_told_in_short(call):
+    failed = analyze(call, RAISED)
+    assert failed.error.code == "EXECUTION_FAILED"
+    assert "line 1: ValueError: xxx" in failed.error.message
+    assert len(failed.error.message) < 11_000
+    assert len(str(failed.to_dict())) < 300_000
+    assert call("code_execute", code=RAISED).data["success"] is False

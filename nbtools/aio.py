@@ -8,8 +8,10 @@ loop in a daemon thread. A behaviour is written once, as a coroutine:
 - `blocking` derives the blocking name of a coroutine function in one line.
 - `here` awaits it from any other loop, the notebook's for one.
 - `in_thread` runs blocking work beside the loop, in a daemon thread that never holds up the interpreter's exit.
+- `watched` tells when a coroutine holds the loop up, which makes everything else wait.
 
-A process forked from this one gets a loop of its own at first use.
+Nothing that runs on the loop ends it: not ``sys.exit`` in a task, not ``KeyboardInterrupt``, not ``loop.stop``. A
+process forked from this one gets a loop of its own at first use.
 """
 
 from __future__ import annotations
@@ -21,19 +23,24 @@ import contextvars
 import functools
 import os
 import queue
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+import traceback
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from nbtools.errors import CallTimeout
 
-__all__ = ["Interrupted", "blocking", "here", "in_thread", "loop", "run"]
+__all__ = ["Interrupted", "blocking", "here", "in_thread", "loop", "run", "watched"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # A cancelled task may need this long to interrupt a kernel, then kill it, and to collect what was printed.
 _HAND_OVER_S = 10.0
+# The loop serves everybody: whoever keeps it for so long has blocking code in a coroutine.
+_HELD_UP_S = 2.0
 # Windows cannot interrupt an endless wait on a lock.
 _WAIT_S = 0.1 if os.name == "nt" else None
 
@@ -73,13 +80,108 @@ class _LoopThread:
                 self._loop = made
             return self._loop
 
-    @staticmethod
-    def _serve(served: asyncio.AbstractEventLoop) -> None:
+    def _serve(self, served: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(served)
-        served.run_forever()
+        while True:
+            try:
+                served.run_forever()
+            except (SystemExit, KeyboardInterrupt) as exc:
+                # asyncio lets these two of a task or callback out; who awaits the task has got them already.
+                told = {"message": f"{type(exc).__name__} was raised on nbtools' loop, which goes on", "exception": exc}
+                served.call_exception_handler(told)
+            except Exception as exc:
+                # The loop itself is broken, its selector closed for one: the next call gets another.
+                self._loop = None
+                served.call_exception_handler({"message": "nbtools' loop broke and is made anew", "exception": exc})
+                return
 
 
 _THREAD = _LoopThread()
+
+
+class _Watch:
+    """Looks whether the loop answers, in a thread of its own and only while work is watched."""
+
+    def __init__(self) -> None:
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self.guests: dict[asyncio.Task[Any] | None, str] = {}
+        self._wanted = threading.Event()
+        self._pause = threading.Event()
+        self._ident = 0
+
+    def begin(self) -> None:
+        """See to it that somebody looks."""
+        if self._ident != threading.get_ident():
+            is_first, self._ident = not self._ident, threading.get_ident()
+            if is_first:
+                threading.Thread(target=self._look, name="nbtools-watch", daemon=True).start()
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def _look(self) -> None:
+        while True:
+            self._wanted.wait()
+            served, answered = _THREAD.get(), threading.Event()
+            served.call_soon_threadsafe(answered.set)
+            if not answered.wait(_HELD_UP_S):
+                self._tell(served)
+                answered.wait()  # one warning for each time
+            self._pause.wait(_HELD_UP_S)
+            self._wanted.clear()
+            if self.guests:
+                self._wanted.set()
+
+    def _tell(self, served: asyncio.AbstractEventLoop) -> None:
+        place = _place(self._ident)
+        # A task that a guest started itself is not known by name.
+        name = self.guests.get(asyncio.current_task(served)) or " or ".join(list(self.guests.values())) or "Something"
+        # Where warnings are errors, this thread goes on all the same.
+        with contextlib.suppress(Warning):
+            warnings.warn(
+                f"{name} keeps nbtools' loop for more than {_HELD_UP_S:g} s, and every other call waits: {place}. "
+                "Make it a plain function, or await what takes long.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+_WATCH = _Watch()
+
+
+def _place(ident: int) -> str:
+    """Return where a thread is: the innermost line outside the standard library."""
+    frame = sys._current_frames().get(ident)  # noqa: SLF001 - only frames tell where another thread is
+    lines = traceback.extract_stack(frame)
+    library = os.path.dirname(os.__file__)  # noqa: PTH120 - compared as text
+    own = [line for line in lines if not line.filename.startswith((library, "<"))]
+    found = (own or lines)[-1]
+    return f"{found.filename}:{found.lineno} in {found.name}"
+
+
+@contextlib.contextmanager
+def watched(name: str) -> Iterator[None]:
+    """Warn when what is awaited meanwhile holds the loop up; the warning tells where it is.
+
+    Parameters
+    ----------
+    name
+        Whose work it is.
+    """
+    task = asyncio.current_task()
+    outer = _WATCH.guests.get(task)
+    _WATCH.guests[task] = name
+    _WATCH.begin()
+    try:
+        yield
+    finally:
+        if outer is None:
+            del _WATCH.guests[task]
+        else:
+            _WATCH.guests[task] = outer
 
 
 class _Workers:

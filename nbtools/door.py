@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nbtools.aio import in_thread
+from nbtools.aio import in_thread, watched
 from nbtools.errors import (
     ApprovalDenied,
     CallTimeout,
@@ -123,12 +123,12 @@ class Door:
                 result = await self._run(tool, call, perform)
             except NbtoolsError as exc:
                 result = failure(call, exc)
-            except Exception as exc:
+            except BaseException as exc:
+                if _is_cancelled(exc):
+                    self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
+                    raise
                 # Whatever else goes wrong, an approver's own fault for one, ends one call and no conversation.
                 result = failure(call, _fault(tool, exc))
-            except asyncio.CancelledError:
-                self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
-                raise
             timed.set(ok=result.ok)
             if result.error:
                 timed.outcome = result.error.code
@@ -201,19 +201,19 @@ class Door:
         try:
             async with asyncio.timeout(timeout) as clock:
                 if tool.is_async:
-                    return self._result(context.call, await tool.invoke(values, context))
+                    with watched(tool.name):
+                        returned = await tool.invoke(values, context)
+                    return self._result(context.call, returned)
                 made = await in_thread(perform)
                 return made if isinstance(made, ToolResult) else self._result(context.call, await made)
         except Cancelled as exc:
             if clock.expired():
                 raise _too_long(timeout, exc.data) from None
             raise
-        except NbtoolsError:
-            raise
-        except (Exception, SystemExit) as exc:
-            if isinstance(exc, TimeoutError) and clock.expired():
+        except TimeoutError as exc:
+            if clock.expired() and not isinstance(exc, NbtoolsError):
                 raise _too_long(timeout) from None
-            raise _fault(tool, exc) from exc
+            raise
 
     def _result(self, call: ToolCall, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets."""
@@ -237,6 +237,12 @@ class Door:
 def _too_long(seconds: float, kept: Mapping[str, Any] | None = None) -> CallTimeout:
     hint = "Allow more time with timeout, or do less at once."
     return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=kept)
+
+
+def _is_cancelled(exc: BaseException) -> bool:
+    """Tell whether somebody cancels the call; a tool may raise the same error of its own accord."""
+    task = asyncio.current_task()
+    return isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _fault(tool: Tool, exc: BaseException) -> InternalError:

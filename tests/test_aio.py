@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 
 import pytest
 
@@ -359,3 +360,66 @@ def test_the_loop_does_not_hold_up_the_end_of_the_process() -> None:
     """) as child:
         out, _ = child.communicate(timeout=30)
     assert (child.returncode, out.strip()) == (0, "end")
+
+
+@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt()])
+def test_a_task_that_ends_programs_does_not_end_the_loop(
+    ending: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave() -> None:
+        raise ending
+
+    async def outer() -> str:
+        try:
+            await asyncio.gather(leave())
+        except BaseException as exc:
+            return type(exc).__name__
+        return "nothing"
+
+    before = aio.loop()
+    assert aio.run(outer(), timeout=30) == type(ending).__name__
+    assert aio.loop() is before
+    assert "goes on" in caplog.text
+
+
+def test_a_stopped_loop_goes_on() -> None:
+    async def stop() -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+
+    aio.run(stop(), timeout=30)
+
+
+def test_a_broken_loop_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+    broken = aio.loop()
+    (thread,) = [t for t in threading.enumerate() if t.name == "nbtools-loop" and t.is_alive()]
+    broken.call_soon_threadsafe(broken._selector.close)  # type: ignore[attr-defined]  # as a tool that closes all files
+    thread.join(30)
+
+    async def here() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    assert aio.run(here(), timeout=30) is not broken
+    assert "made anew" in caplog.text
+
+
+def test_whoever_holds_the_loop_up_is_named_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    noticed = threading.Event()
+
+    def show(message: Warning, *_: object) -> None:
+        told.append(str(message))
+        noticed.set()
+
+    async def block() -> bool:
+        with aio.watched("outer"), aio.watched("slow"):
+            return noticed.wait(30)
+
+    monkeypatch.setattr(aio, "_HELD_UP_S", 0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", show)
+        assert aio.run(block())
+    assert told[0].startswith("slow keeps nbtools' loop")
+    assert f"{__file__}:" in told[0]
+    assert "in block" in told[0]

@@ -485,6 +485,32 @@ def test_what_ends_programs_ends_only_the_call_and_keeps_its_name(raised: BaseEx
     assert result.error.message.startswith(f"leave raised {type(raised).__name__}")
 
 
+@pytest.mark.parametrize(
+    "raised", [SystemExit(3), KeyboardInterrupt("stop"), asyncio.CancelledError(), BaseException("odd")]
+)
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "in a task of its own"])
+def test_whatever_an_async_tool_raises_ends_its_call_alone(
+    raised: BaseException, inside: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def end() -> None:
+        raise raised
+
+    @tool
+    async def leave() -> None:
+        """Leave."""
+        await (asyncio.gather(end()) if inside else end())
+
+    made = LocalExecutor([leave, double])
+    result = made.call(call("leave"))
+    assert result.error is not None
+    assert (result.error.code, result.error.message.partition(":")[0]) == (
+        "INTERNAL",
+        f"leave raised {type(raised).__name__}",
+    )
+    assert made.call(call("double", {"x": 2})).data == 4
+    assert [record.tool for record in made.door.recorder.recent()] == ["leave", "double"]
+
+
 def test_an_error_whose_details_are_no_json_is_told_all_the_same() -> None:
     @tool
     def fail() -> None:

@@ -17,14 +17,6 @@ __all__ = ["CLIENT", "ElicitationApprover", "McpClient", "form"]
 _ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
 
 
-class _InputRequired(BaseException):
-    """The client must be asked before the call can run: no failure, so the door lets it through."""
-
-    def __init__(self, request: ApprovalRequest) -> None:
-        super().__init__(request.tool.name)
-        self.request = request
-
-
 class McpClient:
     """The client of the request that a call came with; a tool gets it by ``ctx.use(McpClient)``.
 
@@ -34,6 +26,8 @@ class McpClient:
         The official package's session: for asking the client for more than a yes (``elicit_form``, ``create_message``).
     request_id
         What the client is told its answer belongs to.
+    pending
+        What the client is to be asked before it repeats the call; `None` when nothing.
     """
 
     def __init__(self, context: Any, params: Any) -> None:
@@ -41,6 +35,7 @@ class McpClient:
         self._given = (getattr(params, "input_responses", None) or {}).get("approval")
         self.session = context.session
         self.request_id = context.request_id
+        self.pending: ApprovalRequest | None = None
 
     @property
     def can_elicit(self) -> bool:
@@ -49,19 +44,20 @@ class McpClient:
         return capabilities is not None and capabilities.elicitation is not None
 
     async def ask(self, request: ApprovalRequest) -> Answer:
-        """Return the client's answer, or leave the call to ask for it.
+        """Return the client's answer, or note what it is to be asked.
 
         Raises
         ------
         ApprovalDenied
-            The client shows no forms, so nobody was asked.
+            The client shows no forms, so nobody was asked; or it is asked by the answer to this call.
         """
         if self._given is not None:
             return _answer(self._given)
         if not self.can_elicit:
             raise _nobody(request)
         if not self._context.session.can_send_request:
-            raise _InputRequired(request)
+            self.pending = request
+            raise ApprovalDenied(f"{request.tool.name} waits for approval.", hint="Repeat the call with the answer.")
         said = await self._context.session.elicit_form(
             request.text(), form(), related_request_id=self._context.request_id
         )

@@ -20,8 +20,9 @@ from urllib.parse import quote, unquote
 from nbtools import aio
 from nbtools.errors import NbtoolsError
 from nbtools.execute import Executor
+from nbtools.gate import ApprovalRequest
 from nbtools.lazy import need
-from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, _InputRequired, form
+from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, form
 from nbtools.result import Artifact, ToolResult
 from nbtools.schema import to_mcp
 from nbtools.tool import Tool, ToolCall
@@ -69,22 +70,23 @@ class _Session:
             raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         progress = _Progress(context)
         call = ToolCall(tool=params.name, arguments=params.arguments or {}, caller="mcp", on_output=progress.show)
-        token = CLIENT.set(McpClient(context, params))
+        client = McpClient(context, params)
+        token = CLIENT.set(client)
         # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
         task = asyncio.create_task(self._executor.acall(call))
         try:
-            return self._answered(await asyncio.shield(task))
-        except _InputRequired as exc:
-            ask = self.types.ElicitRequest(
-                params=self.types.ElicitRequestFormParams(message=exc.request.text(), requested_schema=form())
-            )
-            return self.types.InputRequiredResult(input_requests={"approval": ask})
+            result = await asyncio.shield(task)
+            return self._answered(result) if client.pending is None else self._asking(client.pending)
         except asyncio.CancelledError:
             task.cancel()
             raise
         finally:
             CLIENT.reset(token)
             progress.end()
+
+    def _asking(self, request: ApprovalRequest) -> Any:
+        params = self.types.ElicitRequestFormParams(message=request.text(), requested_schema=form())
+        return self.types.InputRequiredResult(input_requests={"approval": self.types.ElicitRequest(params=params)})
 
     def _answered(self, result: ToolResult) -> Any:
         said = _sayable(result.text if result.ok else str(result))

@@ -2,17 +2,19 @@
 
 Nothing is started before the first question. When a connection breaks, the same question with the same request id is
 sent again, to a keeper that is started anew if need be, until the time is over: what was applied before the break is
-not applied twice. A forked child drops what it inherited and connects by itself.
+not applied twice. If there is no answer by then, whoever asked for a change is told that it may have been made, and
+that another try would be another request. A forked child drops what it inherited and connects by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
 import secrets
-import select
+import selectors
 import subprocess
 import sys
 import threading
@@ -20,12 +22,12 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable
 from nbtools.memory.place import Place
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, outcome_unknown
 from nbtools.memory.wire import (
     PROTOCOL,
     applied_from_wire,
@@ -34,6 +36,7 @@ from nbtools.memory.wire import (
     dumps,
     error_from_wire,
     frame,
+    limit_waiting,
     query_to_wire,
     receive,
     record_from_wire,
@@ -43,6 +46,8 @@ __all__ = ["KeeperRepository"]
 
 _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
 _STARTS = 5
+# Why a connection fails that no other keeper could make better.
+_NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON", "COVERAGE_", "COV_CORE_")
 
 
@@ -90,7 +95,7 @@ class KeeperRepository:
         name = request_id or f"{self._name}-{next(self._numbers)}"
         data = frame(apply_to_wire(changes, name, is_new=request_id is None))
         # What may have been applied before a break must not be applied again: the second time it is not new.
-        answer = self._ask(data, lambda: frame(apply_to_wire(changes, name, is_new=False)))
+        answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
         return applied_from_wire(changes, answer["done"])
 
     def query(self, query: Query) -> Found:
@@ -125,31 +130,40 @@ class KeeperRepository:
 
     # -- asking
 
-    def _ask(self, data: bytes, again: Callable[[], bytes] | None = None) -> dict[str, Any]:
-        """Send a message and return the answer; after a break, what `again` returns is sent instead."""
+    def _ask(self, data: bytes, again: _Again | None = None) -> dict[str, Any]:
+        """Send a message and return the answer; after a break, a change is sent as one that may have been applied."""
         self._check_process()
         if self._closed:
             raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
         end = time.monotonic() + self._timeout
-        attempt = 0
+        attempt, is_sent = 0, False
         while True:
-            connection = self._take(end)
             try:
+                connection = self._take(end)
+            except MemoryUnavailable as exc:
+                raise outcome_unknown(exc.message, again.request_id) if again and is_sent else exc from exc.__cause__
+            try:
+                if attempt:
+                    limit_waiting(connection, max(end - time.monotonic(), 0.1))
                 connection.sendall(data)
+                is_sent = True  # A keeper acts on whole messages alone; from here on this one may be acted on.
                 answer = receive(connection)
-            except (OSError, EOFError) as exc:
+            except (OSError, EOFError, ValueError) as exc:
                 connection.close()
                 self._drop_idle()
                 attempt += 1
                 if time.monotonic() >= end:
-                    raise self._no_answer(exc) from exc
-                data = again() if again else data
+                    error = self._no_answer(exc)
+                    raise outcome_unknown(error.message, again.request_id) if again and is_sent else error from exc
+                data = again.message() if again else data
                 time.sleep(min(0.01 * attempt, 0.2))
                 continue
             except BaseException:
                 # Interrupted: the answer would be taken for that of the next question.
                 connection.close()
                 raise
+            if attempt:
+                limit_waiting(connection, self._timeout)
             with self._lock:
                 self._idle.append(connection)
             if "error" in answer:
@@ -157,9 +171,11 @@ class KeeperRepository:
             return answer
 
     def _no_answer(self, exc: Exception) -> MemoryUnavailable:
+        why = "" if isinstance(exc, (BlockingIOError, TimeoutError)) else f" ({str(exc) or type(exc).__name__})"
         return MemoryUnavailable(
-            f"The keeper of {self.path} did not answer within {self._timeout:g} s ({str(exc) or type(exc).__name__}).",
+            f"The keeper of {self.path} did not answer within {self._timeout:g} s{why}.",
             hint=f"try again; {self._place.messages} may say more",
+            tried="asking the memory",
             retryable=True,
         )
 
@@ -182,36 +198,55 @@ class KeeperRepository:
             return self._connect(end)
 
     def _connect(self, end: float) -> Any:
-        starts = 0
+        """Return a connection to the keeper, which is started if there is none."""
+        tries = starts = 0
         while True:
             address = self._place.holder().get("address")
+            why: Exception = TimeoutError("nobody has announced itself")
             if address and not self._place.is_elsewhere():
-                connection = self._greeted(address)
-                if connection is not None:
-                    return connection
+                try:
+                    return self._greeted(address, end)
+                except MemoryUnavailable:
+                    raise
+                except (OSError, EOFError, ValueError, LookupError, TypeError) as exc:
+                    why = exc
+            if getattr(why, "errno", None) in _NOT_THE_KEEPERS:
+                raise self._unreachable(why) from why
             if time.monotonic() >= end:
-                raise self._held() if address is None or self._place.is_elsewhere() else self._no_answer(TimeoutError())
-            if starts:
-                time.sleep(0.01)
-            starts += 1
-            self._start(end, is_last=starts >= _STARTS)
+                raise self._held() if address is None or self._place.is_elsewhere() else self._no_answer(why)
+            if tries:
+                time.sleep(min(0.01 * tries, 0.2))
+            tries += 1
+            if not isinstance(why, BlockingIOError):  # Else one is there, but busy.
+                starts += 1
+                self._start(end, is_last=starts >= _STARTS)
 
-    def _greeted(self, address: dict[str, Any]) -> Any:
-        """Connect and greet; return the connection if the keeper is one to talk to, else `None`."""
+    def _unreachable(self, exc: Exception) -> MemoryUnavailable:
+        return MemoryUnavailable(
+            f"The keeper of {self.path} cannot be reached: {getattr(exc, 'strerror', None) or exc}.",
+            hint="look at the permissions of its socket, and at the limits of open files and processes (ulimit -a)",
+            tried="opening the memory",
+        )
+
+    def _greeted(self, address: dict[str, Any], end: float) -> Any:
+        """Return a connection to the keeper at an address, after greetings.
+
+        Raises
+        ------
+        MemoryUnavailable
+            It is one of a newer nbtools.
+        OSError, EOFError, ValueError, LookupError, TypeError
+            Nobody is there, or nobody to talk to.
+        """
+        connection = connect_to(address, timeout=max(end - time.monotonic(), 0.1))
         try:
-            connection = connect_to(address, timeout=self._timeout)
-        except OSError:
-            return None
-        try:
-            if self._is_welcome(connection, address):
-                return connection
-        except MemoryUnavailable:
+            if not self._is_welcome(connection, address):
+                raise EOFError("an older keeper hands over")
+            limit_waiting(connection, self._timeout)
+        except BaseException:
             connection.close()
             raise
-        except (OSError, EOFError, ValueError):
-            pass  # It left in this moment; whoever comes next is asked instead.
-        connection.close()
-        return None
+        return connection
 
     def _is_welcome(self, connection: Any, address: dict[str, Any]) -> bool:
         """Exchange greetings; an older keeper is asked to hand over, and is not the one to talk to."""
@@ -244,15 +279,19 @@ class KeeperRepository:
         command += ["--idle", str(options["idle_exit"]), "--history", str(options["history"])]
         command += ["--wait", f"{max(end - time.monotonic() - 0.5, 0.1):.1f}", "--protocol", str(self._protocol)]
         command += ["--tcp"] if options["tcp"] else []
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=_environment(),
-            start_new_session=True,
-        ) as process:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise self._unreachable(exc) from exc
+        with process:
             assert process.stdout is not None
             text = _read_line(process.stdout.fileno(), end)
         try:
@@ -266,7 +305,11 @@ class KeeperRepository:
                 tried="opening the memory",
             ) from None
         if "error" in facts:
-            raise error_from_wire(facts["error"])
+            error = error_from_wire(facts["error"])
+            # Its lock was taken from under it, so another try has a better chance; else it has waited long enough.
+            if error.retryable and time.monotonic() < end - 1:
+                return
+            raise error
 
     # -- this process's own
 
@@ -296,6 +339,13 @@ class KeeperRepository:
             connection.close()
 
 
+class _Again(NamedTuple):
+    """A change that may have to be sent again: its request's id, and what makes the message that says so."""
+
+    request_id: str
+    message: Callable[[], bytes]
+
+
 def _message(**fields: Any) -> bytes:
     return frame(dumps(fields))
 
@@ -314,10 +364,13 @@ def _environment() -> dict[str, str]:
 
 def _read_line(fd: int, end: float) -> str:
     data = b""
-    while not data.endswith(b"\n"):
-        ready, _, _ = select.select([fd], [], [], max(end - time.monotonic(), 0))
-        part = os.read(fd, 65536) if ready else b""
-        if not part:
-            break
-        data += part
+    # Not `select.select`, which knows the first 1,024 open files alone.
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while not data.endswith(b"\n"):
+            ready = selector.select(max(end - time.monotonic(), 0))
+            part = os.read(fd, 65536) if ready else b""
+            if not part:
+                break
+            data += part
     return data.decode(errors="replace")

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from nbtools.errors import NbtoolsError
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, add_numbers, check_version, no_such_version
 from nbtools.memory.rows import Row
@@ -86,7 +85,7 @@ class Stage:
         seq = self.seq
         try:
             done = [self._one(place, change) for place, change in enumerate(changes)]
-        except NbtoolsError:
+        except BaseException:
             self.seq = seq
             raise
         self._accept()

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import MemoryWriteFailed, NbtoolsError
+from nbtools.errors import InvalidArguments, MemoryWriteFailed, NbtoolsError
 from nbtools.memory.cache import KnownIds, RowCache
 from nbtools.memory.decide import Done, Request, Stage, View
 from nbtools.memory.duckdb_tables import Tables
@@ -120,7 +120,7 @@ class Engine:
                 if first < place:
                     outcomes.append(outcomes[first])
                     continue
-                stored = None if request.is_new else self._stored(request)
+                stored = self._stored(request)
                 outcome, rows = (stored, ()) if stored is not None else self._decide(stage, request)
                 outcomes.append(outcome)
                 if rows:
@@ -302,6 +302,9 @@ class Engine:
             return stage.decide(request.changes)
         except NbtoolsError as exc:
             return exc, ()
+        except (ArithmeticError, AssertionError, TypeError, ValueError) as exc:
+            # Only a client of its own making sends such a change; the others of the group have nothing to do with it.
+            return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
 
     def _store(self, entries: list[Entry], seq: int) -> NbtoolsError | None:
         if self.journal is not None:
@@ -341,7 +344,8 @@ class Engine:
 
     def _stored(self, request: Request) -> list[Done] | None:
         """Return what became of a request that was stored before, or `None` if it was not."""
-        if request.request_id not in self._requests and not self._has_forgotten:
+        # A new one is looked for as well: what was sent before a connection broke may arrive behind its repetition.
+        if request.request_id not in self._requests and (request.is_new or not self._has_forgotten):
             return None
         rows = [pair for entry in self._pending() if entry.request == request.request_id for pair in entry.rows]
         if not rows:

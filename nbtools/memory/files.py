@@ -7,6 +7,7 @@ still what was read, and start again otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -182,18 +183,18 @@ class MemoryFiles:
         new = checked(new_path)
         if ROOT in (old, new):
             raise PermissionDenied(f"Error: Cannot rename the {ROOT} directory itself")
-        paths = self._below(old)
-        if not paths:
-            raise MemoryNotFound(f"Error: The path {old} does not exist")
-        if new.startswith(f"{old}/"):
-            raise InvalidArguments(f"Error: The destination {new} is inside {old}")
-        self._refuse_taken(new, "Error: The destination {path} already exists")
-        try:
-            self._store.move([(path, new + path.removeprefix(old)) for path in paths])
-        except VersionConflict:
+        for _ in range(_TRIES):
+            paths = self._below(old)
+            if not paths:
+                raise MemoryNotFound(f"Error: The path {old} does not exist")
+            if new.startswith(f"{old}/"):
+                raise InvalidArguments(f"Error: The destination {new} is inside {old}")
             self._refuse_taken(new, "Error: The destination {path} already exists")
-            raise MemoryNotFound(f"Error: The path {old} does not exist") from None
-        return f"Successfully renamed {old} to {new}"
+            # Somebody edited one of the files between the look and the move: what is there now is moved.
+            with contextlib.suppress(VersionConflict):
+                self._store.move([(path, new + path.removeprefix(old)) for path in paths])
+                return f"Successfully renamed {old} to {new}"
+        raise VersionConflict(f"Error: {old} changes too often to be renamed", retryable=True)
 
     # -- what the commands share
 

@@ -24,6 +24,7 @@ from nbtools.paths import Folder, Roots
 __all__ = ["FILE_TAG", "FileStore", "FolderFileStore", "MemoryFileStore"]
 
 FILE_TAG = "memory-file"
+_TRIES = 50
 _LOCK = ".nbtools.lock"
 _OURS = ".nbtools"  # the lock, and drafts: nobody names them
 
@@ -103,20 +104,31 @@ class MemoryFileStore:
             self._memory.repository.apply([Change(kind="delete", scope=scope, key=path) for path in paths])
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Move the records in one batch: all or none."""
+        """Move the records in one batch: all or none, as they are at that moment, edited meanwhile or not."""
+        # Tried again at once: whoever edits without a pause must not be faster each time.
+        for _ in range(_TRIES):
+            if self._has_moved(pairs):
+                return
+        raise VersionConflict("The files change too often to be moved.", retryable=True)
+
+    def _has_moved(self, pairs: Sequence[tuple[str, str]]) -> bool:
         scope = self._memory.scope
-        old = tuple(source for source, _ in pairs)
-        found = {r.key: r for r in self._memory.repository.query(Query(scope=scope, keys=old)).records}
+        keys = tuple(key for pair in pairs for key in pair)
+        found = {r.key: r for r in self._memory.repository.query(Query(scope=scope, keys=keys)).records}
         changes: list[Change] = []
         for source, target in pairs:
-            if source not in found:
-                raise VersionConflict(f"{source!r} is gone.", hint="look again")
+            if source not in found or target in found:
+                raise VersionConflict(f"{source!r} is gone, or {target!r} is there.", hint="look again")
             record = found[source]
             changes += [
                 Change(kind="delete", scope=scope, key=source, if_version=record.version),
                 self._memory_write(target, str(record.value)),
             ]
-        self._memory.repository.apply(changes)
+        try:
+            self._memory.repository.apply(changes)
+        except VersionConflict:
+            return False
+        return True
 
     def _memory_write(self, path: str, text: str) -> Change:
         return Change(

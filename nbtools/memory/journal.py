@@ -84,6 +84,10 @@ class Journal:
             raise
         self._size += len(data)
 
+    def is_lost(self) -> bool:
+        """Tell whether what was appended may not be found again: the file was removed, or ends in an unknown way."""
+        return self._broken or (self._fd >= 0 and not os.fstat(self._fd).st_nlink)
+
     def replay(self, after: int) -> Iterator[Entry]:
         """Yield the entries with rows behind a sequence number, and leave the journal ready for appending.
 

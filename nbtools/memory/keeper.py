@@ -10,18 +10,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import secrets
 import signal
-import socket
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import MemoryUnavailable, NbtoolsError
 from nbtools.memory.place import Place
 from nbtools.memory.wire import PROTOCOL, connect_to, dumps, error_to_wire
+
+if TYPE_CHECKING:
+    from nbtools.memory.engine import Engine
 
 __all__ = ["main", "serve"]
 
@@ -82,37 +83,46 @@ def serve(
     os.umask(0o077)  # Notes are nobody else's business.
     place = Place(path)
     place.make()
-    if not _lead(place, wait):
+    end = time.monotonic() + wait
+    if not _lead(place, end):
         return
     try:
         with contextlib.suppress(OSError):
             _keep_messages(place)
         # Imported only by the leader: DuckDB takes most of the time of a start.
-        from nbtools.memory.salvage import open_engine
+        from nbtools.memory.listener import Listener
         from nbtools.memory.server import Server
 
-        engine = open_engine(place, history=history)
-        listener, address, token = _listen(place, tcp=tcp)
+        engine = _open(place, history, end)
+        listener = Listener(place, tcp=tcp)
         greeting = {"hello": protocol, "version": _version(), "pid": os.getpid()}
-        server = Server(engine, place, listener, token=token, idle_exit=idle_exit, greeting=greeting)
+        server = Server(engine, place, listener, idle_exit=idle_exit, greeting=greeting)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: server.leave())
         with contextlib.suppress(AttributeError):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        place.announce(address=address, protocol=protocol, started=time.time())
+        place.announce(address=listener.address, protocol=protocol, started=time.time())
         _report({"ready": True})
-        try:
-            server.run()
-        finally:
-            if "unix" in address:
-                Path(address["unix"]).unlink(missing_ok=True)
+        server.run()
     finally:
         place.release()
 
 
-def _lead(place: Place, wait: float) -> bool:
+def _open(place: Place, history: int, end: float) -> Engine:
+    """Open the file, when whoever has it open still has let go of it: a keeper that lost its lock is finishing."""
+    from nbtools.memory.salvage import open_engine
+
+    while True:
+        try:
+            return open_engine(place, history=history)
+        except MemoryUnavailable as exc:
+            if not exc.retryable or time.monotonic() > end or place.is_lost():
+                raise
+        time.sleep(0.05)
+
+
+def _lead(place: Place, end: float) -> bool:
     """Become the leader; return `False` when somebody else leads and can be reached."""
-    end = time.monotonic() + wait
     while not place.acquire(0.0):
         address = place.holder().get("address")
         if address and not place.is_elsewhere() and _can_reach(address):
@@ -128,23 +138,6 @@ def _lead(place: Place, wait: float) -> bool:
             )
         time.sleep(0.02)
     return True
-
-
-def _listen(place: Place, *, tcp: bool) -> tuple[socket.socket, dict[str, Any], str | None]:
-    if tcp or not hasattr(socket, "AF_UNIX"):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(64)
-        token = secrets.token_hex(16)
-        # The lock file is readable by this user alone, so the token is as good as the user's word.
-        return listener, {"tcp": listener.getsockname()[1], "token": token}, token
-    path = place.socket_path()
-    path.unlink(missing_ok=True)  # Of a keeper that was killed: the lock says that none is alive.
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(64)
-    return listener, {"unix": str(path)}, None
 
 
 def _keep_messages(place: Place) -> None:

@@ -10,7 +10,9 @@ Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
     opened       there while the file is open: found on opening, it tells of a crash
     keeper.log   what the keeper had to say
 
-The lock is the operating system's, so it goes when its holder dies. Between machines that share a disk without sharing
+The lock is the operating system's, so it goes when its holder dies. Whoever finds that its lock file was removed holds
+nothing any more: it finishes, and touches nothing in the folder, which may be a successor's by then. The successor has
+the lock, but waits until DuckDB lets it have the file too. Between machines that share a disk without sharing
 locks, the holder renews the lock file's time every few seconds, and a newcomer from another machine waits for it to
 grow old.
 """
@@ -18,6 +20,7 @@ grow old.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -96,32 +99,37 @@ class Place:
         MemoryUnavailable
             The lock cannot be made, on a disk that is read-only for instance.
         """
+        end = time.monotonic() + timeout
+        while not self._try():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _try(self) -> bool:
         import fcntl
 
         try:
-            fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            self.make()  # Somebody removed the folder in this moment.
+            return False
         except OSError as exc:
             raise self.refusal(exc) from exc
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                is_free = False
-            else:
-                is_free = not self._is_held_elsewhere()
-            if is_free:
-                self._fd = fd
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Had too late if the lock file was removed meanwhile: then somebody else may hold the one that is there.
+            if not self.is_lost() and not self._is_held_elsewhere():
                 return True
-            if time.monotonic() >= end:
-                os.close(fd)
-                return False
-            time.sleep(0.01)
+        os.close(self._fd)
+        self._fd = -1
+        return False
 
     def announce(self, **facts: Any) -> None:
         """Write who holds the file, for whoever comes; call it again with nothing to renew the time."""
         if facts:
-            text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "user": _user(), **facts})
+            mine = {"pid": os.getpid(), "host": socket.gethostname(), "machine": _machine(), "user": _user()}
+            text = json.dumps(mine | facts)
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, text.encode(), 0)
         else:
@@ -156,13 +164,12 @@ class Place:
         if not facts:
             return "another process"
         what = "the keeper" if facts.get("address") else "a process"
-        where = "" if facts.get("host") == socket.gethostname() else f" on the machine {facts.get('host')}"
+        where = f" on the machine {facts.get('host')}" if _is_of_another(facts) else ""
         return f"{what} {facts.get('pid')} of user {facts.get('user')}{where}"
 
     def is_elsewhere(self) -> bool:
         """Tell whether another machine's process holds the file."""
-        facts = self.holder()
-        return bool(facts) and facts.get("host") != socket.gethostname()
+        return _is_of_another(self.holder())
 
     def socket_path(self) -> Path:
         """Return where the keeper listens: beside the file, or in a private temporary folder if that is too long."""
@@ -191,6 +198,28 @@ def _private(folder: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != _user() or stat.S_IMODE(found.st_mode) & 0o077:
         raise MemoryUnavailable(f"{folder} is not a private folder of yours.", hint="remove it, or set TMPDIR")
     return folder
+
+
+def _is_of_another(facts: dict[str, Any]) -> bool:
+    """Tell whether another machine's process announced itself so."""
+    if facts.get("machine") and _machine():
+        return bool(facts["machine"] != _machine())
+    return bool(facts) and facts.get("host") != socket.gethostname()
+
+
+@functools.cache
+def _machine() -> str:
+    """Return what tells this machine from others, and does not change with its name; empty where nothing does.
+
+    On Linux it is the running kernel: whoever shares that shares locks and sockets too, containers included.
+    """
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    import uuid
+
+    number = uuid.getnode()
+    # With this bit it is no address of a network card but was made up, in each process anew.
+    return "" if number >> 40 & 1 else f"{number:x}"
 
 
 def _user() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from nbtools.errors import InvalidArguments, MemoryNotFound, VersionConflict
+from nbtools.errors import InvalidArguments, MemoryNotFound, MemoryUnavailable, VersionConflict
 from nbtools.memory.records import MemoryRecord, Scope
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "add_numbers",
     "check_version",
     "no_such_version",
+    "outcome_unknown",
 ]
 
 
@@ -155,6 +156,7 @@ class Repository(Protocol):
     - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
       (`no_such_version`); a store that cannot be had is `MemoryUnavailable`, a write that was not stored
       `MemoryWriteFailed`.
+    - Where it is not known whether a batch was applied, the error is that of `outcome_unknown`.
     - Times of records are aware datetimes in UTC with microseconds; values are fresh objects on every read.
     """
 
@@ -234,4 +236,19 @@ def no_such_version(key: str, version: int, known: Sequence[int]) -> MemoryNotFo
     kept = ", ".join(map(str, known)) or "none"
     return MemoryNotFound(
         f"{key!r} has no version {version} that could be restored.", hint=f"versions that can be: {kept}"
+    )
+
+
+def outcome_unknown(message: str, request_id: str) -> MemoryUnavailable:
+    """Return the error of a batch that was sent, and may have been applied without an answer.
+
+    It is not retryable: another call would be another request, and could do everything a second time. The same request
+    may be repeated, by the id in `data`.
+    """
+    return MemoryUnavailable(
+        f"{message} It is not known whether the change was made.",
+        hint="read it again, or its history, before you repeat the change",
+        tried="changing the memory",
+        data={"outcome": "unknown", "request_id": request_id},
+        retryable=False,
     )

@@ -62,14 +62,15 @@ def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
 def close_engine(engine: Engine, place: Place) -> None:
     """Close the file in order, so that the next start need not look for damage."""
     engine.close()
-    place.opened.unlink(missing_ok=True)
+    if not place.is_lost():
+        place.opened.unlink(missing_ok=True)
 
 
 def take_snapshot(engine: Engine, place: Place) -> bool:
     """Copy the file when the journal has grown long, and shorten the journal; return whether it was done."""
     journal = engine.journal
     assert journal is not None, "what has a place has a journal"
-    if journal.size() < max(_SNAPSHOT_AFTER, place.path.stat().st_size // 2):
+    if place.is_lost() or journal.size() < max(_SNAPSHOT_AFTER, place.path.stat().st_size // 2):
         return False
     draft = place.folder / "snapshot.draft"
     _remove(draft)

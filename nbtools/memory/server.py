@@ -20,7 +20,6 @@ import os
 import queue
 import selectors
 import socket
-import struct
 import sys
 import threading
 import time
@@ -28,9 +27,10 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import MemoryUnavailable, NbtoolsError
 from nbtools.memory.decide import Request
 from nbtools.memory.engine import Engine
+from nbtools.memory.listener import Listener
 from nbtools.memory.place import HEARTBEAT, Place
 from nbtools.memory.rows import scope_of
 from nbtools.memory.salvage import close_engine, take_snapshot
@@ -57,6 +57,8 @@ _FEW_ASKED = 20
 _READERS = 2
 # After a failure, a disk that is full for instance, housekeeping is tried again so many seconds later.
 _PAUSE = 5.0
+# Seconds between two looks whether others can still find this keeper.
+_LOOK_EVERY = 0.5
 # An open connection is cheap to make again: a keeper that nobody asked anything for so many idle times leaves anyway.
 _FORGOTTEN = 20
 
@@ -69,9 +71,7 @@ class Server:
     engine, place
         The open file, and the folder beside it; both are closed at the end.
     listener
-        A listening socket.
-    token
-        What a client must know, `None` where the operating system vouches for it.
+        Where clients come from; closed at the end.
     idle_exit
         Seconds without any client after which the server leaves.
     greeting
@@ -82,16 +82,14 @@ class Server:
         self,
         engine: Engine,
         place: Place,
-        listener: socket.socket,
+        listener: Listener,
         *,
-        token: str | None,
         idle_exit: float,
         greeting: dict[str, Any],
     ) -> None:
         self.engine = engine
         self.place = place
         self._listener = listener
-        self._token = token
         self._idle_exit = idle_exit
         self._greeting = greeting
         self._selector = selectors.DefaultSelector()
@@ -100,7 +98,7 @@ class Server:
         self._reads: queue.SimpleQueue[tuple[_Client, dict[str, Any]] | None] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._waker, self._waked = socket.socketpair()
-        self._last = time.monotonic()
+        self._last = self._looked = time.monotonic()
         self._asked = 0
 
     def run(self) -> None:
@@ -147,10 +145,9 @@ class Server:
     # -- the main thread
 
     def _serve(self) -> None:
-        self._listener.setblocking(False)
         self._waked.setblocking(False)
         self._waker.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._listen()
         self._selector.register(self._waked, selectors.EVENT_READ, self._look_around)
         pause = min(1.0, self._idle_exit / 4)
         while not self._leaving.is_set():
@@ -159,19 +156,34 @@ class Server:
                     self._attend(key.data, events)
                 else:
                     key.data()
-            self._leave_when_idle()
+            now = time.monotonic()
+            if now - self._last > self._idle_exit * (_FORGOTTEN if self._clients else 1):
+                self._leaving.set()
+            elif now - self._looked > _LOOK_EVERY:
+                self._looked = now
+                self._stay_reachable()
 
-    def _leave_when_idle(self) -> None:
-        silent = time.monotonic() - self._last
-        if silent > self._idle_exit * (_FORGOTTEN if self._clients else 1):
+    def _listen(self) -> None:
+        self._listener.socket.setblocking(False)
+        self._selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
+
+    def _stay_reachable(self) -> None:
+        """Leave to a successor if this keeper holds nothing any more; listen anew if it cannot be found."""
+        if self.place.is_lost():
             self._leaving.set()
+        elif not self._listener.is_reachable():
+            old = self._listener.socket
+            try:
+                self._listener.renew()
+            except (OSError, NbtoolsError) as exc:
+                self._complain(exc)  # Tried again with the next look.
+                return
+            self._selector.unregister(old)
+            self._listen()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = self._listener.accept()
-            if not _is_mine(connection):
-                connection.close()
-                return
+        connection = self._listener.accept()
+        if connection is not None:
             client = _Client(connection, self.wake)
             self._clients.add(client)
             self._selector.register(connection, selectors.EVENT_READ, client)
@@ -224,7 +236,8 @@ class Server:
             self._reads.put((client, message))
 
     def _greet(self, client: _Client, message: dict[str, Any]) -> None:
-        if self._token is not None and not hmac.compare_digest(self._token, str(message.get("token"))):
+        token = self._listener.token
+        if token is not None and not hmac.compare_digest(token, str(message.get("token"))):
             raise ValueError("a wrong token")
         client.is_greeted = "hello" in message
         client.send([frame(dumps(self._greeting | {"notices": self.engine.notices}))])
@@ -246,9 +259,13 @@ class Server:
                 group.append(following)
             try:
                 outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
+                self._check_stored()
             except Exception as exc:
+                # Nobody knows here what was stored, so nobody is answered: each client asks again by the same id, and
+                # the next keeper finds out.
                 self._complain(exc)
-                outcomes = [exc] * len(group)
+                self.leave()
+                continue
             for (client, request), outcome in zip(group, outcomes, strict=True):
                 if isinstance(outcome, Exception):
                     client.send([frame(dumps(error_to_wire(outcome)))])
@@ -256,6 +273,12 @@ class Server:
                     client.send([done_to_wire(request.changes, outcome)])
             if self.engine.unmerged > _TOO_MANY:
                 self._catch_up()
+
+    def _check_stored(self) -> None:
+        """Refuse to call stored what a crash could lose, because the journal was removed or may end in half a group."""
+        journal = self.engine.journal
+        if self.place.is_lost() or (journal is not None and journal.is_lost()):
+            raise MemoryUnavailable(f"{self.place.folder} was removed, or cannot be written any more")
 
     def _answer_reads(self) -> None:
         while (asked := self._reads.get()) is not None:
@@ -299,9 +322,6 @@ class Server:
                     self.engine.merge()
                 if now - beaten > HEARTBEAT:
                     beaten = now
-                    if self.place.is_lost():
-                        self.leave()  # Somebody removed the folder; the next keeper begins anew without this one.
-                        return
                     self.place.announce()
                     take_snapshot(self.engine, self.place)
                 self.engine.tidy(is_quiet=is_quiet)
@@ -389,12 +409,3 @@ def _message(body: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise TypeError("no object")
     return message
-
-
-def _is_mine(connection: socket.socket) -> bool:
-    """Tell whether the same user is on the other side; where the system cannot tell, a token must."""
-    if connection.family != getattr(socket, "AF_UNIX", None) or not hasattr(socket, "SO_PEERCRED"):
-        return True
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return bool(user == os.getuid())

@@ -44,6 +44,7 @@ __all__ = [
     "error_to_wire",
     "frame",
     "is_one_frame",
+    "limit_waiting",
     "query_from_wire",
     "query_to_wire",
     "receive",
@@ -154,16 +155,22 @@ def connect_to(address: Any, *, timeout: float) -> socket.socket:
     try:
         connection.settimeout(timeout)
         connection.connect(target)
-        # From here on the system itself watches the time: a timeout of Python's costs a call more for each part read.
-        if sys.platform == "win32":
-            return connection
-        connection.setblocking(True)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
+        limit_waiting(connection, timeout)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def limit_waiting(connection: socket.socket, timeout: float) -> None:
+    """Let every wait on a connection end after so many seconds, by `BlockingIOError` or `TimeoutError`."""
+    connection.settimeout(timeout)
+    if sys.platform == "win32":
+        return
+    # The system itself watches the time: a timeout of Python's costs a call more for each part read.
+    connection.setblocking(True)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
 
 
 # -- records

@@ -29,11 +29,10 @@ _WAIT_S = 0.25
 _WAITS_S: Mapping[str, float] = {"tool": 3.0}
 _MOST = 200
 _LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
-_NOTHING: Mapping[str, Any] = {"completions": []}
 
 
-def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], context: Any) -> Mapping[str, Any]:
-    """Return what IPython's completer wants from a matcher.
+def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], context: Any) -> dict[str, Any]:
+    """Return what IPython's completer wants from a matcher: a new value each time, because IPython writes into it.
 
     Parameters
     ----------
@@ -46,23 +45,32 @@ def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], conte
     """
     place = _place(taken, context)
     if place is None:
-        return _NOTHING
-    stub, is_cell, line = place
+        return {"completions": []}
+    try:
+        return _answer(*_found(dispatcher, context, *place))
+    except NbtoolsError:  # a tool that is not there, a setting that does not fit: running the line will say so
+        return {"completions": []}
+
+
+def _found(
+    dispatcher: Dispatcher, context: Any, stub: Any, is_cell: bool, line: str | None
+) -> tuple[str, Iterable[str]]:
+    """Return the word that is being written, and what it may become."""
     session = dispatcher.session
     if line is None:  # in the body of a cell magic
         if stub.entry.name != "sql":
-            return _NOTHING
+            return "", ()
         body = _body(context)
         head, _, whole = context.full_text.partition("\n")
-        return _answer(*complete_query(session, body, whole, _connection_in(session, head)))
+        return complete_query(session, body, whole, _connection_in(session, head))
     parser = dispatcher.parser(stub.entry, stub.__name__, cell=is_cell)
     if stub.entry.name == "sql":
         free_from = dispatcher.magic(stub.entry).free_from
         start = free_from(session, parser, line) if free_from else len(line)
         if start < len(line) and line[start:] != _fragment(line):
             connection = _connection_in(session, line[:start])
-            return _answer(*complete_query(session, line[start:], context.line_with_cursor, connection))
-    return _answer(_fragment(line), _offered(dispatcher, stub, parser, line))
+            return complete_query(session, line[start:], context.line_with_cursor, connection)
+    return _fragment(line), _offered(dispatcher, stub, parser, line)
 
 
 def _place(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
@@ -101,7 +109,7 @@ def _fragment(line: str) -> str:
     return "" if not line or line[-1].isspace() else line.rsplit(maxsplit=1)[-1]
 
 
-def _answer(fragment: str, offered: Iterable[str]) -> Mapping[str, Any]:
+def _answer(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
     from IPython.core.completer import SimpleCompletion
 
     kept = [text for text in dict.fromkeys(offered) if text.casefold().startswith(fragment.casefold())][:_MOST]
@@ -120,10 +128,7 @@ def _offered(dispatcher: Dispatcher, stub: Any, parser: Parser, line: str) -> It
         words = words[1:]
     refine = dispatcher.magic(stub.entry).refine
     if refine is not None and words and not words[0].startswith("-"):
-        try:
-            parser = refine(dispatcher.session, parser.prog, words, True).finish()
-        except NbtoolsError:  # a tool that is not there, a setting that does not fit: running the line will say so
-            return []
+        parser = refine(dispatcher.session, parser.prog, words, True).finish()
     if fragment.startswith("-"):
         return _options(parser)
     action = parser.action_after(words)

@@ -6,9 +6,11 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+from typing import Any
 
 import pandas as pd
 import pytest
+from IPython.core.completer import provisionalcompleter
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,40 @@ def test_other_lines_are_left_to_others(notebook) -> None:
     assert notebook.complete("%timeit s") == []
     assert notebook.complete("import o") == []
     assert notebook.complete("%%html\nsel") == []
+
+
+OTHERS = (
+    "%%time\nabcd",
+    "%%time\nos.getcw",
+    "%%timeit n = 1\nfor each in abcd",
+    "%%html\n<b>abcd",
+    "%%data_analyze sales.csv\nos.getcw",
+    "x = 7 % abcd",
+    "os.getcw",
+)
+
+
+def tab(shell: Any, text: str) -> list[tuple[int, int, str]]:
+    """Return what IPython inserts for Tab at the end of a text: from, to, and the new text."""
+    with provisionalcompleter():
+        return [(found.start, found.end, found.text) for found in shell.Completer.completions(text, len(text))]
+
+
+def test_tab_in_others_magics_answers_as_before_the_extension(bare) -> None:
+    bare.run("import os\nabcdef = 1")
+    before = [tab(bare.shell, text) for text in OTHERS]
+    assert all(before)
+    bare.run("%load_ext nbtools")
+    for _ in range(2):  # an answer must not change the next one
+        assert [tab(bare.shell, text) for text in OTHERS] == before
+        assert "save" in {text for *_, text in tab(bare.shell, "%memory sa")}
+
+
+def test_tab_says_nothing_where_settings_are_wrong(bare, folder, capsys) -> None:
+    (folder / "nbtools.toml").write_text('sql_limit = "many"\n')
+    bare.run("%load_ext nbtools")
+    assert bare.complete("%%nbsql\nsel") == []
+    assert capsys.readouterr() == ("", "")
 
 
 def test_no_memory_is_made_to_complete_a_key(notebook, tmp_path) -> None:

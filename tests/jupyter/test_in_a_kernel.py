@@ -147,6 +147,22 @@ def test_output_arrives_while_the_script_runs_and_stop_ends_it(kernel) -> None:
     assert not psutil.pid_exists(child)
 
 
+def test_tab_answers_in_every_cell_magic_of_a_session(kernel) -> None:
+    kernel.run("import os\nabcdef = 1")
+    for text, offered in [
+        ("%%time\nabcd", "abcdef"),
+        ("%%time\nos.getcw", "getcwd"),
+        ("%memory sa", "save"),
+        ("%%html\n<b>abcd", "abcdef"),
+        ("%%data_analyze sales.csv\nos.getcw", "getcwd"),
+        ("%%time\nx = abcd", "abcdef"),
+    ]:
+        answer = kernel.client.complete(text, reply=True, timeout=30)["content"]
+        assert answer["status"] == "ok"
+        assert offered in answer["matches"], text
+        assert offered.startswith(text[answer["cursor_start"] : answer["cursor_end"]])
+
+
 def wait_until_busy(pid: int) -> None:
     """Wait until a process has worked for half a second."""
     process = psutil.Process(pid)

@@ -116,7 +116,7 @@ class Stage:
             self._delete(place, live)
             return Done(None, 1)
         value, tags, expires = self._content(change, change.scope, live)
-        created = live.created if live else self._now
+        created = min(live.created, self._now) if live else self._now
         row = self._add(
             place,
             change.kind,

@@ -31,7 +31,7 @@ from nbtools.memory.repository import (
     check_version,
     no_such_version,
 )
-from nbtools.memory.rows import Row, row_from_list, row_to_list, row_to_record
+from nbtools.memory.rows import Row, later, row_from_list, row_to_list, row_to_record
 from nbtools.memory.search import cosine, fuse, rank, record_text, split_words
 
 __all__ = ["PostgresRepository"]
@@ -221,10 +221,10 @@ class PostgresRepository:
         return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
 
     def _now(self, cursor: Any) -> int:
-        """Return the server's time in microseconds, never before one that this client has seen."""
+        """Return the server's time in microseconds, without its small steps back."""
         cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
         (now,) = cursor.fetchone()
-        self._latest = max(self._latest, int(now))
+        self._latest = later(self._latest, int(now))
         return self._latest
 
     def _change(self, cursor: Any, change: Change, now: int) -> tuple[Row | None, int]:
@@ -289,7 +289,8 @@ class PostgresRepository:
 
     def _append(self, cursor: Any, row: Row, newest: Row | None, now: int) -> Row:
         """Make a row the newest version of its id."""
-        row = row._replace(version=newest.version + 1 if newest else 1, updated=now)
+        number = newest.version + 1 if newest else 1
+        row = row._replace(version=number, created=min(row.created, now), updated=now)
         version = [
             *(row.agent, row.workflow, row.node, row.key, row.op, row.value, list(row.tags)),
             *(row.created, row.updated, row.expires, row.version),

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from nbtools.errors import MemoryUnavailable
@@ -22,6 +22,7 @@ from nbtools.memory.repository import (
     check_version,
     no_such_version,
 )
+from nbtools.memory.rows import Clock, moment
 from nbtools.memory.search import cosine, fuse, rank, record_text
 
 __all__ = ["InMemoryRepository"]
@@ -43,8 +44,7 @@ class InMemoryRepository:
 
     def __init__(self, *, history: int = 100, clock: Callable[[], float] = time.time) -> None:
         self._keep = history
-        self._clock = clock
-        self._latest = datetime.fromtimestamp(0, UTC)
+        self._clock = Clock(wall=clock, steady=lambda: 0.0)
         self._lock = threading.RLock()
         # Each id's versions, oldest first; values are JSON text, so that nobody holds a reference into the store.
         self._versions: dict[str, list[MemoryRecord]] = {}
@@ -122,8 +122,7 @@ class InMemoryRepository:
             raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
 
     def _now(self) -> datetime:
-        self._latest = max(self._latest, datetime.fromtimestamp(self._clock(), UTC))
-        return self._latest
+        return moment(self._clock.now())
 
     def _live(self, record_id: str) -> MemoryRecord | None:
         versions = self._versions.get(record_id)
@@ -196,7 +195,8 @@ class InMemoryRepository:
     ) -> MemoryRecord:
         versions = self._versions.setdefault(record_id, [])
         number = versions[-1].version + 1 if versions else 1
-        record = replace(start, change=change, version=number, updated_at=now, **fields)
+        created = min(start.created_at, now)
+        record = replace(start, change=change, version=number, created_at=created, updated_at=now, **fields)
         versions.append(record)
         del versions[: -self._keep]
         return record

@@ -150,8 +150,11 @@ class Repository(Protocol):
     - A batch is applied whole or not at all; later changes of a batch see the earlier ones. When `apply` returned, the
       batch survives the death of any process.
     - Versions of one id count 1, 2, 3, … through deletions too, and are never given twice while its history is known.
-    - An expired record is absent in every way from the moment it is due, by the repository's own clock, which never
-      runs backwards. A write to an absent key starts a new ``created_at`` and, with tags of `None`, no tags.
+    - An expired record is absent in every way from the moment it is due. A write to an absent key starts a new
+      ``created_at`` and, with tags of `None`, no tags.
+    - Versions follow each other by their numbers. Their dates are the clock's, without its small steps back
+      (`nbtools.memory.rows.later`): what a clock in another year dated stays so dated, and nothing after it is. A
+      record is never older than its newest version.
     - The history of an id keeps its newest versions up to the number given at construction, deletions included.
     - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
       (`no_such_version`); a store that cannot be had is `MemoryUnavailable`, a write that was not stored

@@ -18,6 +18,7 @@ from nbtools.memory.records import ChangeKind, MemoryRecord, Scope
 __all__ = [
     "Clock",
     "Row",
+    "later",
     "moment",
     "names_to_text",
     "parts_to_text",
@@ -139,28 +140,44 @@ def moment(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-class Clock:
-    """Microseconds since 1970 that never run backwards.
+# A clock is set back by less when it is put right day by day; by more, when it was wrong before.
+_SMALL_STEP_US = 3_600_000_000
+# 2024: a computer that shows an earlier time does not know the time.
+_UNSET_US = 1_704_067_200_000_000
 
-    Time follows the system's clock forward, and goes on with the pace of the monotonic one while the system's clock is
-    behind: a record that was due stays gone, and one that lives for a minute lives for a minute.
+
+def later(latest: int, system: int) -> int:
+    """Return the time that follows on `latest`, both in microseconds: the system's, unless that made a small step back.
+
+    A small step is waited out, so that a record that was due stays gone. After one of more than an hour the system is
+    right and what came before was wrong: one moment in another year must not date everything after it.
+    """
+    went_back = latest - system
+    return latest if went_back > 0 and (went_back <= _SMALL_STEP_US or system < _UNSET_US) else system
+
+
+class Clock:
+    """Microseconds since 1970, as the system's clock tells them, without its small steps back (see `later`).
+
+    While the system's clock is behind, time goes on with the pace of the monotonic one: a record that lives for a
+    minute lives for a minute.
 
     Parameters
     ----------
-    not_before
-        The newest time that was already given out, such as that of the newest row of a file.
+    latest
+        The newest time that was given out in an earlier life, such as that of the newest row of a file.
     """
 
     def __init__(
         self,
-        not_before: int = 0,
+        latest: int = 0,
         *,
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall = wall
         self._steady = steady
-        self._base = max(not_before, int(wall() * 1e6))
+        self._base = later(latest, int(wall() * 1e6))
         self._start = steady()
 
     def now(self) -> int:
@@ -168,7 +185,7 @@ class Clock:
         steady = self._steady()
         mine = self._base + int((steady - self._start) * 1e6)
         system = int(self._wall() * 1e6)
-        if system > mine:
+        now = later(mine, system)
+        if now == system:
             self._base, self._start = system, steady
-            return system
-        return mine
+        return now

@@ -126,6 +126,24 @@ def test_a_clock_that_is_set_back_does_not_bring_back_the_dead(engine, time):
     assert first.updated >= 1_000_011 * 10**6
 
 
+def test_a_clock_that_was_years_ahead_dates_only_what_it_dated(tmp_path):
+    """The whole way: the file is opened by a process in another year, and again by one in ours."""
+    path, now = tmp_path / "m.duckdb", 1_800_000_000.0
+
+    def dates(seconds, *changes):
+        repository = DuckDBRepository(path, clock=Clock(wall=lambda: seconds, steady=lambda: 0.0))
+        records = [applied.record for applied in repository.apply(changes)]
+        repository.close()
+        return [(r.version, r.created_at.year, r.updated_at.year, r.expires_at and r.expires_at.year) for r in records]
+
+    assert dates(now, write("a")) == [(1, 2027, 2027, None)]
+    assert dates(now + 20 * 365.25 * 86400, write("a"), write("b")) == [(2, 2027, 2047, None), (1, 2047, 2047, None)]
+    later = dates(now + 60, write("a"), write("b"), write("c", ttl=60.0))
+    assert later == [(3, 2027, 2027, None), (2, 2027, 2027, None), (1, 2027, 2027, 2027)]
+    with open_memory(path, agent_id="a", embedded=True) as memory:
+        assert [(r.version, r.updated_at.year) for r in memory.history("a")] == [(1, 2027), (2, 2047), (3, 2027)]
+
+
 def test_history_is_trimmed_but_not_what_might_be_repeated(engine, time):
     for number in range(10):
         apply(engine, write("a", str(number)), request_id=f"r{number}")

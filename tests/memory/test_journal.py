@@ -129,7 +129,7 @@ def test_a_torn_line_in_a_middle_segment_does_not_hide_the_next_segment(tmp_path
     assert seqs(Journal(tmp_path / "log")) == [1, 3]
 
 
-def test_the_clock_never_runs_backwards_and_keeps_the_pace():
+def test_the_clock_waits_out_small_steps_back_and_keeps_the_pace():
     wall, steady = [1000.0], [5.0]
     clock = Clock(wall=lambda: wall[0], steady=lambda: steady[0])
     assert clock.now() == 1_000_000_000
@@ -141,7 +141,18 @@ def test_the_clock_never_runs_backwards_and_keeps_the_pace():
     assert clock.now() == 2_000_000_000
 
 
-def test_a_clock_starts_behind_what_was_given_out():
+def test_a_clock_that_was_years_ahead_comes_back():
+    wall = [1_800_000_000.0]
+    clock = Clock(wall=lambda: wall[0], steady=lambda: 0.0)
+    wall[0] += 20 * 365 * 86400
+    ahead = clock.now()
+    assert ahead == int(wall[0] * 1e6)
+    wall[0] = 1_800_000_060.0
+    assert clock.now() == 1_800_000_060_000_000
+    assert Clock(ahead, wall=lambda: wall[0]).now() < ahead
+
+
+def test_a_clock_that_was_never_set_starts_behind_what_was_given_out():
     steady = [0.0]
     clock = Clock(9_000_000_000, wall=lambda: 1.0, steady=lambda: steady[0])
     assert clock.now() == 9_000_000_000

@@ -173,6 +173,8 @@ class Tool:
         ``"fail"`` raises a failed call to the agent loop, ``"continue"`` hands the error on as a result.
     about
         Description that replaces the docstring's.
+    note
+        A sentence behind the description: what holds where the tool is offered.
     trusted
         Whether `effects` may be believed; those of an outside server are claims.
     """
@@ -186,16 +188,18 @@ class Tool:
     timeout: float | None = None
     on_error: OnError = "continue"
     about: str | None = None
+    note: str | None = None
     trusted: bool = True
 
     @functools.cached_property
     def description(self) -> str:
-        """What the tool does: the text above the sections of the docstring."""
-        if self.about is not None:
-            return self.about
-        from nbtools.docstring import description
+        """What the tool does: the text above the sections of the docstring, and the note."""
+        text = self.about
+        if text is None:
+            from nbtools.docstring import description
 
-        return description(self.function)
+            text = description(self.function)
+        return f"{text}\n\n{self.note}" if self.note else text
 
     @functools.cached_property
     def schema(self) -> dict[str, Any]:

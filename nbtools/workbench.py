@@ -24,7 +24,7 @@ from nbtools.parameters import SchemaParameters
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import Output, ToolResult
-from nbtools.tool import Caller, Effects, Tool, ToolCall
+from nbtools.tool import Caller, Effects, Tool, ToolCall, tool_of
 from nbtools.tool_functions import ToolFunctions
 
 if TYPE_CHECKING:
@@ -213,7 +213,10 @@ class Workbench:
         """All tools: the shelf, those of installed packages, the user's own, and those that the settings configure."""
         from nbtools.toolbox import STANDARD
 
-        shelf = Registry(fn for toolset in STANDARD for fn in toolset)
+        allowed = ", ".join(self.config.allowed_commands) or "nothing, until ALLOWED_COMMANDS names programs"
+        notes = dict.fromkeys(("shell", "process"), f"Allowed here: {allowed}.")
+        tools = [tool_of(fn) for toolset in STANDARD for fn in toolset]
+        shelf = Registry(dataclasses.replace(t, note=notes[t.name]) if t.name in notes else t for t in tools)
         shelf = shelf.with_tool(*Registry.from_entry_points().values(), *self._extra)
         configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
         return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)

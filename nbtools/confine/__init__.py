@@ -18,7 +18,7 @@ A child calls `apply` while it has one thread, opens its own sockets, and calls 
 
 from __future__ import annotations
 
-from nbtools.confine.confinement import Applied, Confinement, Level, apply, lock_network, prepare
+from nbtools.confine.confinement import Applied, Confinement, Level, apply, holds_programs, lock_network, prepare
 from nbtools.confine.environment import scrub_environment
 from nbtools.confine.host import HostLimits, capabilities
 from nbtools.confine.supervisor import Supervisor
@@ -31,6 +31,7 @@ __all__ = [
     "Supervisor",
     "apply",
     "capabilities",
+    "holds_programs",
     "lock_network",
     "prepare",
     "scrub_environment",

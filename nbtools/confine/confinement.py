@@ -12,7 +12,7 @@ from typing import Any, Literal
 from nbtools.confine import landlock, linux, places, seccomp
 from nbtools.errors import SandboxUnavailable
 
-__all__ = ["Applied", "Confinement", "Level", "apply", "lock_network", "prepare"]
+__all__ = ["Applied", "Confinement", "Level", "apply", "holds_programs", "lock_network", "prepare"]
 
 Level = Literal["off", "limits", "strict"]
 
@@ -31,6 +31,9 @@ class Confinement:
         ``"off"`` ignores all the rest; ``"limits"`` sets the resource limits; ``"strict"`` adds the sandbox.
     read, write
         Files and folders that may be read, and written (which includes reading), besides the system and Python.
+    programs
+        The only files and folders that may be executed; `None` allows it of all that may be read. Landlock enforces it
+        from level ``"limits"`` on.
     network
         Whether a strict process may reach the internet. Services of this machine behind local sockets stay closed.
     memory_bytes
@@ -59,6 +62,7 @@ class Confinement:
     level: Level = "limits"
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    programs: tuple[str, ...] | None = None
     network: bool = False
     memory_bytes: int | None = None
     address_space: bool = False
@@ -77,7 +81,7 @@ class Confinement:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Confinement:
         """Rebuild what `to_dict` gave."""
-        paths = {name: tuple(fields[name]) for name in ("read", "write") if name in fields}
+        paths = {name: tuple(fields[name]) for name in ("read", "write", "programs") if fields.get(name) is not None}
         return cls(**{**fields, **paths})
 
 
@@ -129,6 +133,9 @@ def apply(confinement: Confinement) -> Applied:
     attempt("resource limits", lambda: _limit(confinement))
     floor: Level = "off" if missing else "limits"
     if confinement.level == "limits":
+        if confinement.programs is not None:
+            only = confinement.programs
+            attempt("Landlock (programs)", lambda: landlock.restrict_programs(only))
         return Applied(level=floor, missing=tuple(missing))
     if not sys.platform.startswith("linux"):
         attempt("a sandbox", _no_sandbox)
@@ -137,6 +144,11 @@ def apply(confinement: Confinement) -> Applied:
     attempt("Landlock (files and signals)", lambda: _landlock(confinement))
     listener = attempt("seccomp (network and system calls)", lambda: _seccomp(confinement))
     return Applied(level=floor if missing else "strict", missing=tuple(missing), listener=listener)
+
+
+def holds_programs(level: Level) -> bool:
+    """Tell whether this host enforces `Confinement.programs` at a level."""
+    return level != "off" and sys.platform.startswith("linux") and landlock.available_abi() > 0
 
 
 def prepare() -> None:
@@ -216,9 +228,10 @@ def _go_first_when_memory_is_short() -> None:
 
 def _landlock(confinement: Confinement) -> None:
     landlock.restrict(
-        read=(*places.system_places(), *confinement.read),
+        read=(*places.system_places(programs=confinement.programs is None), *confinement.read),
         write=(*confinement.write, "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
         devices=places.DEVICES,
+        programs=confinement.programs,
         network=confinement.network,
     )
 

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 
 from nbtools.confine import linux
 
-__all__ = ["available_abi", "restrict"]
+__all__ = ["available_abi", "restrict", "restrict_programs"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every architecture
 _RULE_PATH_BENEATH = 1
@@ -65,18 +65,26 @@ def _governed(abi: int) -> int:
 
 
 def restrict(
-    *, read: Iterable[str], write: Iterable[str], devices: Iterable[str] = (), network: bool, abi: int | None = None
+    *,
+    read: Iterable[str],
+    write: Iterable[str],
+    devices: Iterable[str] = (),
+    programs: Iterable[str] | None = None,
+    network: bool,
+    abi: int | None = None,
 ) -> None:
     """Confine this thread, and every thread and process it starts from now on, to the given files.
 
     Parameters
     ----------
     read
-        Files and folders that may be read and executed, with all below them. What does not exist is skipped.
+        Files and folders that may be read, with all below them. What does not exist is skipped.
     write
         Files and folders where everything is allowed but making devices.
     devices
         Device files, or folders of them, that may be opened for reading and writing and controlled.
+    programs
+        The only files and folders that may be executed (and read); `None` allows it of all that may be read.
     network
         Whether TCP stays allowed.
     abi
@@ -88,16 +96,32 @@ def restrict(
         The kernel has no Landlock or refused the ruleset.
     """
     abi = available_abi() if abi is None else abi
+    governed = _governed(abi)
+    writing = governed & ~(_MAKE_CHAR | _MAKE_BLOCK)
+    kept = 0 if programs is None else _EXECUTE
+    rules = ((_READ & ~kept, read), (writing & ~kept, write), (_DEVICE & governed, devices), (_READ, programs or ()))
+    _enforce(abi, (governed, _TCP if abi >= 4 and not network else 0, _SCOPE if abi >= 6 else 0), rules)
+
+
+def restrict_programs(programs: Iterable[str]) -> None:
+    """Keep this thread, and all it starts from now on, from executing other files than these; all else stays allowed.
+
+    Raises
+    ------
+    OSError
+        The kernel has no Landlock or refused the ruleset.
+    """
+    _enforce(available_abi(), (_EXECUTE, 0, 0), ((_EXECUTE, programs),))
+
+
+def _enforce(abi: int, fields: tuple[int, int, int], rules: Iterable[tuple[int, Iterable[str]]]) -> None:
     if abi < 1:
         raise OSError(errno.ENOSYS, "the kernel has no Landlock, or it is off")
-    governed = _governed(abi)
     # The structure grew with the ABI; a longer one than the kernel knows is refused unless its tail is zero.
-    fields = (governed, _TCP if abi >= 4 and not network else 0, _SCOPE if abi >= 6 else 0)
     attributes = struct.pack("QQQ", *fields)[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = linux.syscall("landlock_create_ruleset", _CREATE, attributes, len(attributes), 0)
     try:
-        writing = governed & ~(_MAKE_CHAR | _MAKE_BLOCK)
-        for rights, paths in ((_READ, read), (writing, write), (_DEVICE & governed, devices)):
+        for rights, paths in rules:
             for path in dict.fromkeys(paths):
                 _allow(ruleset, path, rights)
         linux.no_new_privileges()

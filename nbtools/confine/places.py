@@ -6,7 +6,7 @@ import functools
 import os
 import site
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 __all__ = ["DEVICES", "SYSTEM", "python_places", "system_places"]
 
@@ -51,10 +51,30 @@ def python_places(more: Iterable[str] = ()) -> list[str]:
 
 
 @functools.cache
-def system_places() -> tuple[str, ...]:
-    """Return `SYSTEM` and `python_places` without what does not exist and what lies below another of them."""
+def system_places(*, programs: bool = True) -> tuple[str, ...]:
+    """Return `SYSTEM` and `python_places` without what does not exist and what lies below another of them.
+
+    Without `programs`, folders of programs (``bin``, ``sbin``) are left out: the system's loader may be executed by
+    all, and runs every program that it can read.
+    """
     existing = dict.fromkeys(os.path.realpath(path) for path in (*SYSTEM, *python_places()) if os.path.exists(path))  # noqa: PTH110 - strings
-    return tuple(path for path in existing if not any(path != other and _holds(other, path) for other in existing))
+    found = tuple(path for path in existing if not any(path != other and _holds(other, path) for other in existing))
+    return found if programs else tuple(part for place in found for part in _without_programs(place))
+
+
+def _without_programs(place: str) -> Iterator[str]:
+    name = os.path.basename(place)  # noqa: PTH119 - strings all along
+    if name in {"bin", "sbin"}:
+        return
+    try:
+        below = os.listdir(place)  # noqa: PTH208 - same
+    except OSError:
+        below = []  # a file
+    if not {"bin", "sbin"} & {*below}:
+        yield place
+        return
+    for part in below:
+        yield from _without_programs(f"{place}/{part}") if part in {"bin", "sbin", "local"} else (f"{place}/{part}",)
 
 
 def _holds(folder: str, path: str) -> bool:

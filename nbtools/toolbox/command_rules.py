@@ -1,9 +1,14 @@
-"""Whether a command line may run: every program in it has to be allowed, also one that another would start.
+"""Which programs may run: those on a list, and nothing that they would start besides.
 
-Programs are allowed by name, and a name stands for the program that is found on the search path, never for a file of
-that name elsewhere. Programs whose purpose is to start another (``env``, ``xargs``, ``timeout``, ``find -exec``, …) are
-looked through, and so is what they start. Allowing an interpreter (``bash``, ``python``, ``awk``) allows whatever it
-can do.
+A name stands for the program that is found on the search path, never for a file of that name elsewhere. A command is
+judged by its first word, after variables and patterns were replaced. What an allowed program starts in its turn
+(``find -exec``, ``xargs``, a hook) is judged by the kernel, through Landlock's right to execute: only the allowed
+programs have it, with what they cannot run without, which is their loader, the interpreter of a script, and the
+folders of helpers that bear their name (``/usr/lib/git-core`` is git's). Where there is no such kernel, programs whose
+purpose is to start others are refused.
+
+Allowing an interpreter (``bash``, ``python``, ``awk``) allows whatever it can do without starting anything. To the
+kernel, a program with many names (busybox) is one program.
 """
 
 from __future__ import annotations
@@ -11,58 +16,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from nbtools.errors import PermissionDenied
-from nbtools.toolbox.command_line import Step, Word
 
-__all__ = ["ANY", "check", "check_program", "search_path"]
+__all__ = ["ANY", "Programs", "search_path"]
 
 ANY = "*"
 """The entry of an allow-list that allows everything."""
 
-_KEYWORDS = frozenset(
+_STARTERS = frozenset(
     {
-        *("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "function"),
-        *("select", "time", "coproc", "[[", "{", "}", "!", "eval", "exec", "source", ".", "alias", "trap", "export"),
-        *("set", "unset", "builtin", "command", "declare", "local", "readonly", "shopt", "hash", "enable"),
+        *("env", "xargs", "nohup", "nice", "ionice", "timeout", "stdbuf", "setsid", "chrt", "taskset", "sudo", "doas"),
+        *("time", "watch", "parallel", "busybox", "script", "unshare", "nsenter", "chroot", "runuser", "setpriv"),
+        "flock",
     }
 )
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
-_EXECS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-
-
-class _Starter:
-    """A program that starts another: which of its options stand alone, which take a value, what comes between."""
-
-    def __init__(self, alone: str = "", valued: str = "", before: int = 0, digits: bool = False) -> None:
-        self.alone = frozenset(alone.split())
-        self.valued = frozenset(valued.split())
-        self.before = before
-        self.digits = digits
-
-
-_STARTERS: Mapping[str, _Starter] = {
-    "env": _Starter("-i -0 -v --ignore-environment --null --debug -", "-u --unset -C --chdir"),
-    "xargs": _Starter(
-        "-0 -r -t -x -o --null --no-run-if-empty --verbose --exit --open-tty",
-        "-n -P -L -I -s -d -E --max-args --max-procs --max-lines --replace --max-chars --delimiter --eof",
-    ),
-    "nohup": _Starter(),
-    "nice": _Starter("", "-n --adjustment", digits=True),
-    "ionice": _Starter("-t --ignore", "-c -n --class --classdata"),
-    "timeout": _Starter("--foreground --preserve-status -v --verbose", "-s -k --signal --kill-after", before=1),
-    "stdbuf": _Starter("", "-i -o -e --input --output --error"),
-    "setsid": _Starter("-w -c -f --wait --ctty --fork"),
-    "chrt": _Starter("-b -f -i -o -r", "", before=1),
-    "taskset": _Starter("", "", before=1),
-    "sudo": _Starter("-n -H -E -S -k --non-interactive", "-u -g --user --group"),
-    "doas": _Starter("-n", "-u"),
-    "time": _Starter("-p -v --portability --verbose", ""),
-    "watch": _Starter("-x -t -d -e -g --exec --no-title", "-n --interval"),
-}
-# They start others in ways that their arguments do not show plainly, and nobody allows them for that alone.
-_HIDDEN = frozenset({"parallel", "busybox", "script", "unshare", "nsenter", "chroot", "runuser", "setpriv", "flock"})
+_HELPERS = ("/usr/lib", "/usr/libexec", "/usr/local/lib", "/usr/local/libexec")
+_LOADER = re.compile(rb"(/[\w./+-]*/ld[\w.+-]*\.so[.\d]*)\0")
+_HEAD = 8192
 
 
 def search_path(environment: Mapping[str, str]) -> str:
@@ -71,138 +44,97 @@ def search_path(environment: Mapping[str, str]) -> str:
     return os.pathsep.join(entry for entry in entries if os.path.isabs(entry))  # noqa: PTH117 - entries are text
 
 
-def check(steps: Sequence[Step], allowed: Sequence[str], path: str) -> None:
-    """Return when every command may run.
+class Programs:
+    """The programs of an allow-list.
 
     Parameters
     ----------
-    steps
-        A parsed command line.
     allowed
         Names, absolute paths, or `ANY`.
     path
         Where programs are looked for.
-
-    Raises
-    ------
-    PermissionDenied
-        A command is not allowed, or cannot be judged; the message says which, and where.
+    held
+        Whether the kernel keeps what is started to `files`.
     """
-    for step in steps:
-        for command in step.commands:
-            first = command.words[0]
-            if first.literal == "cd" and len(step.commands) == 1:
-                _check_cd(command.words)
-            else:
-                _check_words([word.literal for word in command.words], first, allowed, path)
+
+    def __init__(self, allowed: Sequence[str], path: str, *, held: bool) -> None:
+        self._allowed = allowed
+        self._path = path
+        self._held = held or ANY in allowed
+
+    def find(self, name: str) -> str | None:
+        """Return the absolute path of a program; `None` when there is none."""
+        if os.path.isabs(name):  # noqa: PTH117 - a name, not a path
+            return name
+        return None if "/" in name else shutil.which(name, path=self._path)
+
+    def check(self, words: Sequence[str], column: int | None = None) -> None:
+        """Return when a command may run.
+
+        Parameters
+        ----------
+        words
+            The program and its arguments, as it would get them.
+        column
+            Where it stands in a command line.
+
+        Raises
+        ------
+        PermissionDenied
+            It is not allowed; the message says which, and where.
+        """
+        where = "" if column is None else f"column {column}: "
+        name = words[0] if words else ""
+        if not name:
+            raise PermissionDenied(f"{where}there is no command.", hint="Write the name of the program.")
+        if not self._is_allowed(name):
+            listed = ", ".join(self._allowed) or "nothing"
+            raise PermissionDenied(
+                f"{where}the command {name!r} is not allowed.", hint=f"ALLOWED_COMMANDS allows {listed}."
+            )
+        base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
+        starts = base in _STARTERS or (base == "find" and any(word.startswith(("-exec", "-ok")) for word in words))
+        if starts and not self._held:
+            raise PermissionDenied(
+                f"{where}{base} starts other programs, and this system cannot keep those to the list.",
+                hint="Name the program directly.",
+            )
+
+    def _is_allowed(self, name: str) -> bool:
+        if ANY in self._allowed or name in self._allowed:
+            return True
+        # The full path of an allowed program is that program, if the search path agrees.
+        base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
+        return base != name and base in self._allowed and self.find(base) == name
+
+    def files(self) -> tuple[str, ...] | None:
+        """Return the only files and folders that may be executed; `None` when that is not restricted."""
+        if ANY in self._allowed or not self._held:
+            return None
+        found: list[str] = []
+        for name in self._allowed:
+            base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
+            found += self._needed(self.find(name), 4)
+            found += [str(helper) for place in _HELPERS for helper in _named(place, base)]
+        return tuple(dict.fromkeys(found))
+
+    def _needed(self, program: str | None, depth: int) -> Iterator[str]:
+        """Return a program, its loader or interpreter, and what that needs."""
+        try:
+            with open(program or "", "rb") as file:  # noqa: PTH123 - text all along
+                head = file.read(_HEAD)
+        except OSError:
+            return
+        yield str(program)
+        loader = _LOADER.search(head) if head.startswith(b"\x7fELF") else None
+        if loader is not None:
+            yield os.fsdecode(loader[1])
+        if head.startswith(b"#!") and depth:
+            words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
+            # `#!/usr/bin/env python3`: both are needed.
+            for word in (w for w in words[:3] if not w.startswith("-")):
+                yield from self._needed(self.find(word), depth - 1)
 
 
-def check_program(program: str, arguments: Sequence[str], allowed: Sequence[str], path: str) -> None:
-    """Return when a program may be started with these arguments.
-
-    Raises
-    ------
-    PermissionDenied
-        It is not allowed, or would start what is not.
-    """
-    _check_words([program, *arguments], None, allowed, path)
-
-
-def _check_cd(words: Sequence[Word]) -> None:
-    if len(words) != 2 or words[1].literal is None or words[1].literal.startswith("-"):
-        raise PermissionDenied(f"column {words[0].column}: cd takes one folder, written out.", hint="cd data && ls")
-
-
-def _check_words(words: Sequence[str | None], first: Word | None, allowed: Sequence[str], path: str) -> None:
-    """Judge a program and, where it starts another, that one; a word that is not written out is `None`."""
-    where = f"column {first.column}: " if first is not None else ""
-    name = words[0] if words else None
-    if name is None or not name:
-        raise PermissionDenied(
-            f"{where}the command itself has to be written out, without variables and patterns.",
-            hint="Write the name of the program.",
-        )
-    if first is not None and _ASSIGNMENT.match(first.bare):
-        raise PermissionDenied(
-            f"{where}{name.partition('=')[0]}=… would set a variable, and with it what a program does.",
-            hint="Leave the assignment out.",
-        )
-    if first is not None and first.bare == name and name in _KEYWORDS:
-        raise PermissionDenied(
-            f"{where}{name!r} belongs to the language of shells, which is not offered here.",
-            hint="Use code_execute with language='bash' for a script.",
-        )
-    if ANY in allowed:
-        return
-    if not _is_allowed(name, allowed, path):
-        listed = ", ".join(allowed) or "nothing"
-        raise PermissionDenied(
-            f"{where}the command {name!r} is not allowed.", hint=f"ALLOWED_COMMANDS allows {listed}."
-        )
-    base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
-    for started in _started(base, words[1:], where):
-        _check_words(started, None, allowed, path)
-        if base == "xargs" and _can_start(started[0]):
-            # What xargs reads would become the command that this one starts.
-            raise PermissionDenied(f"{where}xargs may not start {started[0]}, which starts what xargs reads.")
-
-
-def _is_allowed(name: str, allowed: Sequence[str], path: str) -> bool:
-    if name in allowed:
-        return True
-    # The full path of an allowed program is that program, if the search path agrees.
-    base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
-    return os.path.isabs(name) and base in allowed and shutil.which(base, path=path) == name  # noqa: PTH117 - same
-
-
-def _can_start(word: str | None) -> bool:
-    name = os.path.basename(word or "")  # noqa: PTH119 - a name, not a path
-    return name == "find" or name in _STARTERS or name in _HIDDEN
-
-
-def _started(name: str, arguments: Sequence[str | None], where: str) -> list[Sequence[str | None]]:
-    """Return the commands that a program would start."""
-    if name == "find":
-        return [arguments[at + 1 :] for at, word in enumerate(arguments) if word in _EXECS]
-    if name in _HIDDEN:
-        raise PermissionDenied(
-            f"{where}{name} starts other programs, which cannot be judged.", hint="Name them directly."
-        )
-    starter = _STARTERS.get(name)
-    if starter is None:
-        return []
-    rest = _behind_options(name, starter, arguments, where)[starter.before :]
-    # Without a command these print or echo, which is harmless.
-    return [rest] if rest else []
-
-
-def _behind_options(name: str, starter: _Starter, arguments: Sequence[str | None], where: str) -> Sequence[str | None]:
-    at = 0
-    while at < len(arguments):
-        word = arguments[at]
-        if word is None or not (word.startswith("-") or "=" in word):
-            break
-        if word == "--":
-            return arguments[at + 1 :]
-        if not word.startswith("-"):
-            if name != "env":
-                break
-            raise PermissionDenied(f"{where}env would set {word.partition('=')[0]}, and with it what a program does.")
-        at += _option_length(name, starter, word, where)
-    return arguments[at:]
-
-
-def _option_length(name: str, starter: _Starter, word: str, where: str) -> int:
-    """Return how many words an option takes."""
-    if word in starter.alone or word.partition("=")[0] in starter.valued - {word}:
-        return 1
-    if word in starter.valued:
-        return 2
-    if len(word) > 2 and word[:2] in starter.valued and not word.startswith("--"):
-        return 1
-    letters = [f"-{letter}" for letter in word[1:]]
-    if not word.startswith("--") and all(letter in starter.alone for letter in letters):
-        return 1
-    if starter.digits and word[1:].lstrip("-").isdigit():
-        return 1
-    raise PermissionDenied(f"{where}{name} {word}: what it would start cannot be judged.", hint="Use plain options.")
+def _named(place: str, base: str) -> list[Path]:
+    return [path for path in (Path(place, base), *Path(place).glob(f"{base}-*")) if path.is_dir()] if base else []

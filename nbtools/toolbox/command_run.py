@@ -7,17 +7,17 @@ import contextlib
 import dataclasses
 import os
 import select
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nbtools.aio import in_thread
-from nbtools.errors import FileMissing, PathNotAllowed
+from nbtools.errors import FileMissing, PathNotAllowed, PermissionDenied
 from nbtools.kernels.supervise import Ending, supervise
 from nbtools.paths import Roots
-from nbtools.toolbox.command_line import Command, Redirect, Step, Word
+from nbtools.toolbox.command_line import Command, Redirect, Step
+from nbtools.toolbox.command_rules import Programs
 from nbtools.toolbox.policies import Level
 from nbtools.toolbox.processes import Processes, Stream, exit_code
 
@@ -35,7 +35,7 @@ _GRACE_S = 1.0
 class _Stage:
     """A command, where it runs, and where its redirections lead."""
 
-    words: tuple[Word, ...]
+    command: Command
     cwd: Path
     redirects: tuple[tuple[Redirect, Path | None], ...]
 
@@ -48,11 +48,13 @@ class Plan:
     stages: tuple[_Stage, ...]
 
 
-def planned(steps: Sequence[Step], roots: Roots, environment: Mapping[str, str]) -> list[Plan]:
-    """Return what will run where: every ``cd`` is followed and every redirection judged before anything starts.
+def planned(steps: Sequence[Step], programs: Programs, roots: Roots, environment: Mapping[str, str]) -> list[Plan]:
+    """Return what will run where: every command and redirection is judged before anything starts.
 
     Raises
     ------
+    PermissionDenied
+        A command is not allowed.
     PathNotAllowed
         A folder or a file of a redirection is outside the allowed folders.
     FileMissing
@@ -61,25 +63,36 @@ def planned(steps: Sequence[Step], roots: Roots, environment: Mapping[str, str])
     cwd = roots.start()
     plans: list[Plan] = []
     for step in steps:
-        first = step.commands[0].words
-        if first[0].literal == "cd" and len(step.commands) == 1:
-            cwd = _entered(str(first[1].literal), cwd, roots)
+        if step.commands[0].words[0].literal == "cd" and len(step.commands) == 1:
+            cwd = _entered(step.commands[0], cwd, roots, environment)
             continue
+        for command in step.commands:
+            _expanded(command, cwd, programs, environment)
         stages = tuple(_stage(command, cwd, roots, environment) for command in step.commands)
         plans.append(Plan(operator=step.operator, stages=stages))
     return plans
 
 
-def _entered(folder: str, cwd: Path, roots: Roots) -> Path:
-    real = roots.resolve(cwd / folder)
+def _expanded(command: Command, cwd: Path, programs: Programs, environment: Mapping[str, str]) -> list[str]:
+    """Return the words of a command as its program gets them, if it may run with them."""
+    words = [value for word in command.words for value in word.expanded(environment, cwd)]
+    programs.check(words, command.words[0].column)
+    return words
+
+
+def _entered(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> Path:
+    folders = [value for word in command.words[1:] for value in word.expanded(environment, cwd)]
+    if len(folders) != 1 or folders[0].startswith("-"):
+        raise PermissionDenied(f"column {command.words[0].column}: cd takes one folder.", hint="cd data && ls")
+    real = roots.resolve(cwd / folders[0])
     if not real.is_dir():
-        raise FileMissing(f"cd: {folder!r} is no folder.")
+        raise FileMissing(f"cd: {folders[0]!r} is no folder.")
     return real
 
 
 def _stage(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> _Stage:
     redirects = tuple((r, _target(r, cwd, roots, environment)) for r in command.redirects)
-    return _Stage(words=command.words, cwd=cwd, redirects=redirects)
+    return _Stage(command=command, cwd=cwd, redirects=redirects)
 
 
 def _target(redirect: Redirect, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> Path | None:
@@ -101,10 +114,12 @@ class Line:
     ----------
     processes
         Who starts and keeps them.
+    programs
+        What may run.
     roots
         Where redirections may lead.
-    environment, path
-        What the programs inherit, and where they are looked for.
+    environment
+        What the programs inherit.
     level
         Their confinement.
     stdout, stderr
@@ -114,18 +129,19 @@ class Line:
     def __init__(
         self,
         processes: Processes,
+        programs: Programs,
         roots: Roots,
         *,
         environment: Mapping[str, str],
-        path: str,
         level: Level,
         stdout: Stream,
         stderr: Stream,
     ) -> None:
         self._processes = processes
+        self._programs = programs
+        self._files: tuple[str, ...] | None = ()
         self._roots = roots
         self._environment = environment
-        self._path = path
         self._level: Level = level
         self._stdout = stdout
         self._stderr = stderr
@@ -170,6 +186,7 @@ class Line:
 
     async def _steps(self, plans: Sequence[Plan]) -> int:
         code = 0
+        self._files = await in_thread(self._programs.files)
         for plan in plans:
             skipped = (plan.operator == "&&" and code != 0) or (plan.operator == "||" and code == 0)
             if not skipped and not self._over:
@@ -177,7 +194,10 @@ class Line:
         return code
 
     async def _pipeline(self, stages: Sequence[_Stage]) -> int:
-        arguments = [await in_thread(self._expanded, stage) for stage in stages]
+        # Once more, because the commands before may have changed what the patterns match.
+        arguments = [
+            await in_thread(_expanded, stage.command, stage.cwd, self._programs, self._environment) for stage in stages
+        ]
         self._children = []
         last: Child | None = None
         with contextlib.ExitStack() as ours:
@@ -198,9 +218,6 @@ class Line:
             await asyncio.wait({child.exited})
         return _NOT_FOUND if last is None else exit_code(last.exited.result())
 
-    def _expanded(self, stage: _Stage) -> list[str]:
-        return [value for word in stage.words for value in word.expanded(self._environment, stage.cwd)]
-
     def _redirected(self, stage: _Stage, table: list[int], ours: contextlib.ExitStack) -> list[int]:
         for redirect, path in stage.redirects:
             if path is None:
@@ -215,8 +232,8 @@ class Line:
 
     async def _start(self, stage: _Stage, argv: list[str], table: list[int]) -> Child | None:
         """Start a program; one that is not found is told on its standard error, as a shell does."""
-        program = argv[0] if os.path.isabs(argv[0]) else shutil.which(argv[0], path=self._path)  # noqa: PTH117 - text
-        if program is None or ("/" in argv[0] and not os.path.isabs(argv[0])):  # noqa: PTH117 - same
+        program = self._programs.find(argv[0])
+        if program is None:
             _say(table[2], f"{argv[0]}: command not found\n")
             return None
         return await self._processes.start(
@@ -224,6 +241,7 @@ class Line:
             cwd=stage.cwd,
             environment={**self._environment, "PWD": str(stage.cwd)},
             level=self._level,
+            programs=self._files,
             descriptors=table,
         )
 

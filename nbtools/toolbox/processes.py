@@ -199,6 +199,7 @@ class Processes:
         cwd: Path,
         environment: Mapping[str, str],
         level: Level,
+        programs: tuple[str, ...] | None,
         descriptors: Sequence[int],
     ) -> Child:
         """Start a process and return it at once.
@@ -213,6 +214,8 @@ class Processes:
             All of it.
         level
             Confinement.
+        programs
+            The only files that it may execute, and what it starts may; `None` leaves that to the level.
         descriptors
             Standard input, output and error; they stay the caller's to close.
 
@@ -228,13 +231,13 @@ class Processes:
             "argv": list(argv),
             "env": dict(environment),
             "cwd": str(cwd),
-            "confinement": self._confinement(level, cwd),
+            "confinement": self._confinement(level, cwd, programs),
             "targets": [0, 1, 2],
             **({} if level == "off" else self._limits),
         }
         return custody.begin(message, list(descriptors))
 
-    def _confinement(self, level: Level, cwd: Path) -> dict[str, Any]:
+    def _confinement(self, level: Level, cwd: Path, programs: tuple[str, ...] | None) -> dict[str, Any]:
         from nbtools import confine
 
         roots = tuple(map(str, self._roots.roots))
@@ -242,6 +245,7 @@ class Processes:
             level=level,
             read=roots,
             write=(*roots, str(cwd), "/dev/null"),
+            programs=programs,
             network=self._network,
             memory_bytes=self._limits["memory_bytes"],
             sockets=False,
@@ -279,6 +283,7 @@ class Processes:
         *,
         environment: Mapping[str, str],
         level: Level,
+        programs: tuple[str, ...] | None,
         cwd: Path,
     ) -> Background:
         """Start a background process, and wait a moment to see whether it ends at once.
@@ -289,6 +294,8 @@ class Processes:
             Its absolute path.
         command, args
             As they were asked for.
+        environment, level, programs, cwd
+            As for `start`.
 
         Raises
         ------
@@ -309,6 +316,7 @@ class Processes:
                 cwd=cwd,
                 environment=environment,
                 level=level,
+                programs=programs,
                 descriptors=[nothing, stdout.write_end, stderr.write_end],
             )
         except BaseException:

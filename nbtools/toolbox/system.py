@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
@@ -19,6 +18,7 @@ from nbtools.toolbox.execution import level_of
 from nbtools.toolbox.policies import CommandPolicy, Level
 
 if TYPE_CHECKING:
+    from nbtools.toolbox.command_rules import Programs
     from nbtools.toolbox.processes import Processes
 
 __all__ = ["TOOLS", "env_vars", "process", "shell"]
@@ -38,6 +38,13 @@ async def _level(ctx: Context) -> Level:
     return await level_of(ctx) or "limits"
 
 
+def _programs(policy: CommandPolicy, environment: dict[str, str], level: Level) -> Programs:
+    from nbtools.confine import holds_programs
+    from nbtools.toolbox.command_rules import Programs
+
+    return Programs(policy.allowed, environment["PATH"], held=holds_programs(level))
+
+
 @tool(
     title="Run a command",
     destructive=True,
@@ -53,9 +60,10 @@ async def shell(
     """Run an allowed command line in the working folder; gives stdout, stderr and returncode.
 
     Commands may be joined by |, &&, || and ;, quoted, given patterns (*.csv) and $VARIABLES, and redirected to files
-    below the allowed folders; cd enters a folder. Every command has to be on the list in ALLOWED_COMMANDS. Command
-    substitution, assignments, loops and background commands are refused. The environment has no secrets. At most
-    1,000,000 bytes come back from each stream; when the time is over, everything that was started is ended.
+    below the allowed folders; cd enters a folder. Every command, and every program that one starts, has to be on the
+    list in ALLOWED_COMMANDS. Command substitution, assignments, loops, background commands and variables that are not
+    set are refused. The environment has no secrets. At most 1,000,000 bytes come back from each stream; when the time
+    is over, everything that was started is ended.
 
     Parameters
     ----------
@@ -74,14 +82,10 @@ async def shell(
         It took too long or printed too much; the output so far is in data.
     """
     from nbtools.toolbox.command_line import parse
-    from nbtools.toolbox.command_rules import check
 
-    policy, roots = ctx.use(CommandPolicy), ctx.use(Roots)
-    environment = _inherited(policy)
+    policy = ctx.use(CommandPolicy)
     steps = parse(command)
-    check(steps, policy.allowed, environment["PATH"])
-    level = await _level(ctx)
-    data, ending = await aio.here(_run(ctx, policy, roots, environment, level, steps, timeout))
+    data, ending = await aio.here(_run(ctx, policy, steps, await _level(ctx), timeout))
     if ending == "timeout":
         raise CallTimeout(f"timed out after {timeout:g} s", hint="Allow more with timeout, or do less.", data=data)
     if ending == "output_limit":
@@ -96,26 +100,22 @@ async def shell(
 
 
 async def _run(
-    ctx: Context,
-    policy: CommandPolicy,
-    roots: Roots,
-    environment: dict[str, str],
-    level: Level,
-    steps: Any,
-    timeout: float,
+    ctx: Context, policy: CommandPolicy, steps: Any, level: Level, timeout: float
 ) -> tuple[dict[str, Any], str | None]:
     from nbtools.toolbox.command_run import Line, planned
     from nbtools.toolbox.processes import Processes, Stream
 
-    plans = planned(steps, roots, environment)
+    roots, environment = ctx.use(Roots), _inherited(policy)
+    programs = _programs(policy, environment, level)
+    plans = planned(steps, programs, roots, environment)
     stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
     stderr = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stderr", text))
     try:
         line = Line(
             ctx.use(Processes),
+            programs,
             roots,
             environment=environment,
-            path=environment["PATH"],
             level=level,
             stdout=stdout,
             stderr=stderr,
@@ -130,7 +130,9 @@ async def _run(
 def _report(data: dict[str, Any]) -> str:
     parts = [str(data["stdout"]), str(data["stderr"])]
     if data["returncode"]:
-        parts.append(f"[exit code {data['returncode']}]")
+        # What shells and starters say when a program may not be executed.
+        reason = ": programs start only programs that are allowed" if data["returncode"] == 126 else ""
+        parts.append(f"[exit code {data['returncode']}{reason}]")
     return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "[no output, exit code 0]"
 
 
@@ -199,21 +201,26 @@ async def process(
 
 
 async def _start(ctx: Context, processes: Processes, command: str | None, args: tuple[str, ...]) -> dict[str, Any]:
-    from nbtools.toolbox.command_rules import check_program
-
     if not command:
         raise InvalidArguments("start needs a command.", hint="process(action='start', command='python', args=[…])")
     if any("\0" in word for word in (command, *args)):
         raise InvalidArguments("the command or an argument has a NUL character.")
     policy = ctx.use(CommandPolicy)
-    environment = _inherited(policy)
-    check_program(command, args, policy.allowed, environment["PATH"])
-    program = shutil.which(command, path=environment["PATH"])
-    if program is None or not Path(program).is_absolute():
+    environment, level = _inherited(policy), await _level(ctx)
+    programs = _programs(policy, environment, level)
+    programs.check([command, *args])
+    program = programs.find(command)
+    if program is None or shutil.which(program) is None:
         raise FileMissing(f"there is no program {command!r}.", hint="Check its name, or install it.")
-    level = await _level(ctx)
-    cwd = ctx.use(Roots).start()
-    made = processes.begin(program, command, args, environment=environment, level=level, cwd=cwd)
+    made = processes.begin(
+        program,
+        command,
+        args,
+        environment=environment,
+        level=level,
+        programs=await aio.in_thread(programs.files),
+        cwd=ctx.use(Roots).start(),
+    )
     return (await aio.here(made)).to_dict()
 
 

@@ -308,7 +308,7 @@ def keeping(tmp_path_factory):
 
 @pytest.fixture
 def commands(shelf, keeping):
-    environment = {**os.environ, "MY_API_KEY": "hidden", "DB": "postgres://me:pw@host/db", "PLAIN": "seen"}
+    environment = {**os.environ, "MY_API_KEY": "hidden", "DB": "postgres://me:pw@host/db", "PLAIN": "seen", "EMPTY": ""}
     policy = CommandPolicy(allowed=ALLOWED, environment=environment, output_bytes=100_000)
     return shelf(*system.TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
 

@@ -16,6 +16,7 @@ from nbtools.toolbox import CommandPolicy, Confinements
 from nbtools.toolbox.command_line import parse
 from nbtools.toolbox.processes import Processes
 from nbtools.toolbox.system import TOOLS
+from nbtools.workbench import Workbench
 
 
 @pytest.fixture
@@ -60,8 +61,10 @@ def test_the_working_folder_is_the_roots_and_cd_stays_below(call, folder):
     assert run(call, "cd .. && ls").error.code == "PATH_NOT_ALLOWED"
     assert run(call, "cd / && ls").error.code == "PATH_NOT_ALLOWED"
     assert run(call, "cd gone && ls").error.code == "FILE_NOT_FOUND"
-    for command in ("cd", "cd -", "cd $PLAIN", "cd a b", "cd sub | ls"):
+    for command in ("cd", "cd -", "cd a b", "cd sub | ls"):
         assert run(call, command).error.code == "PERMISSION_DENIED"
+    (folder / "seen").mkdir()
+    assert run(call, "cd $PLAIN && pwd").data["stdout"] == f"{folder / 'seen'}\n"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,9 @@ def test_the_environment_of_commands_has_no_secrets(call):
     assert "PLAIN=seen" in shown
     assert "hidden" not in shown
     assert "me:pw" not in shown
-    assert run(call, "echo [$MY_API_KEY] [$DB] $PLAIN").data["stdout"] == "[] [] seen\n"
+    assert run(call, "echo $PLAIN").data["stdout"] == "seen\n"
+    for name in ("MY_API_KEY", "DB"):
+        assert f"the variable {name} is not set here" in run(call, f"echo ${name}").error.message
 
 
 def marked(text):
@@ -193,6 +198,14 @@ def test_a_line_has_bounds(call):
         parse("")
 
 
+def test_the_description_says_what_is_allowed_here(tmp_path):
+    with Workbench(home=tmp_path, allowed_commands=("ls", "git")) as wb:
+        for name in ("shell", "process"):
+            assert wb.registry[name].description.endswith("\n\nAllowed here: ls, git.")
+    with Workbench(home=tmp_path, allowed_commands=()) as wb:
+        assert "Allowed here: nothing, until ALLOWED_COMMANDS" in wb.registry["shell"].description
+
+
 def test_a_model_needs_approval(call):
     assert run(call, "ls", _caller="model").error.code == "APPROVAL_DENIED"
 
@@ -234,8 +247,6 @@ def test_arguments_are_not_read_by_a_shell(call, folder, eventually):
     ("arguments", "code"),
     [
         ({"command": "rm", "args": ["x"]}, "PERMISSION_DENIED"),
-        ({"command": "env", "args": ["rm", "x"]}, "PERMISSION_DENIED"),
-        ({"command": "env", "args": ["A=b", "ls"]}, "PERMISSION_DENIED"),
         ({"command": "./ls"}, "PERMISSION_DENIED"),
         ({"command": "ls -l"}, "PERMISSION_DENIED"),
         ({"command": "ls; rm"}, "PERMISSION_DENIED"),

@@ -12,7 +12,7 @@ A module imports its own package and the floors below it, never up, never sidewa
      1  contract     result, docstring, parameters → tool → schema, gate, record → door, langchain → registry → execute
      1  functions    tool_functions                                     tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
-     0  ground       errors → lazy, aio, telemetry → config, paths, confine/
+     0  ground       errors → lazy, aio, redaction → telemetry → config, paths, confine/
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from nbtools.errors import ConfigInvalid, nearest
 from nbtools.paths import is_too_wide
-from nbtools.telemetry import MASK, is_secret_name
+from nbtools.redaction import MASK, conceal, is_secret_name
 
 __all__ = ["Config", "Source", "default_home", "parse_bytes", "parse_seconds"]
 
@@ -271,7 +271,7 @@ class Config:
         made = {
             variable: os.environ[variable]
             for name, variable in self.sources.items()
-            if variable in os.environ and not is_secret_name(name) and not _PASSWORD.search(os.environ[variable])
+            if variable in os.environ and conceal({name: os.environ[variable]}) == {name: os.environ[variable]}
         }
         folders = [str(folder.resolve()) for folder in self.model_paths]
         if odd := [folder for folder in folders if "," in folder or os.pathsep in folder]:
@@ -347,9 +347,6 @@ def _read_file(file: Path) -> dict[str, Any]:
         ) from None
 
 
-_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]+@")
-
-
 def _shown(name: str, value: Any) -> str:
     if value is not None and is_secret_name(name):
         return MASK
@@ -357,4 +354,4 @@ def _shown(name: str, value: Any) -> str:
         return ", ".join(map(str, value))
     if isinstance(value, Mapping):
         return ", ".join(sorted(value)) if value else ""
-    return "" if value is None else _PASSWORD.sub(rf"\1:{MASK}@", str(value))
+    return "" if value is None else str(conceal(str(value)))

@@ -30,9 +30,10 @@ from nbtools.errors import (
 )
 from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide
 from nbtools.record import CallRecord, CallRecorder
+from nbtools.redaction import RedactedOutput, conceal, redact
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.schema import admits_null
-from nbtools.telemetry import conceal, redact, span
+from nbtools.telemetry import span
 from nbtools.tool import Context, Tool, ToolCall
 
 __all__ = ["Door", "Limits", "failure"]
@@ -151,7 +152,14 @@ class Door:
         context = Context(call=call, services=self.services, timeout=timeout, perform=perform)
         if self.model_services and context.by_model:
             context = dataclasses.replace(context, services={**self.services, **self.model_services})
-        return await self._limited(tool, values, context, timeout)
+        if call.on_output is None:
+            return await self._limited(tool, values, context, timeout)
+        output = RedactedOutput(call.on_output)
+        shown = dataclasses.replace(context, call=dataclasses.replace(call, on_output=output))
+        try:
+            return await self._limited(tool, values, shown, timeout)
+        finally:
+            output.end()
 
     async def _gate(self, tool: Tool, call: ToolCall) -> None:
         """Return when the call may run.

@@ -10,17 +10,14 @@ from __future__ import annotations
 import atexit
 import collections
 import dataclasses
-import functools
-import itertools
 import queue
-import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nbtools.redaction import conceal
 from nbtools.result import ToolResult
-from nbtools.telemetry import MASK, conceal, redact
 from nbtools.tool import ToolCall
 
 __all__ = ["CallRecord", "CallRecorder"]
@@ -29,19 +26,9 @@ _KEPT = 1_000
 _BATCH = 100
 _GATHER_S = 0.05
 _MAX_TEXT = 4_000
-# A variable with KEY in its name is a secret; an argument seldom is: `key` of a memory item, `sort_key`, `max_tokens`.
-_SECRET_WORDS = {
-    "apikey",
-    "authorization",
-    "cookie",
-    "credential",
-    "credentials",
-    "passwd",
-    "password",
-    "secret",
-    "token",
-}
-_SECRET_KEYS = {"access", "api", "auth", "private", "secret", "signing", "ssh"}
+# A text is cut before it is searched for secrets, and a secret that the cut goes through is not recognised: so much is
+# searched beyond what is kept.
+_MARGIN = 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,10 +75,10 @@ class CallRecord:
             parent_id=call.parent_id,
             tool=call.tool,
             caller=call.caller,
-            arguments=conceal(_told(redact(dict(call.arguments)))),
+            arguments=conceal(_told(dict(call.arguments))),
             ok=result.ok,
             code=result.error.code if result.error else None,
-            message=conceal(result.error.message)[:_MAX_TEXT] if result.error else None,
+            message=_cut(result.error.message) if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.digest()} for a in result.artifacts),
@@ -103,22 +90,14 @@ class CallRecord:
         return {**told, "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
 
 
-@functools.lru_cache(maxsize=1_024)
-def _is_secret(name: str) -> bool:
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
-    lowered = [word.lower() for word in words]
-    keys = any(word == "key" and before in _SECRET_KEYS for before, word in itertools.pairwise(lowered))
-    return keys or not _SECRET_WORDS.isdisjoint(lowered)
-
-
 def _told(value: Any, depth: int = 0) -> Any:
-    """Return a value as short JSON: texts cut, secret-looking names masked, anything else by its ``repr``."""
+    """Return a value as short JSON: texts cut and without secrets, anything else by its ``repr``."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]}… ({len(value):,} characters)"
+        return value if len(value) <= _MAX_TEXT else f"{_cut(value)}… ({len(value):,} characters)"
     if isinstance(value, Mapping) and depth < 6:
-        return {str(k): MASK if _is_secret(str(k)) and v else _told(v, depth + 1) for k, v in value.items()}
+        return {str(k): _told(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set) and depth < 6:
         items = [_told(item, depth + 1) for item in list(value)[:100]]
         return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]
@@ -126,6 +105,14 @@ def _told(value: Any, depth: int = 0) -> Any:
         return repr(value)[:200]
     except Exception:  # nested too deeply, or a class whose repr fails: the record goes on
         return f"<{type(value).__name__}>"
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, without secrets."""
+    if len(text) <= _MAX_TEXT:
+        return str(conceal(text))
+    told = str(conceal(text[: _MAX_TEXT + _MARGIN]))
+    return told[: min(_MAX_TEXT, len(told) - _MARGIN)]
 
 
 class CallRecorder:

@@ -1,4 +1,4 @@
-"""Spans: how long each thing took, with facts; and the redaction of secrets.
+"""Spans: how long each thing took, with facts, and without secrets.
 
 `span` is the only way to make one. Every finished span goes to a bounded in-memory recorder (`recent`), and, once
 `connect_opentelemetry` was called, to a private OpenTelemetry tracer as well. The provider is private because a
@@ -12,43 +12,20 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
-import functools
 import os
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 from nbtools.errors import NbtoolsError
 from nbtools.lazy import need
+from nbtools.redaction import conceal
 
-__all__ = ["MASK", "Span", "conceal", "connect_opentelemetry", "fresh_id", "is_secret_name", "recent", "redact", "span"]
+__all__ = ["Span", "connect_opentelemetry", "fresh_id", "recent", "span"]
 
-MASK = "***"
-_SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
-# A shorter value is no secret worth the name, and masking it would blacken every text ("1", "true").
-_SECRET_LENGTH = 6
 _KEPT = 2_000
-_NAME = (
-    r"(?<![a-z0-9])(?:[a-z0-9]+[_-])*"
-    r"(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)"
-)
-# A variable that stands for the secret, ``${NAME}``, tells nothing.
-_VALUE = r"(?!\$\{)"
-_IN_URLS = re.compile(rf"(://[^\s/?#@:'\"]*:){_VALUE}[^\s/'\"]+(?=@)")
-_MAY_NAME = re.compile(r"pass|pwd|secret|token|key|credential|authorization", re.IGNORECASE)
-_NAMED = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"({_NAME}=){_VALUE}[^\s\"'&;,)\]}}]+",
-        rf"({_NAME}[\"']?\s*[:=]\s*[\"']){_VALUE}[^\"']+",
-        rf"(--{_NAME}\s+){_VALUE}[^\s\"']+",
-        rf"((?<![a-z0-9])(?:[a-z0-9]+-)+(?:key|token|secret|password):\s*){_VALUE}[^\s\"',]+",
-        rf"(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|digest|token)\s+)?){_VALUE}[^\s\"',]+",
-    )
-)
 # OpenTelemetry's own is 10 s, and a process without a collector would end that much later.
 _OTLP_S = 3.0
 
@@ -217,84 +194,3 @@ def connect_opentelemetry(exporter: Any = None) -> None:
     provider.add_span_processor(processor)
     _RECORDER.trace = need("opentelemetry.trace", extra="otel", why=why)
     _RECORDER.tracer = provider.get_tracer("nbtools")
-
-
-@functools.lru_cache(maxsize=4_096)
-def is_secret_name(name: str) -> bool:
-    """Tell whether a variable or field of that name is to be treated as a secret."""
-    upper = name.upper()
-    return any(word in upper for word in _SECRET_WORDS)
-
-
-class _Secrets:
-    """The secret values of the environment, looked for anew only when the environment is another."""
-
-    def __init__(self) -> None:
-        self._read: tuple[Any, list[str]] = ({}, [])
-
-    def values(self) -> list[str]:
-        # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value;
-        # and every call comes through here several times.
-        now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
-        seen, known = self._read
-        if seen == now:
-            return known
-        # Copied before it is read: what changes meanwhile is seen the next time.
-        seen = dict(now)
-        found = {os.environ.get(name, "") for name in os.environ if is_secret_name(name)}
-        # The longest first, so that a secret that contains another is masked whole.
-        known = sorted((value for value in found if len(value) >= _SECRET_LENGTH), key=len, reverse=True)
-        self._read = (seen, known)
-        return known
-
-
-_SECRETS = _Secrets()
-
-
-def redact(value: Any) -> Any:
-    """Return `value` with every secret replaced by ``***``.
-
-    Secret are the values of environment variables whose names contain KEY, SECRET, TOKEN, PASSWORD or CREDENTIAL.
-    Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
-    """
-    known = _SECRETS.values()
-    return _each_text(value, functools.partial(_without, known=known)) if known else value
-
-
-def conceal(value: Any) -> Any:
-    """Return `value` as `redact` does, and without credentials as people write them down.
-
-    These are passwords in URLs, values of names such as ``password`` or ``api_key`` (``name=value``, ``--name value``,
-    ``"name": "value"``), and what an authorization header holds. It is for what is told of a call, not for what the
-    call works with: what looks like a credential may be none.
-    """
-    known = _SECRETS.values()
-    return _each_text(value, lambda text: _unwritten(_without(text, known)))
-
-
-def _without(text: str, known: Sequence[str]) -> str:
-    for secret in known:
-        if secret in text:
-            text = text.replace(secret, MASK)
-    return text
-
-
-def _unwritten(text: str) -> str:
-    if "://" in text:
-        text = _IN_URLS.sub(rf"\g<1>{MASK}", text)
-    if _MAY_NAME.search(text):
-        for pattern in _NAMED:
-            text = pattern.sub(rf"\g<1>{MASK}", text)
-    return text
-
-
-def _each_text(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {_each_text(key, change): _each_text(item, change) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_each_text(item, change) for item in value]
-    if isinstance(value, tuple):
-        return tuple(_each_text(item, change) for item in value)
-    return value

@@ -29,6 +29,7 @@ FLOORS = {
     "lazy": 0,
     "aio": 0,
     "config": 0,
+    "redaction": 0,
     "telemetry": 0,
     "confine": 0,
     "paths": 0,

@@ -6,7 +6,7 @@ Three levels:
     Nothing.
 ``limits``
     Resource limits for the process and what it starts, no core dumps, first to go when memory is short; with
-    `scrub_environment`, no secrets in the environment.
+    `nbtools.redaction.scrub_environment`, no secrets in the environment.
 ``strict``
     The above, and no capabilities, Landlock (reads the system, Python and what it was given; writes where it was told;
     signals and traces only what it started), and seccomp (connects to nothing, changes no metadata outside). No
@@ -19,7 +19,6 @@ A child calls `apply` while it has one thread, opens its own sockets, and calls 
 from __future__ import annotations
 
 from nbtools.confine.confinement import Applied, Confinement, Level, apply, holds_programs, lock_network, prepare
-from nbtools.confine.environment import scrub_environment
 from nbtools.confine.host import HostLimits, capabilities
 from nbtools.confine.supervisor import Supervisor
 
@@ -34,5 +33,4 @@ __all__ = [
     "holds_programs",
     "lock_network",
     "prepare",
-    "scrub_environment",
 ]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from nbtools.telemetry import fresh_id, redact
+from nbtools.telemetry import fresh_id
 
 __all__ = ["Live"]
 
@@ -72,9 +72,9 @@ class Live:
     def _put(self, kind: str, text: str, data: Any) -> None:
         if kind == "stdout":
             self._parts.append(text)
-            self._write(sys.stdout, redact(text))
+            self._write(sys.stdout, text)
         elif kind == "stderr":
-            self._write(sys.stderr, redact(text))
+            self._write(sys.stderr, text)
         elif kind == "display" and data:
             self.displayed.update(data)
             if "text/plain" in data and not any(mime.startswith("image/") for mime in data):

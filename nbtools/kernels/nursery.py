@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools import confine
 from nbtools.errors import KernelDied
 from nbtools.kernels.client import first
 from nbtools.kernels.custody import Child, Custody, greeted
 from nbtools.kernels.folder import Folder
+from nbtools.redaction import scrub_environment
 
 __all__ = ["DEFAULT_PRELOADS", "Fingerprint", "Nursery"]
 
@@ -110,7 +110,7 @@ class Nursery:
     def _spawn(self) -> Custody:
         own = self._folder.make(f"z{os.urandom(3).hex()}")
         # Forks show this environment in /proc/self/environ, whatever they are given later.
-        env = {**confine.scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
+        env = {**scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
         return Custody(
             ("-P", "-m", "nbtools.kernels.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
         )

@@ -24,6 +24,7 @@ from nbtools.kernels.client import Connection, JupyterKernel, first
 from nbtools.kernels.custody import Custody, open_warden
 from nbtools.kernels.folder import Folder
 from nbtools.kernels.kernel import Profile
+from nbtools.redaction import scrub_environment
 
 __all__ = ["SpawnedBackend", "confinement_of", "environment_of", "limits_of"]
 
@@ -35,7 +36,7 @@ def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | No
     """Return a kernel's environment: without secrets unless the level is ``"off"``, temporary files in `folder`."""
     # It belongs to a test of the owner, and ipykernel captures no raw output where it sees it.
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    env = own if profile.sandbox == "off" else confine.scrub_environment(own)
+    env = own if profile.sandbox == "off" else scrub_environment(own)
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return {**env, **(extra or {}), "MPLBACKEND": _INLINE, "TMPDIR": str(temporary)}

@@ -23,6 +23,7 @@ from nbtools.execute import Executor
 from nbtools.gate import ApprovalRequest
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, form
+from nbtools.redaction import redact
 from nbtools.result import Artifact, ToolResult
 from nbtools.schema import to_mcp
 from nbtools.tool import Tool, ToolCall
@@ -117,7 +118,7 @@ class _Session:
             block = types.ImageContent if kind == "image" else types.AudioContent
             return block(type=kind, data=data, mime_type=artifact.mime)
         if artifact.size <= _MAX_TEXT and (kind == "text" or artifact.mime == "application/json"):
-            text = Path(artifact.path).read_text(encoding="utf-8")
+            text = redact(Path(artifact.path).read_text(encoding="utf-8"))
             content = types.TextResourceContents(uri=uri, mime_type=artifact.mime, text=text)
             return types.EmbeddedResource(type="resource", resource=content)
         return None
@@ -149,11 +150,14 @@ class _Session:
         with contextlib.suppress(NbtoolsError, OSError, KeyError):
             if uri.startswith(_MEMORY):
                 value = await aio.in_thread(self._bench.memory.__getitem__, unquote(uri.removeprefix(_MEMORY)))
-                text = json.dumps(value, ensure_ascii=False)
+                text = redact(json.dumps(value, ensure_ascii=False))
                 content = self.types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
                 return self.types.ReadResourceResult(contents=[content])
             artifact = self._files[uri]
-            blob = base64.b64encode(await aio.in_thread(Path(artifact.path).read_bytes)).decode()
+            content = await aio.in_thread(Path(artifact.path).read_bytes)
+            with contextlib.suppress(UnicodeDecodeError):  # what is no text holds no secret that one could read
+                content = redact(content.decode()).encode()
+            blob = base64.b64encode(content).decode()
             content = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
             return self.types.ReadResourceResult(contents=[content])
         raise self._mcp_error(self.types.INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import nbtools.errors
-from nbtools.confine import scrub_environment
 from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
 from nbtools.lazy import has
+from nbtools.redaction import scrub_environment
 from nbtools.sql.engines import Column, Control, Fetched, Opening, Request, Table
 from nbtools.sql.rows import ArrowRows, PythonRows, Rows
 from nbtools.sql.scratch import scratch

@@ -11,8 +11,8 @@ from annotated_types import Gt, Le, Len
 from nbtools import aio
 from nbtools.errors import CallTimeout, Cancelled, FileMissing, InvalidArguments, LimitExceeded
 from nbtools.paths import Roots
+from nbtools.redaction import scrub_environment
 from nbtools.result import Output
-from nbtools.telemetry import is_secret_name
 from nbtools.tool import Context, tool
 from nbtools.toolbox.execution import level_of
 from nbtools.toolbox.policies import CommandPolicy, Level
@@ -26,11 +26,9 @@ __all__ = ["TOOLS", "env_vars", "process", "shell"]
 
 def _inherited(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
-    from nbtools.confine import scrub_environment
     from nbtools.toolbox.command_rules import search_path
 
-    given = {name: value for name, value in policy.inherited().items() if not is_secret_name(name)}
-    made = scrub_environment(given)
+    made = scrub_environment(policy.inherited())
     return {**made, "PATH": search_path(made)}
 
 
@@ -236,10 +234,7 @@ def env_vars(pattern: str | None = None, *, ctx: Context) -> Output:
     pattern
         Which names, * and ? standing for anything (``PATH*``); null lists all.
     """
-    from nbtools.confine import scrub_environment
-
-    given = ctx.use(CommandPolicy).inherited()
-    shown = scrub_environment({name: value for name, value in given.items() if not is_secret_name(name)})
+    shown = scrub_environment(ctx.use(CommandPolicy).inherited())
     wanted = {n: v for n, v in sorted(shown.items()) if pattern is None or fnmatch.fnmatchcase(n, pattern)}
     lines = [f"{name}={value}" for name, value in wanted.items()]
     return Output(data={"vars": wanted}, text="\n".join(lines) or f"No variable fits {pattern}.")

@@ -1,0 +1,470 @@
+"""Secrets: the one definition of what is secret, and how texts and environments lose it.
+
+What is secret is told by three things, and every other part of the package asks here:
+
+- a **name** (of a variable, a field, a header, an option): `secrecy` reads its words;
+- a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form: `redact` masks it
+  wherever it appears, so it must be sure. Short, numeric and dictionary-like values are no secrets: masking
+  ``customer_id`` because somebody called a variable ``SORT_KEY`` would spoil data;
+- a **form**: keys with a vendor's prefix, tokens, private keys, passwords in URLs, ``name=value`` with a secret name.
+  `conceal` masks these too. It is for what is told of a call (records, errors, spans), not for the call's own data.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+import itertools
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+from urllib.parse import quote, quote_plus, unquote
+
+__all__ = [
+    "MASK",
+    "RedactedOutput",
+    "conceal",
+    "is_secret_name",
+    "redact",
+    "scrub_environment",
+    "secrecy",
+]
+
+MASK = "***"
+
+# -- by name
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SURE_WORD = re.compile(
+    r".*(?:password|passwd|passphrase|passcode|secret|apikey|accesskey|secretkey|privatekey|authkey|credential)s?"
+    r"|.*token|pwd|pw|creds?|authorization|cookies?|bearer|jwt|sas|dsn|connstr|netrc|webhooks?"
+    r"|(?!bypass|compass|trespass|overpass|underpass|encompass).*pass"
+)
+_PERHAPS = frozenset({"key", "keys", "tokens", "auth", "private", "pin", "otp", "salt", "sig", "signature", "askpass"})
+# ``sort_key`` and ``key`` name data; these keys open something.
+_OPENING = frozenset(
+    {
+        *("access", "account", "admin", "api", "app", "auth", "client", "deploy", "encryption", "functions", "license"),
+        *("master", "private", "secret", "service", "shared", "signing", "ssh", "storage", "subscription"),
+    }
+)
+_PAIRS = frozenset({*((word, key) for word in _OPENING for key in ("key", "keys")), ("connection", "string")})
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
+
+
+@functools.lru_cache(maxsize=4_096)
+def secrecy(name: str) -> Literal[0, 1, 2]:
+    """Return how far a name says that its value is secret: 0 not at all, 1 perhaps (``DEPLOY``, ``KEY``), 2 surely.
+
+    Examples
+    --------
+    >>> secrecy("aws_secret_access_key"), secrecy("X-Api-Key"), secrecy("dbPassword")
+    (2, 2, 2)
+    >>> secrecy("SORT_KEY"), secrecy("TOKENIZERS_PARALLELISM"), secrecy("PWD")
+    (1, 0, 0)
+    """
+    if name in _FOLDERS:
+        return 0
+    words = [word.lower() for word in _WORD.findall(name)]
+    if any(word != "tokens" and _SURE_WORD.fullmatch(word) for word in words):
+        return 2
+    if any(pair in _PAIRS for pair in itertools.pairwise(words)):
+        return 2
+    return 0 if _PERHAPS.isdisjoint(words) else 1
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether the value of a field or setting of that name is surely a secret."""
+    return secrecy(name) == 2
+
+
+# -- by value
+
+# A shorter value is no secret worth the name, and masking it would blacken every text.
+_SHORTEST = 6
+_SHORTEST_FORM = 8
+_SHORT = 64
+_IDENTIFIER = re.compile(r"(?:[a-z]{1,14}|[A-Z]{1,14}|[A-Z][a-z]{1,13})(?:_(?:[a-z]{1,14}|[A-Z]{1,14}))*")
+_NUMBER = re.compile(r"[\d.,:+/_ TZ-]+|0x[\da-fA-F]+")
+_RANDOM = re.compile(r"[A-Za-z0-9+/=_.~-]{16,}")
+_CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
+_SHAPE = re.compile(
+    r"""
+    \b[spr]k[-_](?:live|test|proj|ant|or|svcacct)[-_][A-Za-z0-9_-]{16,}
+    | \b[spr]k[-_](?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}
+    | \bgh[pousr]_[A-Za-z0-9]{20,}
+    | \b(?:github_pat_|glpat-|pypi-|xapp-|xox[abeprs]-|nvapi-|figd_|glsa_)[A-Za-z0-9_.-]{16,}
+    | \b(?:hf|npm|gsk|ntn|secret|shpat|shpca|shppa|shpss|whsec|dop_v1|lin_api|r8)_[A-Za-z0-9]{20,}
+    | \b(?:sq0[a-z]{3}-|tvly-|pat-)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}
+    | \bdapi[0-9a-f]{32}
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
+    | \bAIza[A-Za-z0-9_-]{30,}
+    | \bya29\.[A-Za-z0-9_-]{12,}
+    | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
+    | \bkey-[0-9a-f]{32}\b
+    | \bAC[0-9a-f]{32}\b
+    | \beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*
+    | (?<!\d)\d{8,10}:[A-Za-z0-9_-]{35}
+    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----[\s\S]*?(?:-----END\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----|\Z)
+    | (?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/_-]+
+    | (?<=/api/webhooks/)\d+/[A-Za-z0-9_-]+
+    """,
+    re.VERBOSE,
+)
+# One of these stands in each text that has a shape; looking for them takes a fiftieth of the time.
+_SHAPE_SIGNS = (
+    *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_"),
+    *("npm_", "pypi-", "dop_v1_", "shp", "whsec_", "xapp-", "xox", "pat-", "sq0", "nvapi-", "gsk_", "r8_", "dapi"),
+    *("lin_api_", "secret_", "ntn_", "tvly-", "figd_", "glsa_", "eyJ", "AKIA", "ASIA", "AIza", "ya29.", "SG.", "key-"),
+    *("AC", "bot", "PRIVATE KEY", "hooks.slack.com/", "/api/webhooks/"),
+)
+_URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/\s:@]*:([^\s]+)@", re.IGNORECASE)
+
+
+def _is_plain(value: str) -> bool:
+    """Tell whether a value is too short or too much like data to be masked wherever it appears."""
+    return (
+        len(value) < _SHORTEST
+        or _NUMBER.fullmatch(value) is not None
+        or (len(value) <= 40 and _IDENTIFIER.fullmatch(value) is not None)
+        or _is_path(value)
+    )
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value))  # noqa: PTH110, PTH111 - any text
+    except (OSError, ValueError):
+        return False
+
+
+def _is_random(value: str) -> bool:
+    return _RANDOM.fullmatch(value) is not None and len(_CHANGE.findall(value)) >= 4 and not _is_path(value)
+
+
+def _secret_part(name: str, value: str) -> str | None:
+    """Return what of a variable's value is to be masked in texts; `None` when it has nothing secret."""
+    url = _URL_PASSWORD.match(value)
+    if url is not None:
+        return None if _is_plain(url[1]) else url[1]
+    if _SHAPE.search(value):
+        return value
+    level = secrecy(name)
+    if level == 2:
+        return None if _is_plain(value) else value
+    return value if level == 1 and _is_random(value) else None
+
+
+def _forms(secret: str) -> set[str]:
+    """Return a secret as texts write it: plain, encoded in URLs, escaped in JSON and HTML, and inside of base64."""
+    made = {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret), html.escape(secret)}
+    made |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    raw = secret.encode("utf-8", "surrogateescape")
+    made.add(raw.hex())
+    for before, lost in ((0, 0), (1, 2), (2, 3)):
+        # In base64 a text has three looks, by what stands before it; the characters at its ends depend on neighbours.
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(b"\0" * before + raw).decode().rstrip("=")
+            made.add(text[lost : len(text) - ((before + len(raw)) % 3 != 0)])
+    return {form for form in made if len(form) >= (_SHORTEST if form == secret else _SHORTEST_FORM)}
+
+
+class _Known:
+    """The forms of the environment's secrets, looked for anew only when the environment is another."""
+
+    def __init__(self) -> None:
+        self._read: tuple[Any, tuple[str, ...]] = ({}, ())
+
+    def forms(self) -> tuple[str, ...]:
+        """Return the forms, the longest first."""
+        # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value;
+        # and every call comes through here several times.
+        now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
+        seen, known = self._read
+        if seen == now:
+            return known
+        # Copied before it is read: what changes meanwhile is seen the next time.
+        seen = dict(now)
+        secrets = {_secret_part(name, value) for name, value in os.environ.items()} - {None}
+        found = {form for secret in secrets if secret is not None for form in _forms(secret)}
+        # The longest first, so that a secret that contains another is masked whole.
+        known = tuple(sorted(found, key=len, reverse=True))
+        self._read = (seen, known)
+        return known
+
+
+_KNOWN = _Known()
+
+
+def redact(value: Any) -> Any:
+    """Return `value` with every secret of the environment replaced by ``***``, in each form that texts write it.
+
+    Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
+    """
+    known = _KNOWN.forms()
+    return _each_text(value, functools.partial(_without, known=known)) if known else value
+
+
+def _without(text: str, known: tuple[str, ...]) -> str:
+    if not known or len(text) < len(known[-1]):
+        return text
+    for form in known:
+        if form in text:
+            text = text.replace(form, MASK)
+    return text
+
+
+class RedactedOutput:
+    """Hands on the output of a running call without the environment's secrets.
+
+    A stream comes in pieces, and a piece may end inside a secret: what may be the beginning of one is held back until
+    the next piece of the same stream, or until `end`.
+
+    Parameters
+    ----------
+    show
+        Takes ``(kind, text, data)``, see `nbtools.tool.Context.emit`.
+    """
+
+    def __init__(self, show: Callable[[str, str, Any], None]) -> None:
+        self._show = show
+        self._held: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
+        """Take a piece of output, from any thread."""
+        if kind not in {"stdout", "stderr"}:
+            self._show(kind, redact(text), redact(data))
+            return
+        with self._lock:
+            whole = redact(self._held.pop(kind, "") + text)
+            cut = len(whole) - _open_end(whole, _KNOWN.forms())
+            if whole[cut:]:
+                self._held[kind] = whole[cut:]
+            if whole[:cut]:
+                self._show(kind, whole[:cut], data)
+
+    def end(self) -> None:
+        """Hand on what was held back."""
+        with self._lock:
+            for kind, text in self._held.items():
+                self._show(kind, text, None)
+            self._held.clear()
+
+
+def _open_end(text: str, known: Iterable[str]) -> int:
+    """Return the length of the longest end of a text that is the beginning of a secret."""
+    longest = 0
+    for form in known:
+        for size in range(min(len(form) - 1, len(text)), longest, -1):
+            if text.endswith(form[:size]):
+                longest = size
+                break
+    return longest
+
+
+# -- by form
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+# A variable that stands for the secret, ``${NAME}``, tells nothing.
+_REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
+_QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
+_IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){_REAL}[^\s/'\"]+(?=@)")
+_USER_ALONE = re.compile(r"(://)([^\s/?#@:'\"]{16,})(?=@)")
+_AUTHORIZATION = re.compile(
+    rf"(authorization\\*[\"']?\s*(?::|=>?)\s*\\*[\"']?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
+    re.IGNORECASE,
+)
+_SCHEME = re.compile(r"\b((?:Bearer|Basic|Digest|Token|ApiKey)\s+)(?=\S*[0-9A-Z_.=])[A-Za-z0-9._~+/=-]{8,}")
+_ACCOUNT = re.compile(
+    r"(\s(?:-u|--user|--proxy-user)[\s=]+[\"']?[^\s:\"']+:|\bsshpass\s+-p\s*[\"']?|\bmysql[a-z]*\s[^\n]*?\s-p[\"']?)"
+    rf"{_REAL}[^\s\"']+"
+)
+_PAIR_CALL = re.compile(
+    rf"((?:\bauth\s*=\s*\(|[A-Za-z.]*(?:BasicAuth|DigestAuth|\.login)\()\s*[^,()\n]+,\s*\\*[\"']){_REAL}[^\"'\\]+"
+)
+_IN_SQL = re.compile(r"(\b(?:password|secret|identified\s+by|key_id|session_token)\s+')(?!')[^']+", re.IGNORECASE)
+# The second group of these is a name, which decides.
+_NAMED_PAIR = re.compile(
+    rf"(\\*\"(?:name|key|header)\\*\"\s*:\s*\\*\"({_NAME})\\*\"\s*,\s*\\*\"value\\*\"\s*:\s*\\*\"){_REAL}[^\"\\]+",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(rf"([?&;]({_NAME})=){_REAL}[^\s\"'&;#]+")
+_ASSIGNED = re.compile(rf"((?<![A-Za-z0-9])({_NAME})=){_REAL}[^\s\"'`&;,)\]}}]+")
+_SET = re.compile(rf"((?:--?|\b(?:export|setx|setenv|set)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*")
+_LINE = re.compile(
+    rf"((?:^|\\[nrt]|[\"'])\s*({_NAME})[ \t]+=[ \t]*){_REAL}(?=\S*\d)[A-Za-z0-9+/=_.~-]+(?=\s*(?:$|\\|[\"']))"
+)
+_ASSIGNED_TEXT = re.compile(
+    rf"((?<![A-Za-z0-9])({_NAME})(?:\\*[\"'])?\]?(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=,])\s*[brfuBRFU]{{0,2}})"
+    rf"{_QUOTE}{_REAL}((?:(?!\3).)+)\3"
+)
+_HEADER = re.compile(
+    rf"((?:^|[\"'\s{{,(])({_NAME})\\*[\"']?[ \t]*:[ \t]*){_REAL}([^\s\"'\\][^\"'\n\r\\]*)", re.MULTILINE
+)
+# A line without any of these names nothing that is secret.
+_NAME_SIGNS = (
+    *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "basic", "jwt", "sas", "sig"),
+    *(
+        "dsn",
+        "connstr",
+        "connection",
+        "webhook",
+        "login",
+        "-u ",
+        "--user",
+        "identified",
+        "digest",
+        "netrc",
+        "pin",
+        "otp",
+    ),
+)
+
+
+def conceal(value: Any) -> Any:
+    """Return `value` as `redact` does, and without credentials as people and programs write them down.
+
+    These are passwords in URLs, keys of known shapes, private keys, what an authorization header or a cookie holds, and
+    the values of secret names: ``name=value``, ``--name value``, ``"name": "value"``, ``?sig=…``, ``-u me:…``, and the
+    entries of a mapping. It is for what is told of a call, not for what the call works with: what looks like a
+    credential may be none.
+    """
+    known = _KNOWN.forms()
+
+    def change(text: str) -> str:
+        # Most short texts are names that come with every call.
+        return _concealed(text, known) if len(text) <= _SHORT else _unwritten(_without(text, known))
+
+    return _each_text(value, change, masks_names=True)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _concealed(text: str, known: tuple[str, ...]) -> str:
+    return _unwritten(_without(text, known))
+
+
+def _is_value(found: re.Match[str]) -> bool:
+    """Tell whether a quoted text is the value of a secret name."""
+    # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
+    is_pair = found[1].rstrip("brfuBRFU \n").endswith(",")
+    return secrecy(found[2]) == 2 and not (is_pair and _is_plain(found[4]))
+
+
+def _is_header(found: re.Match[str]) -> bool:
+    """Tell whether what stands before a colon is the name of a secret, and no word of prose."""
+    name = found[2]
+    if "-" in name or name.lower() == "cookie":
+        return secrecy(name) >= 1
+    return secrecy(name) == 2 and " " not in found[3].strip()
+
+
+_FIXED = (_AUTHORIZATION, _SCHEME, _ACCOUNT, _PAIR_CALL, _IN_SQL)
+_NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
+    (_QUERY, lambda found: secrecy(found[2]) >= 1),
+    (_ASSIGNED_TEXT, _is_value),
+    *((pattern, lambda found: secrecy(found[2]) == 2) for pattern in (_ASSIGNED, _SET, _LINE)),
+    (_HEADER, _is_header),
+)
+
+
+def _unwritten(text: str) -> str:
+    if any(sign in text for sign in _SHAPE_SIGNS):
+        text = _SHAPE.sub(MASK, text)
+    if "://" in text:
+        text = _IN_URL.sub(rf"\g<1>{MASK}", text)
+        text = _USER_ALONE.sub(lambda found: f"{found[1]}{MASK}" if _is_random(found[2]) else found[0], text)
+    if not _may_name(text):
+        return text
+    # The patterns are slow, and most lines of a script name no secret.
+    lines = text.splitlines(keepends=True)
+    return "".join(_unnamed(line) if _may_name(line) else line for line in lines)
+
+
+def _may_name(text: str) -> bool:
+    lowered = text.lower()
+    return any(sign in lowered for sign in _NAME_SIGNS)
+
+
+def _unnamed(line: str) -> str:
+    line = _masked_if(_NAMED_PAIR, lambda found: secrecy(found[2]) >= 1, line)
+    for pattern in _FIXED:
+        line = pattern.sub(rf"\g<1>{MASK}", line)
+    for named, is_secret in _NAMED:
+        line = _masked_if(named, is_secret, line)
+    return line
+
+
+def _masked_if(pattern: re.Pattern[str], is_secret: Callable[[re.Match[str]], bool], line: str) -> str:
+    """Mask what follows the first group of each match that is secret.
+
+    The search goes on behind the name of one that is not: a text in JSON may hold assignments of its own.
+    """
+    made, kept, start = [], 0, 0
+    while found := pattern.search(line, start):
+        if is_secret(found):
+            quote_mark = found[3] if pattern is _ASSIGNED_TEXT else ""
+            made += [line[kept : found.end(1)], quote_mark, MASK, quote_mark]
+            kept = start = found.end()
+        else:
+            start = found.end(2)
+    return "".join([*made, line[kept:]])
+
+
+def _each_text(value: Any, change: Callable[[str], str], *, masks_names: bool = False) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    again = functools.partial(_each_text, change=change, masks_names=masks_names)
+    if isinstance(value, Mapping):
+        return {
+            again(key): MASK if masks_names and item and isinstance(key, str) and is_secret_name(key) else again(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [again(item) for item in value]
+    return tuple(again(item) for item in value) if isinstance(value, tuple) else value
+
+
+# -- environments
+
+# Doors to a running agent or service that acts with the user's rights, and what would tie the child to its owner.
+_DOORS = frozenset(
+    {
+        *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "KUBECONFIG"),
+        *("WAYLAND_DISPLAY", "DISPLAY", "XAUTHORITY", "SESSION_MANAGER", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"),
+        *("FORCE_COLOR", "CLICOLOR_FORCE"),  # Jupyter sets them for its own kernel; a child's output is plain
+        *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTERHUB_SERVICE_URL", "BASH_ENV", "ENV", "PYTHONSTARTUP"),
+    }
+)
+
+
+def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
+    """Return the environment without secrets, and without the doors to services that hold some.
+
+    Dropped are names that are secret or may be, values that look like a key or hold a password in a URL, and the
+    addresses of agents (ssh, gpg, D-Bus, Docker, display).
+
+    Parameters
+    ----------
+    environment
+        The variables to look through; the mapping is not changed.
+    keep
+        Names that stay whatever they look like.
+
+    Examples
+    --------
+    >>> scrub_environment({"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "DATABASE_URL": "postgres://me:pw@host/db"})
+    {'PATH': '/bin'}
+    """
+    kept = frozenset(keep)
+    return {name: value for name, value in environment.items() if name in kept or not _is_secret(name, value)}
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if name.upper() in _DOORS or secrecy(name):
+        return True
+    return _URL_PASSWORD.match(value) is not None or _SHAPE.search(value) is not None

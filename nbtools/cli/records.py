@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from nbtools.config import parse_seconds
 from nbtools.errors import ConfigInvalid, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
@@ -41,8 +41,8 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     save = verbs.add_parser("save", help=text, description=text)
     save.add_argument("key", help="name of the item")
     save.add_argument("value", help="'5' is a number, '{\"a\": 1}' an object, anything that is not JSON a text")
-    save.add_argument("--tags", nargs="*", default=[], metavar="TAG", help="words to find it by")
-    save.add_argument("--ttl", type=_seconds, metavar="TIME", help="time to live: 30s, 7d")
+    save.add_argument("--tags", nargs="*", metavar="TAG", help="words to find it by; kept when not given")
+    save.add_argument("--ttl", type=_life, metavar="TIME", help="time to live: 30s, 7d, never; kept when not given")
     listed = verbs.add_parser("list", help="list the items")
     listed.add_argument("prefix", nargs="?", default="")
     find = verbs.add_parser("find", help="list the items with these tags")
@@ -70,13 +70,17 @@ def _memory(arguments: argparse.Namespace) -> int:
         return code or 0
 
 
-def _seconds(text: str) -> float:
+def _life(text: str) -> float | Literal["never"]:
+    if text == "never":
+        return "never"
     try:
         found = parse_seconds(text)
     except ConfigInvalid:
         found = math.nan
     if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a duration of more than 0 such as 30, 90s, 5min, 2h or 7d, nor 'never'"
+        )
     return found
 
 
@@ -100,7 +104,9 @@ def _get(memory: Any, arguments: argparse.Namespace) -> int:
 
 
 def _save(memory: Any, arguments: argparse.Namespace) -> int:
-    record = memory.write(arguments.key, _value(arguments.value), tags=arguments.tags, ttl=arguments.ttl)
+    from nbtools.memory.records import ttl_of
+
+    record = memory.write(arguments.key, _value(arguments.value), tags=arguments.tags, ttl=ttl_of(arguments.ttl))
     print(f"saved {record.key} (version {record.version})")
     return 0
 

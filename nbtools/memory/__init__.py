@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from nbtools.memory.calls import CallLog
     from nbtools.memory.files import MemoryFiles
     from nbtools.memory.opening import default_memory_url, memory_context, open_memory, open_repository
-    from nbtools.memory.records import Limits, MemoryRecord, Scope
+    from nbtools.memory.records import KEEP, Limits, MemoryRecord, Scope
     from nbtools.memory.reference import InMemoryRepository
     from nbtools.memory.repository import Repository
     from nbtools.memory.store import AgentMemory
 
 __all__ = [
+    "KEEP",
     "AgentMemory",
     "CallLog",
     "InMemoryRepository",
@@ -50,6 +51,7 @@ __all__ = [
 __getattr__ = facade(
     __name__,
     {
+        "KEEP": "nbtools.memory.records",
         "AgentMemory": "nbtools.memory.store",
         "CallLog": "nbtools.memory.calls",
         "InMemoryRepository": "nbtools.memory.reference",

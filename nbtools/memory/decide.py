@@ -136,9 +136,10 @@ class Stage:
         self, change: Change, scope: Scope, live: Row | None
     ) -> tuple[str | None, tuple[str, ...], int | None]:
         if change.kind == "write":
-            kept = live.tags if live else ()
-            expires = self._now + round(change.ttl * 1e6) if change.ttl else None
-            return change.value, kept if change.tags is None else change.tags, expires
+            tags, expires = (live.tags, live.expires) if live else ((), None)
+            if change.ttl is not None:
+                expires = self._now + round(change.ttl * 1e6) if change.ttl else None
+            return change.value, tags if change.tags is None else change.tags, expires
         if change.kind == "incr":
             current = json.loads(live.value or "null") if live else 0
             total = json.dumps(add_numbers(change.key, current, change.by))

@@ -264,7 +264,9 @@ class PostgresRepository:
         )
         if change.kind == "write":
             tags = start.tags if change.tags is None else change.tags
-            expires = now + int(change.ttl * 1e6) if change.ttl else None
+            expires = start.expires
+            if change.ttl is not None:
+                expires = now + int(change.ttl * 1e6) if change.ttl else None
             row = start._replace(op="write", value=change.value, tags=tags, expires=expires)
         elif change.kind == "incr":
             total = add_numbers(change.key, json.loads(start.value or "0"), change.by)

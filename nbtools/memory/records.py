@@ -10,6 +10,7 @@ passed these functions.
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import unicodedata
@@ -22,7 +23,9 @@ from typing import Any, Literal
 from nbtools.errors import InvalidArguments, LimitExceeded
 
 __all__ = [
+    "KEEP",
     "ChangeKind",
+    "Keep",
     "Limits",
     "MemoryRecord",
     "Scope",
@@ -33,6 +36,7 @@ __all__ = [
     "encode_value",
     "escape_part",
     "make_scope",
+    "ttl_of",
 ]
 
 ScopeName = Literal["agent", "workflow", "node"]
@@ -42,6 +46,18 @@ _ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "*": "%2A"})
 _MAX_DEPTH = 200
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _MAX_TTL = 100 * 366 * 86400.0
+
+
+class Keep(enum.Enum):
+    """What stands for "not given" where a record is written: what the record has stays."""
+
+    KEEP = "keep"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+KEEP = Keep.KEEP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +212,8 @@ def check_key(key: object, limits: Limits) -> str:
     return _check_text(key, "key", limits.key_bytes)
 
 
-def check_tags(tags: Iterable[str] | None, limits: Limits) -> tuple[str, ...] | None:
-    """Return the tags without repetitions, in their order; `None` stays `None`.
+def check_tags(tags: Iterable[str] | Keep | None, limits: Limits) -> tuple[str, ...] | None:
+    """Return the tags without repetitions, in their order; `None` where the record's own are kept.
 
     Raises
     ------
@@ -206,7 +222,7 @@ def check_tags(tags: Iterable[str] | None, limits: Limits) -> tuple[str, ...] | 
     LimitExceeded
         There are too many, or one is too long.
     """
-    if tags is None:
+    if tags is None or tags is KEEP:
         return None
     if isinstance(tags, (str, bytes)) or not isinstance(tags, Iterable):
         raise InvalidArguments(f"The tags are {tags!r}, expected a list of strings.", hint=f"pass tags=[{tags!r}]")
@@ -217,7 +233,7 @@ def check_tags(tags: Iterable[str] | None, limits: Limits) -> tuple[str, ...] | 
 
 
 def check_ttl(ttl: object) -> float | None:
-    """Return the time to live in seconds, `None` for ever.
+    """Return the time to live in seconds, 0 for ever, `None` where the record's own end is kept.
 
     Raises
     ------
@@ -225,6 +241,8 @@ def check_ttl(ttl: object) -> float | None:
         It is not a number above zero, or longer than a hundred years.
     """
     if ttl is None:
+        return 0.0
+    if ttl is KEEP:
         return None
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)):
         raise InvalidArguments(
@@ -236,6 +254,16 @@ def check_ttl(ttl: object) -> float | None:
             hint="pass ttl=None for a record without an end",
         )
     return float(ttl)
+
+
+def ttl_of(word: float | Literal["never"] | None) -> float | Keep | None:
+    """Return the time to live that `AgentMemory.write` takes for what a command, a magic or a tool was given.
+
+    `None` is "not given" there, so that no end is said by a word.
+    """
+    if word is None:
+        return KEEP
+    return None if word == "never" else word
 
 
 def encode_value(value: Any, limits: Limits) -> str:

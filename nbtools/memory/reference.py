@@ -168,7 +168,9 @@ class InMemoryRepository:
             version=0,
         )
         if change.kind == "write":
-            expires = now + timedelta(seconds=change.ttl) if change.ttl else None
+            expires = start.expires_at
+            if change.ttl is not None:
+                expires = now + timedelta(seconds=change.ttl) if change.ttl else None
             tags = start.tags if change.tags is None else change.tags
             put = self._append(record_id, start, "write", now, value=change.value, tags=tags, expires_at=expires)
         elif change.kind == "incr":

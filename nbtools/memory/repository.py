@@ -37,7 +37,7 @@ class Change:
     ========= ======================================================================================================
     kind      meaning
     ========= ======================================================================================================
-    write     `key` becomes `value` (JSON text). `tags` of `None` keep the ones it has. `ttl` seconds, `None` for ever
+    write     `key` becomes `value` (JSON text). `tags` and `ttl` (seconds, 0 for ever) of `None` keep what it has
     incr      add `by` to the number at `key`, a missing one counts as 0; tags and expiry stay
     restore   `key` takes value and tags of its `version` again, without expiry
     delete    `key` goes; nothing happens when it is not there

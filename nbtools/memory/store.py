@@ -17,6 +17,8 @@ from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from nbtools.errors import InvalidArguments, LimitExceeded, MemoryNotFound, nearest
 from nbtools.memory.records import (
+    KEEP,
+    Keep,
     Limits,
     MemoryRecord,
     check_key,
@@ -198,8 +200,8 @@ class AgentMemory(Mapping[str, Any]):
         key: str,
         value: Any,
         *,
-        tags: Iterable[str] | None = None,
-        ttl: float | None = None,
+        tags: Iterable[str] | Keep | None = KEEP,
+        ttl: float | Keep | None = KEEP,
         if_version: int | None = None,
     ) -> MemoryRecord:
         """Store a JSON value.
@@ -207,9 +209,9 @@ class AgentMemory(Mapping[str, Any]):
         Parameters
         ----------
         tags
-            Names to find it by; `None` keeps the tags it has, an empty list takes them away.
+            Names to find it by; not given, or `None`, keeps the tags it has, an empty list takes them away.
         ttl
-            Seconds until it vanishes; `None` for never.
+            Seconds until it vanishes; not given keeps the end it has, `None` takes that away.
         if_version
             Write only if the record is at this version; 0 means only if there is none.
 

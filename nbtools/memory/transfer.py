@@ -159,7 +159,7 @@ def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Lim
         if scope is None:
             level = "node" if record.node_id else "workflow" if record.workflow_id else "agent"
             scope = make_scope(record.agent_id, record.workflow_id, record.node_id, scope=level)
-        ttl = None
+        ttl = 0.0
         if record.expires_at is not None:
             ttl = (record.expires_at - datetime.now(UTC)).total_seconds()
             if ttl <= 0:

@@ -38,9 +38,9 @@ def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
 def memory_save(
     key: str,
     value: Any,
-    tags: tuple[str, ...] = (),
+    tags: tuple[str, ...] | None = None,
     scope: _ScopeName | None = None,
-    ttl: Annotated[float, Gt(0)] | None = None,
+    ttl: Annotated[float, Gt(0)] | Literal["never"] | None = None,
     *,
     ctx: Context,
 ) -> Output:
@@ -56,11 +56,11 @@ def memory_save(
     value
         Text, or any JSON value.
     tags
-        Names to find it by; they replace the tags it has.
+        Names to find it by; they replace the tags it has. Not given, or null, keeps those; an empty list removes them.
     scope
         Whose note it is: "agent" (shared by all workflows), "workflow" or "node"; null takes the caller's own.
     ttl
-        Seconds until it vanishes; null keeps it.
+        Seconds until it vanishes, or "never". Not given, or null, keeps the end that the note has.
 
     Raises
     ------
@@ -69,7 +69,9 @@ def memory_save(
     MemoryWriteFailed
         The store cannot be written.
     """
-    record = _memory(ctx, scope).write(key, value, tags=tags, ttl=ttl)
+    from nbtools.memory.records import ttl_of
+
+    record = _memory(ctx, scope).write(key, value, tags=tags, ttl=ttl_of(ttl))
     data = {"key": key, "version": record.version, "tags": list(record.tags)}
     return Output(data=data, text=f"Memory item '{key}' saved successfully.")
 

@@ -50,12 +50,13 @@ def test_items_are_exported_and_imported(nbtools: Callable[..., Any], tmp_path: 
     assert (nbtools("memory", "get", "a", **other).out, nbtools("memory", "get", "b", **other).out) == ("1\n", "two\n")
 
 
-@pytest.mark.parametrize("ttl", ["0", "-3", "soon"])
-def test_a_time_to_live_that_is_none_is_refused(nbtools: Callable[..., Any], ttl: str) -> None:
-    done = nbtools("memory", "save", "a", "1", f"--ttl={ttl}")
-    assert done.code in {1, 2}
-    assert done.err
-    assert nbtools("memory", "get", "a").code == 1
+def test_a_save_keeps_the_tags_and_the_end_that_it_does_not_name(nbtools: Callable[..., Any]) -> None:
+    for more in (("1", "--tags", "x", "--ttl", "7d"), ("2",), ("3", "--ttl", "never", "--tags")):
+        assert nbtools("memory", "save", "a", *more).code == 0
+    first, kept, freed = map(json.loads, nbtools("memory", "history", "a").out.splitlines())
+    assert (kept["value"], kept["tags"], kept["expires_at"]) == (2, ["x"], first["expires_at"])
+    assert first["expires_at"]
+    assert (freed["value"], freed["tags"], freed["expires_at"]) == (3, [], None)
 
 
 def test_a_query_reads_files_in_every_format(nbtools: Callable[..., Any], penguins: str) -> None:

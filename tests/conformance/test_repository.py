@@ -66,6 +66,19 @@ def test_a_second_write_counts_versions_and_keeps_the_birthday(repository):
     assert put(repository, "k", "3", tags=()).tags == ()
 
 
+def test_a_write_keeps_the_tags_and_the_end_that_it_does_not_give(repository):
+    first = put(repository, "k", "1", tags=("t",), ttl=600.0)
+    assert (second := put(repository, "k", "2")).expires_at == first.expires_at
+    assert second.tags == ("t",)
+    assert repository.query(Query(scope=AGENT, keys=("k",))).records == (second,)
+    third = put(repository, "k", "3", tags=())
+    assert (third.tags, third.expires_at) == ((), first.expires_at)
+    fourth = put(repository, "k", "4", tags=("u",), ttl=0.0)
+    assert (fourth.tags, fourth.expires_at) == (("u",), None)
+    longer = put(repository, "k", "5", ttl=900.0)
+    assert (longer.tags, longer.expires_at - longer.updated_at) == (("u",), timedelta(seconds=900))
+
+
 def test_values_are_fresh_objects_on_every_read(repository):
     put(repository, "k", "[1]")
     value_of(repository, "k").append(2)

@@ -16,6 +16,20 @@ def test_a_value_is_saved_and_read_again(notebook) -> None:
     assert notebook.run("%memory get goal").value == {"kpi": "churn"}
 
 
+def test_a_save_keeps_the_tags_and_the_end_that_it_does_not_name(notebook) -> None:
+    notebook.run("import nbtools\nmemory = nbtools.workbench().memory")
+    notebook.run("%memory save goal 1 --tags plan --ttl 7d")
+    first = notebook["memory"].record("goal")
+    notebook.run("%memory save goal 2")
+    notebook.run("%%memory goal\n3")
+    notebook.run("%tool memory_save --key goal --value 4")
+    kept = notebook["memory"].record("goal")
+    assert (kept.version, kept.tags, kept.expires_at) == (4, ("plan",), first.expires_at)
+    notebook.run("%memory save goal 5 --ttl never --tags")
+    freed = notebook["memory"].record("goal")
+    assert (freed.version, freed.tags, freed.expires_at) == (5, (), None)
+
+
 @pytest.mark.parametrize(
     ("given", "value"), [("5", 5), ('"5"', "5"), ("two words", "two words"), ("null", None), ("[1, 2]", [1, 2])]
 )

@@ -7,6 +7,7 @@ import pytest
 
 from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.memory.records import (
+    KEEP,
     Limits,
     MemoryRecord,
     Scope,
@@ -109,9 +110,8 @@ def test_a_ttl_that_is_no_time_is_refused(ttl):
         check_ttl(ttl)
 
 
-def test_a_ttl_is_seconds_or_nothing():
-    assert check_ttl(60) == 60.0
-    assert check_ttl(None) is None
+def test_a_ttl_is_seconds_or_for_ever_or_kept():
+    assert [check_ttl(ttl) for ttl in (60, None, KEEP)] == [60.0, 0.0, None]
 
 
 class Colour(enum.Enum):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import pytest
@@ -82,6 +83,17 @@ def test_write_returns_the_record(memory):
     assert (record.key, record.value, record.tags, record.version) == ("goal", {"kpi": "churn"}, ("plan",), 1)
     assert record == memory.record("goal")
     assert 59 < (record.expires_at - record.created_at).total_seconds() < 61
+
+
+def test_what_a_write_is_not_given_stays_and_each_can_be_taken_away(memory):
+    first = memory.write("goal", 1, tags=["plan"], ttl=60)
+    kept = memory.write("goal", 2)
+    assert (kept.tags, kept.expires_at) == (("plan",), first.expires_at)
+    assert memory.write("goal", 3, ttl=None).expires_at is None
+    assert memory.write("goal", 4, tags=[]).tags == ()
+    assert "tags: Iterable[str] | Keep | None = KEEP, ttl: float | Keep | None = KEEP" in str(
+        inspect.signature(AgentMemory.write)
+    ).replace("'", "")
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ def test_what_is_not_there_is_not_found_and_the_nearest_is_offered(call):
     assert "planning" in call("memory_retrieve", tags=["planing"]).error.hint
 
 
-def test_saving_again_replaces_value_and_tags(call, notes):
-    call("memory_save", key="k", value=1, tags=["old"])
+def test_saving_again_replaces_the_value(call, notes):
+    call("memory_save", key="k", value=1)
     assert call.data("memory_save", key="k", value=2)["version"] == 2
-    assert (notes["k"], notes.record("k").tags) == (2, ())
+    assert notes["k"] == 2
     assert [r.value for r in notes.history("k")] == [1, 2]
 
 
@@ -84,8 +84,19 @@ def test_scopes_stay_apart(call, notes):
 def test_a_note_with_a_time_to_live_knows_when_it_ends(call, notes):
     call("memory_save", key="k", value=1, ttl=3600).raise_for_error()
     assert notes.record("k").expires_at is not None
-    for ttl in (0, -1):
+    for ttl in (0, -1, "soon"):
         assert call.code("memory_save", key="k", value=1, ttl=ttl) == "INVALID_ARGUMENTS"
+
+
+def test_a_note_keeps_the_tags_and_the_end_that_are_not_given(call, notes):
+    call("memory_save", key="k", value=1, tags=["plan"], ttl=3600).raise_for_error()
+    first = notes.record("k")
+    # A model that must give every argument says null for "not given".
+    for not_given in ({}, {"tags": None, "ttl": None}):
+        call("memory_save", key="k", value=2, **not_given).raise_for_error()
+        assert (notes.record("k").tags, notes.record("k").expires_at) == (("plan",), first.expires_at)
+    call("memory_save", key="k", value=3, tags=[], ttl="never").raise_for_error()
+    assert (notes.record("k").tags, notes.record("k").expires_at) == ((), None)
 
 
 @pytest.mark.parametrize(

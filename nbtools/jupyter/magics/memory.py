@@ -56,8 +56,12 @@ def _usage(prog: str, cell: bool) -> Parser:
 
 def _with_tags(parser: Parser) -> Parser:
     parser.take("--tags", nargs="*", metavar="TAG", help="names to find it by; kept when not given", kind="tag")
-    parser.take("--ttl", type=seconds, metavar="TIME", help="until it vanishes: 90s, 2h, 7d")
+    parser.take("--ttl", type=_life, metavar="TIME", help="until it vanishes: 90s, 2h, 7d, never; kept when not given")
     return parser
+
+
+def _life(word: str) -> Any:
+    return word if word == "never" else seconds(word)
 
 
 def _as_given(word: str) -> str:
@@ -88,10 +92,12 @@ def _cell_value(request: Request) -> Any:
 
 
 def _save(request: Request, key: str, value: Any) -> Any:
+    from nbtools.memory.records import ttl_of
+
     args, memory = request.args, request.session.memory
     _, result = request.perform(
         "memory_save",
-        lambda: memory.write(key, value, tags=args.tags, ttl=args.ttl),
+        lambda: memory.write(key, value, tags=args.tags, ttl=ttl_of(args.ttl)),
         arguments={"key": key, "value": value, "tags": args.tags, "ttl": args.ttl},
         effects=_WRITES,
         said=lambda record: f"Memory item '{record.key}' saved successfully.",

@@ -6,7 +6,7 @@ A module imports its own package and the floors below it, never up, never sidewa
 
      7  fronts       jupyter/  |  cli/                                  nobody imports these
      6  serving      mcp_server                                         the fronts start it
-     5  assembly     workbench, health                                  the only place that wires parts together
+     5  assembly     workbench, shared, health                          the only place that wires parts together
      3  tools        toolbox/                                           the tools we ship
      2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any agent
      1  contract     result, docstring, parameters → tool → schema, gate, record → door, langchain → registry → execute
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from nbtools.memory import memory_context, open_memory
     from nbtools.registry import Registry
     from nbtools.result import Artifact, Output, ToolResult
+    from nbtools.shared import shared as workbench
     from nbtools.sql import Policy
     from nbtools.tool import Context, ToolCall, tool
     from nbtools.workbench import Workbench
-    from nbtools.workbench import shared as workbench
 
 __version__ = "0.1.0"
 __all__ = [
@@ -100,7 +100,7 @@ class _Package(ModuleType):
     """The package, with `tool` and `workbench` as functions."""
 
     tool = _function("nbtools.tool", "tool")
-    workbench = _function("nbtools.workbench", "shared")
+    workbench = _function("nbtools.shared", "shared")
 
 
 sys.modules[__name__].__class__ = _Package

@@ -80,7 +80,7 @@ def status(config: Config, kernels: Any = None, memory: Any = None) -> dict[str,
         "memory_state": "open" if memory is not None else "opens at first use",
         "kernels": f"{len(running)} running" if kernels is not None else "start at first use",
         "sandbox": f"{config.sandbox} for a person, {config.model_sandbox} for a model",
-        "sql": f"DuckDB {_version('duckdb')}, read-only, in this process; {config.sql_limit:,} rows at the most",
+        "sql": f"DuckDB {_version('duckdb')}, read-only, in this process",
         "allowed_paths": shown["allowed_paths"],
         "tools": shown["enabled_tools"],
     }

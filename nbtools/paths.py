@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PathNotAllowed
 
@@ -230,10 +231,10 @@ class Roots:
         with self.folder(real.parent) as folder:
             return folder.open_file(real.name, flags, mode)
 
-    def write_file(self, real: Path, content: bytes) -> None:
+    def write_file(self, real: Path, content: bytes | BinaryIO) -> None:
         """Put a file in place whole: a reader sees the old content or the new, never a part.
 
-        Missing folders are made. A file that was there keeps its mode.
+        The content of an open file is copied. Missing folders are made. A file that was there keeps its mode.
 
         Raises
         ------
@@ -311,7 +312,7 @@ class Folder:
             raise PathNotAllowed(f"{str(self.path / name)!r} is no regular file.")
         return handle
 
-    def replace(self, name: str, content: bytes, *, mode: int | None = None) -> None:
+    def replace(self, name: str, content: bytes | BinaryIO, *, mode: int | None = None) -> None:
         """Put a file in place by writing a temporary one beside it and renaming that.
 
         Parameters
@@ -335,7 +336,10 @@ class Folder:
             handle = self.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(content)
+                    if isinstance(content, bytes):
+                        file.write(content)
+                    else:
+                        shutil.copyfileobj(content, file)
                     file.flush()
                     if mode is None and before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))

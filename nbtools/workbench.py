@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from nbtools import aio
 from nbtools.config import Config
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from nbtools.paths import Roots
     from nbtools.sql import QueryResult, SqlSession
 
-__all__ = ["Workbench", "close_shared", "shared"]
+__all__ = ["Workbench"]
 
 _Frames = Callable[[str], Any]
 # In the order in which they are closed: the memory is the last that is needed.
@@ -51,6 +52,7 @@ _QUERY = SchemaParameters(
             "query": {"type": "string"},
             "connection": {"type": ["string", "null"]},
             "limit": {"type": ["integer", "null"]},
+            "to": {"type": "string"},
         },
         "required": ["query"],
         "additionalProperties": False,
@@ -184,6 +186,7 @@ class Workbench:
             timeout=config.sql_timeout,
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,
+            max_bytes=config.sql_max_bytes,
         )
 
     @functools.cached_property
@@ -373,7 +376,7 @@ class Workbench:
         caller: Caller = "python",
         **options: Any,
     ) -> QueryResult:
-        """Return the result of a read-only query; it goes through the door like any call.
+        """Return the whole result of a read-only query; it goes through the door like any call.
 
         Parameters
         ----------
@@ -384,11 +387,11 @@ class Workbench:
         connection
             A name from the settings or a URL; `None` is the local engine, which sees DataFrames and files.
         limit
-            Rows at the most; `None` takes the setting.
+            Rows at the most; `None` for all.
         caller
             The face that asks.
         **options
-            More for `nbtools.sql.SqlSession.aquery`: ``dialect``, ``isolated``, ``timeout``.
+            More for `nbtools.sql.SqlSession.aquery`: ``dialect``, ``isolated``, ``timeout``, ``max_bytes``.
 
         Raises
         ------
@@ -396,30 +399,78 @@ class Workbench:
             The statement is not read-only, or reads what it may not.
         SqlInvalid
             It cannot be parsed or bound.
-        SqlFailed, CallTimeout, LimitExceeded
+        LimitExceeded
+            The result is larger than the setting ``sql_max_bytes``, or the query needs more memory than it may have.
+        SqlFailed, CallTimeout
             It failed while it ran.
         """
         kept: list[QueryResult] = []
 
-        async def sql_query(query: str, connection: str | None = None, limit: int | None = None) -> Output:
-            result = await self.sql_session.aquery(query, params=params, connection=connection, limit=limit, **options)
+        async def sql_query(**given: Any) -> Output:
+            result = await self.sql_session.aquery(given.pop("query"), params=params, **given, **options)
             kept.append(result)
             return Output(data={"row_count": result.row_count, "truncated": result.truncated}, text=result.footer())
 
-        performed = Tool(
-            name="sql_query",
-            function=sql_query,
-            parameters=_QUERY,
-            effects=Effects(read_only=True),
-            about="Ask by SQL.",
-        )
         arguments = {"query": query, "connection": connection, "limit": limit}
-        call = ToolCall(tool="sql_query", arguments=arguments, caller=caller)
-        outcome = await aio.here(self.door.admit(performed, call))
-        outcome.raise_for_error()
+        await self._admitted(sql_query, arguments, caller=caller, effects=Effects(read_only=True))
         return kept[0]
 
     query = aio.blocking(aquery)
+
+    async def aexport(
+        self, query: str, to: str | os.PathLike[str] | BinaryIO, *, caller: Caller = "python", **options: Any
+    ) -> int:
+        """Write the rows of a read-only query to a file, however many there are, and return their number.
+
+        Parameters
+        ----------
+        query
+            One SELECT in the dialect of the connection.
+        to
+            A name that ends in ``.csv``, ``.json`` or ``.parquet``, below the allowed folders; the file is put in
+            place once it is whole. Or a file that is open for writing bytes: then `form` says what is written.
+        caller
+            The face that asks.
+        **options
+            As for `aquery`, which also tells the errors: ``params``, ``connection``, ``limit``, ….
+        """
+        told: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
+        path = os.fspath(to) if isinstance(to, str | os.PathLike) else None
+        rows: list[int] = []
+
+        async def sql_export(query: str, **_: Any) -> Output:
+            if isinstance(to, str | os.PathLike):
+                rows.append(await self._written(query, os.fspath(to), options))
+            else:
+                rows.append(await self.sql_session.aexport(query, to, **options))
+            return Output(text=f"{rows[0]:,} rows written")
+
+        arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
+        effects = Effects(read_only=path is None, destructive=path is not None)
+        await self._admitted(sql_export, arguments, caller=caller, effects=effects)
+        return rows[0]
+
+    export = aio.blocking(aexport)
+
+    async def _written(self, query: str, path: str, options: Mapping[str, Any]) -> int:
+        from nbtools.sql.export import form_of
+
+        form = form_of(path)
+        real = self.roots.resolve(path, must_exist=False, for_writing=True)
+        with tempfile.TemporaryFile() as draft:
+            rows = await self.sql_session.aexport(query, draft, form=form, **options)
+            draft.seek(0)
+            await aio.in_thread(self.roots.write_file, real, draft)
+        return rows
+
+    async def _admitted(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], *, caller: Caller, effects: Effects
+    ) -> None:
+        """Run a function through the door, as the tool of its name; raise the error when it failed."""
+        name = function.__name__
+        tool = Tool(name=name, function=function, parameters=_QUERY, effects=effects, about="Ask by SQL.")
+        outcome = await aio.here(self.door.admit(tool, ToolCall(tool=name, arguments=arguments, caller=caller)))
+        outcome.raise_for_error()
 
     def sql(
         self,
@@ -429,9 +480,9 @@ class Workbench:
         connection: str | None = None,
         limit: int | None = None,
     ) -> pd.DataFrame:
-        """Return the rows of a read-only query as a DataFrame; see `aquery` for the parameters and errors.
+        """Return all rows of a read-only query as a DataFrame; see `aquery` for the parameters and errors.
 
-        A result that was cut says so in ``.attrs["truncated"]``.
+        A result that `limit` cut says so in ``.attrs["truncated"]``.
         """
         result = self.query(query, params=params, connection=connection, limit=limit)
         frame: pd.DataFrame = result.to_pandas()
@@ -500,6 +551,11 @@ class Workbench:
             if part is not None:
                 part.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed; it is not opened again."""
+        return self._closed
+
     def __enter__(self) -> Self:
         return self
 
@@ -520,46 +576,3 @@ def _configured(config: Config | None, settings: Mapping[str, Any]) -> Config:
     changes = {name: getattr(fresh, name) for name in given}
     sources = {**config.sources, **dict.fromkeys(given, "argument")}
     return dataclasses.replace(config, **changes, sources=sources)
-
-
-class _Shared:
-    """The workbench of the process: the magics and `nbtools.workbench` use the same one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._made: Workbench | None = None
-
-    def get(self) -> Workbench:
-        with self._lock:
-            if self._made is None or self._made._closed:  # noqa: SLF001 - the two classes are one story
-                import atexit
-
-                self._made = Workbench(frames=_notebook_variable)
-                atexit.register(self.close)
-            return self._made
-
-    def close(self) -> None:
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            made.close()
-
-
-def _notebook_variable(name: str) -> Any:
-    """Return the variable of the notebook that this process is, if it is one."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return None if shell is None else shell.user_ns.get(name)
-
-
-_SHARED = _Shared()
-
-
-def shared() -> Workbench:
-    """Return the workbench that the magics of this process use, making it at first use."""
-    return _SHARED.get()
-
-
-def close_shared() -> None:
-    """Close the workbench of this process, if there is one; the next use makes another."""
-    _SHARED.close()

@@ -54,6 +54,7 @@ FLOORS = {
     "workflow": 4,
     "agent": 4,
     "health": 5,
+    "shared": 5,
     "workbench": 5,
     "jupyter": 7,
     "cli": 7,
@@ -73,7 +74,7 @@ FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc
 HOMES: dict[str, set[str]] = {
     "adbc_driver_manager": {"nbtools.sql"},
     "adbc_driver_postgresql": {"nbtools.sql"},
-    "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.workbench"},
+    "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.shared"},
     "anthropic": {"nbtools.agent", "nbtools.memory.anthropic"},
     "anyio": {"nbtools.mcp_lines"},
     "openai": {"nbtools.agent"},

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -22,8 +25,10 @@ def add_commands(commands: Any) -> None:
     sql = commands.add_parser("sql", help="ask by read-only SQL")
     sql.add_argument("query", metavar="SELECT", help="one statement; - reads it")
     sql.add_argument("--connection", metavar="URL", help="a named connection or a URL")
-    sql.add_argument("--format", choices=("table", "csv", "json"), default="table")
-    sql.add_argument("--limit", type=_count, metavar="N", help="rows at the most")
+    sql.add_argument(
+        "--format", choices=("table", "csv", "json"), default="table", help="a table on a terminal shows some rows"
+    )
+    sql.add_argument("--limit", type=_limit, metavar="N", help="rows at the most; none, the default, for all")
     sql.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value bound to :NAME")
     sql.add_argument("--timeout", type=float, metavar="SECONDS", help="end the query after that time")
     sql.add_argument("--isolated", action="store_true", help="run it in a confined process")
@@ -90,6 +95,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _limit(text: str) -> int | None:
+    return None if text == "none" else _count(text)
+
+
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
@@ -152,24 +161,29 @@ def _sql(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         if arguments.check:
             return _verdict(wb, query, arguments.connection)
-        result = wb.query(
-            query,
-            params=_parameters(arguments.param) or None,
-            connection=arguments.connection,
-            limit=arguments.limit,
-            caller="cli",
-            isolated=arguments.isolated,
-            timeout=arguments.timeout,
-        )
-        if arguments.format == "json":
-            rows = [dict(zip(result.columns, row, strict=True)) for row in result.to_rows()]
-            print(json.dumps(rows, ensure_ascii=False))
-        elif arguments.format == "csv":
-            result.to_pandas().to_csv(sys.stdout, index=False)
-        else:
-            print(result.text())
+        options = {
+            "params": _parameters(arguments.param) or None,
+            "connection": arguments.connection,
+            "limit": arguments.limit,
+            "isolated": arguments.isolated,
+            "timeout": arguments.timeout,
+        }
+        if arguments.format == "table":
+            result = wb.query(query, caller="cli", **options)
+            print(result.text() if sys.stdout.isatty() else result.text(max_chars=None, max_rows=None))
             print(result.footer(), file=sys.stderr)
+        else:
+            _export(wb, query, {"form": arguments.format, **options})
     return 0
+
+
+def _export(wb: Workbench, query: str, options: Mapping[str, Any]) -> None:
+    """Print all rows once they are there: a reader gets them whole, or nothing and the error."""
+    with tempfile.TemporaryFile() as file:
+        wb.export(query, file, caller="cli", **options)
+        file.seek(0)
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        shutil.copyfileobj(text, sys.stdout)
 
 
 def _verdict(wb: Workbench, query: str, connection: str | None) -> int:

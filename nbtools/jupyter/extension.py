@@ -125,7 +125,7 @@ class Extension:
         if "dispatcher" in self.__dict__:
             self.dispatcher.session.close()
         if "nbtools.workbench" in sys.modules:
-            from nbtools.workbench import close_shared
+            from nbtools.shared import close_shared
 
             close_shared()
 

@@ -134,15 +134,20 @@ class Request:
         NbtoolsError
             The query is refused, wrong, too slow, or was stopped.
         """
-        workbench = self.session.workbench
+        return self._asked("sql_query", self.session.workbench.aquery, query, **options)
 
-        def work(live: Live) -> Awaitable[QueryResult]:
+    def export(self, query: str, path: str, **options: Any) -> int:
+        """Ask by SQL, write the rows to a file and return their number; errors are those of `ask`."""
+        return self._asked("sql_export", self.session.workbench.aexport, query, path, **options)
+
+    def _asked(self, name: str, ask: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
+        def work(live: Live) -> Awaitable[T]:
             def report(share: float) -> None:
                 live("progress", f"· {share:.0%}")
 
-            return workbench.aquery(query, caller="magic", on_progress=report, **options)
+            return ask(*given, caller="magic", on_progress=report, **options)
 
-        return self.session.drive("sql_query", work, stopped=lambda _: None)[0]
+        return self.session.drive(name, work, stopped=lambda _: None)[0]
 
     def perform(
         self,

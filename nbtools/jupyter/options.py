@@ -12,7 +12,7 @@ class NBTools(Configurable):
     """Options of the magics; services have settings of their own, see ``%nbtools config``."""
 
     timeout = Float(None, allow_none=True, help="Seconds a script may take; None takes the setting.").tag(config=True)
-    limit = CInt(None, allow_none=True, help="Rows a query returns; None takes the setting.").tag(config=True)
+    limit = CInt(None, allow_none=True, help="Rows a query returns; None for all.").tag(config=True)
     traceback = Bool(False, help="Show whole tracebacks instead of three lines.").tag(config=True)
     confirm = Bool(False, help="Ask before a magic deletes, overwrites or runs something.").tag(config=True)
     progress = Bool(True, help="Show elapsed time while long work runs.").tag(config=True)

@@ -46,7 +46,7 @@ class Session:
     def workbench(self) -> Workbench:
         """The notebook's workbench, opened at first use; it sees the notebook's frames and may ask its user."""
         from nbtools.gate import AskTerminal, Nobody, Rule
-        from nbtools.workbench import shared
+        from nbtools.shared import shared
 
         found = shared()
         asking = Rule(action="ask", effects=("destructive",), callers=("magic",))

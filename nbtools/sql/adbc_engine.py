@@ -60,7 +60,9 @@ class AdbcPostgresEngine(PostgresEngine):
 
     def run(self, request: Request, control: Control) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
-        if request.parameters or request.sql.split(None, 1)[0].lower() in _NOT_COPIED:
+        # Rows that are handed on at once cannot be taken back when it turns out that psycopg has to read them.
+        handed_on = request.on_rows is not None
+        if request.parameters or handed_on or request.sql.split(None, 1)[0].lower() in _NOT_COPIED:
             return super().run(request, control)
         with self._session() as cursor:
             found = None if cursor is None else self._plain(cursor, request, control)
@@ -119,7 +121,7 @@ class AdbcPostgresEngine(PostgresEngine):
                 return None
             try:
                 cursor.execute(text)
-                rows, cut = read_arrow(cursor.fetch_record_batch(), request.max_rows, request.max_bytes, control)
+                rows, cut = read_arrow(cursor.fetch_record_batch(), request, control)
             except (manager.Error, OSError, ValueError) as exc:
                 control.check()
                 if request.timeout is not None and time.monotonic() - begun >= request.timeout:

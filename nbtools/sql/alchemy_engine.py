@@ -105,9 +105,7 @@ class AlchemyEngine:
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.", tried="running SQL")
             names = tuple(str(name) for name in found.keys())  # noqa: SIM118 - a result is no mapping
             types = tuple(_type(column) for column in found.cursor.description)
-            rows, cut = read_tuples(
-                lambda: [tuple(row) for row in found.fetchmany(_CHUNK)], request.max_rows, request.max_bytes, control
-            )
+            rows, cut = read_tuples(names, lambda: [tuple(row) for row in found.fetchmany(_CHUNK)], request, control)
             found.close()
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
 

@@ -195,7 +195,7 @@ class DuckDBEngine:
     def explain(self, request: Request, control: Control) -> str:
         """Return the plan as the tree that DuckDB draws."""
         text = request.sql if EXPLAIN.match(request.sql) else f"EXPLAIN {request.sql}"
-        found = self.run(dataclasses.replace(request, sql=text, max_rows=10), control)
+        found = self.run(dataclasses.replace(request, sql=text), control)
         return "\n".join(str(row[-1]).rstrip() for row in found.rows.to_lists())
 
     @contextlib.contextmanager

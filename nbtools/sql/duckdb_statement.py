@@ -16,11 +16,12 @@ from nbtools.sql.rows import ArrowRows, PythonRows
 
 __all__ = ["EXPLAIN", "read", "roll_back", "single"]
 
-# One vector of DuckDB. Small batches keep the reader close to the caps; a large request reads in larger ones.
+# One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
 _BATCH = 2_048
-_LARGE_BATCH = 65_536
+_LARGE_BATCH = 16_384
 # Arrow has no form for these, or one that nobody reads; their Python values are fine.
 _NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT|GEOMETRY)\b")
+_ANY_LENGTH = re.compile(r"VARCHAR|BLOB|BIT|JSON|\[|STRUCT|MAP|UNION|BIGNUM|VARIANT|GEOMETRY|UNKNOWN")
 _ZONED = re.compile(r"\bTIMESTAMP WITH TIME ZONE\b")
 _RUNS = frozenset({"SELECT", "EXPLAIN", "MULTI", "RELATION"})
 EXPLAIN = re.compile(r"\A\s*EXPLAIN\s+(?:ANALYZE\b|\([^)]*\))?\s*", re.IGNORECASE)
@@ -53,10 +54,11 @@ def read(cursor: Any, statement: Any, request: Request, control: Control) -> Fet
         if "UNKNOWN" in types:
             names, types = zip(*((str(column[0]), str(column[1])) for column in cursor.description), strict=True)
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
-    batch = _BATCH if request.max_rows <= _LARGE_BATCH else _LARGE_BATCH
+    many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
+    batch = _LARGE_BATCH if many else _BATCH
     reader = cursor._submit(statement.query, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see _bound
     try:
-        table, cut = read_arrow(reader, request.max_rows, request.max_bytes, control)
+        table, cut = read_arrow(reader, request, control)
     finally:
         with contextlib.suppress(Exception):
             reader.close()
@@ -105,7 +107,8 @@ def _python_rows(cursor: Any, statement: Any, request: Request, control: Control
     """Fetch tuples through DuckDB's own conversion."""
     cursor.execute(statement, request.parameters)
     fetch = _frame_tuples if zoned else _plain_tuples
-    return read_tuples(lambda: fetch(cursor), request.max_rows, request.max_bytes, control)
+    names = [str(column[0]) for column in cursor.description]
+    return read_tuples(names, lambda: fetch(cursor), request, control)
 
 
 def _plain_tuples(cursor: Any) -> list[tuple[Any, ...]]:

@@ -22,8 +22,9 @@ from typing import Any, Literal, Protocol
 from nbtools.errors import CallTimeout, Cancelled
 from nbtools.sql.rows import Rows
 
-__all__ = ["Column", "Control", "Engine", "Fetched", "Opening", "Reason", "Request", "Table", "tables_of"]
+__all__ = ["Column", "Control", "Engine", "Fetched", "OnRows", "Opening", "Reason", "Request", "Table", "tables_of"]
 
+OnRows = Callable[[tuple[str, ...], Rows], None]
 Reason = Literal["timeout", "stop", "closed"]
 
 
@@ -40,7 +41,12 @@ class Request:
     frames
         Tables handed in, by the name the text uses; a dotted name is a schema and a table.
     max_rows, max_bytes
-        Where the reader stops; one row more than `max_rows` is looked at to tell whether there are more.
+        Where the reader stops, `None` for nowhere; one row more than `max_rows` is looked at to tell whether there are
+        more.
+    whole
+        Whether more than `max_bytes` is an error; otherwise the rows that fit are the result.
+    on_rows
+        Gets the names of the columns and some rows, again and again, in the place of a result that holds them all.
     timeout
         Seconds, for engines that can enforce it themselves; `None` for no limit.
     progress
@@ -50,8 +56,10 @@ class Request:
     sql: str
     parameters: Mapping[str, Any] | Sequence[Any] | None = None
     frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    max_rows: int = 10_000
-    max_bytes: int = 64_000_000
+    max_rows: int | None = None
+    max_bytes: int | None = 64_000_000
+    whole: bool = False
+    on_rows: OnRows | None = None
     timeout: float | None = 30.0
     progress: bool = False
 

@@ -26,8 +26,8 @@ import nbtools.errors
 from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
 from nbtools.lazy import has
 from nbtools.redaction import scrub_environment
-from nbtools.sql.engines import Column, Control, Fetched, Opening, Request, Table
-from nbtools.sql.rows import ArrowRows, PythonRows, Rows
+from nbtools.sql.engines import Column, Control, Fetched, OnRows, Opening, Request, Table
+from nbtools.sql.rows import ArrowRows, PythonRows, Rows, joined
 from nbtools.sql.scratch import scratch
 from nbtools.sql.shipping import Shipped, to_shared
 from nbtools.sql.wire import HEAD_BYTES, Wire, plain_loads
@@ -38,6 +38,8 @@ __all__ = ["IsolatedEngine"]
 _OVERHEAD_BYTES = 512_000_000
 _KEPT = frozenset({"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "SYSTEMROOT"})
 _HEAD_LIMIT = 8_000_000
+# Of rows that are handed on and not kept.
+_MOST_AT_ONCE = 1 << 31
 _IDLE = 2
 # The process is gone, or what it sends makes no sense any more (ValueError: neither JSON nor Arrow).
 _BROKEN = (EOFError, OSError, ValueError, pickle.UnpicklingError)
@@ -56,6 +58,7 @@ class _Worker:
         self._side = side
         self._share: float = -1.0
         self._number = 0
+        self.is_answering = False
         ends = (their_line.fileno(), their_side.fileno())
         with their_line, their_side:
             self.process = subprocess.Popen(
@@ -83,23 +86,26 @@ class _Worker:
         self.missing: list[str] = told["missing"]
         self.name: str = told["name"]
 
-    def ask(self, fields: dict[str, Any], descriptors: tuple[int, ...], limit: int) -> tuple[dict[str, Any], Any]:
-        """Send a request; return the head of the answer and its rows."""
+    def ask(
+        self, fields: dict[str, Any], descriptors: tuple[int, ...], on_rows: OnRows, room: int | None
+    ) -> dict[str, Any]:
+        """Send a request, hand on the rows of the answer, of `room` bytes at the most, and return what ends it."""
         self._number += 1
         self._share = -1.0
+        self.is_answering = True
         self.wire.send(b"Q", pickle.dumps(fields | {"number": self._number}, protocol=5), descriptors)
-        kind, body = self.wire.receive()
-        told = json.loads(bytes(body))
+        while True:
+            self.wire.limit = _HEAD_LIMIT + (_MOST_AT_ONCE if room is None else room)
+            kind, body = self.wire.receive()
+            if kind not in {b"A", b"T"}:
+                break
+            room = None if room is None else max(0, room - len(body))
+            on_rows(*_rows(kind, body))
+        self.is_answering = False
+        told: dict[str, Any] = json.loads(bytes(body))
         if kind == b"X":
             raise _error(told)
-        if "columns" not in told:
-            return told, None
-        self.wire.limit = limit
-        try:
-            kind, body = self.wire.receive()
-        finally:
-            self.wire.limit = _HEAD_LIMIT
-        return told, _rows(kind, body, told["columns"])
+        return told
 
     def interrupt(self) -> None:
         """Ask the worker to stop what it runs."""
@@ -182,7 +188,7 @@ class IsolatedEngine:
         except NbtoolsError as exc:
             # The worker said so itself: it is at rest. It knows that it was interrupted, we know why. One that ran out
             # of memory does not get all of it back, and innocent queries after it would fail.
-            keep = not isinstance(exc, LimitExceeded | InternalError)
+            keep = not isinstance(exc, LimitExceeded | InternalError) and not worker.is_answering
             control.check()
             raise
         except _BROKEN as exc:
@@ -200,7 +206,9 @@ class IsolatedEngine:
         if not kept:
             worker.end()
 
-    def _asked(self, task: str, request: Request, control: Control) -> tuple[dict[str, Any], Any]:
+    def _asked(
+        self, task: str, request: Request, control: Control, on_rows: OnRows = lambda _, __: None
+    ) -> dict[str, Any]:
         with contextlib.ExitStack() as shared:
             descriptors: list[int] = []
             frames = {}
@@ -217,26 +225,34 @@ class IsolatedEngine:
                 "frames": frames,
                 "max_rows": request.max_rows,
                 "max_bytes": request.max_bytes,
+                "whole": request.whole,
                 "progress": request.progress,
                 # Relative paths mean what they mean here and now.
                 "folder": str(Path.cwd()),
             }
             with control.attached(worker.interrupt, worker.progress):
                 # Arrow's own framing and padding come on top of the rows.
-                return worker.ask(fields, tuple(descriptors), 2 * request.max_bytes + _HEAD_LIMIT)
+                room = None if request.max_bytes is None else 2 * request.max_bytes + _HEAD_LIMIT
+                return worker.ask(fields, tuple(descriptors), on_rows, room)
 
     def run(self, request: Request, control: Control) -> Fetched:
         """Run one judged statement in the worker and receive its rows."""
-        told, rows = self._asked("run", request, control)
-        return Fetched(columns=tuple(told["columns"]), types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
+        parts: list[Rows] = []
+        told = self._asked("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
+        columns = tuple(told["columns"])
+        try:
+            rows = joined(columns, parts)
+        except ValueError as exc:
+            raise InternalError("the SQL worker sent rows that do not fit together.", tried="running SQL") from exc
+        return Fetched(columns=columns, types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
 
     def explain(self, request: Request, control: Control) -> str:
         """Return the plan as the tree that DuckDB draws."""
-        return str(self._asked("explain", request, control)[0]["plan"])
+        return str(self._asked("explain", request, control)["plan"])
 
     def catalog(self) -> list[Table]:
         """Return the tables and views of the database with their columns."""
-        told, _ = self._asked("catalog", Request(sql=""), Control())
+        told = self._asked("catalog", Request(sql=""), Control())
         return [
             Table(
                 name=table["name"],
@@ -251,7 +267,7 @@ class IsolatedEngine:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
         if self.dialect != "duckdb":
             return {}, {}
-        told, _ = self._asked("definitions", Request(sql=""), Control())
+        told = self._asked("definitions", Request(sql=""), Control())
         return told["macros"], told["views"]
 
     def can_write(self) -> str | None:
@@ -320,7 +336,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _rows(kind: bytes, body: bytearray, columns: list[str]) -> Rows:
+def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], Rows]:
     if kind == b"A":
         import pyarrow as pa
 
@@ -329,10 +345,9 @@ def _rows(kind: bytes, body: bytearray, columns: list[str]) -> Rows:
         for column in table.columns:
             # The greatest HUGEINT has a digit more than Arrow's decimals admit, and is harmless.
             column.validate(full="decimal" not in str(column.type))
-        return ArrowRows(table)
-    if kind != b"T":
-        raise EOFError(f"a message of the kind {kind!r} where rows should be")
-    return PythonRows(columns, plain_loads(body))
+        return tuple(table.column_names), ArrowRows(table)
+    columns, rows = plain_loads(body)
+    return columns, PythonRows(columns, rows)
 
 
 def _error(told: dict[str, Any]) -> NbtoolsError:

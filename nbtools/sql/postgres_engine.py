@@ -149,7 +149,7 @@ class PostgresEngine:
         try:
             first = next(stream, None)
             names, types = _described(connection, cursor) if first is not None else _prepared(connection, request.sql)
-            rows, cut = read_tuples(_chunks(first, stream), request.max_rows, request.max_bytes, control)
+            rows, cut = read_tuples(names, _chunks(first, stream), request, control)
         finally:
             # Cancels what is still to come and reads the connection empty.
             stream.close()

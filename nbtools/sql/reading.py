@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from nbtools.errors import LimitExceeded
-from nbtools.sql.engines import Control
+from nbtools.sql.engines import Control, Request
+from nbtools.sql.rows import ArrowRows, PythonRows
 
 __all__ = ["Cut", "read_arrow", "read_tuples"]
 
 Cut = Literal["rows", "bytes"] | None
 
 
-def read_arrow(reader: Any, max_rows: int, max_bytes: int, control: Control) -> tuple[Any, Cut]:
+def read_arrow(reader: Any, request: Request, control: Control) -> tuple[Any, Cut]:
     """Read batches until a cap is reached; return the pyarrow Table and which cap cut it.
 
     Raises
     ------
     LimitExceeded
-        The first row alone is larger than `max_bytes`.
+        The result, or its first row alone, is larger than it may be.
     """
     import pyarrow as pa
 
+    most_rows, most_bytes = _caps(request)
     kept: list[Any] = []
     rows = size = 0
     cut: Cut = None
@@ -33,17 +35,23 @@ def read_arrow(reader: Any, max_rows: int, max_bytes: int, control: Control) -> 
             batch = reader.read_next_batch()
         except StopIteration:
             break
-        fits = _fitting(batch, max_rows - rows, max_bytes - size)
+        fits = _fitting(batch, most_rows - rows, most_bytes - size)
         if fits < batch.num_rows:
-            cut = "rows" if fits == max_rows - rows else "bytes"
+            cut = "rows" if fits == most_rows - rows else _by_size(request, rows + fits)
             # A copy where it matters: a slice keeps the whole batch alive, and this one may be huge.
             batch = batch.slice(0, fits) if cut == "rows" else batch.take(pa.array(range(fits), pa.int64()))
-        kept.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-    if cut == "bytes" and not rows:
-        raise _too_wide(max_bytes)
+        if request.on_rows is None:
+            kept.append(batch)
+        elif batch.num_rows:
+            request.on_rows(tuple(reader.schema.names), ArrowRows(pa.Table.from_batches([batch])))
     return pa.Table.from_batches(kept, schema=reader.schema), cut
+
+
+def _caps(request: Request) -> tuple[int, int]:
+    caps = (request.max_rows, request.max_bytes)
+    return (sys.maxsize if caps[0] is None else caps[0], sys.maxsize if caps[1] is None else caps[1])
 
 
 def _fitting(batch: Any, room_rows: int, room_bytes: int) -> int:
@@ -57,36 +65,51 @@ def _fitting(batch: Any, room_rows: int, room_bytes: int) -> int:
 
 
 def read_tuples(
-    fetch: Callable[[], list[tuple[Any, ...]]], max_rows: int, max_bytes: int, control: Control
+    names: Sequence[str], fetch: Callable[[], list[tuple[Any, ...]]], request: Request, control: Control
 ) -> tuple[list[tuple[Any, ...]], Cut]:
     """Fetch chunks of tuples until a cap is reached; return them and which cap cut them.
 
     Raises
     ------
     LimitExceeded
-        The first row alone is larger than `max_bytes`.
+        The result, or its first row alone, is larger than it may be.
     """
+    most_rows, most_bytes = _caps(request)
     kept: list[tuple[Any, ...]] = []
-    size = 0
-    while True:
+    rows = size = 0
+    cut: Cut = None
+    while cut is None:
         control.check()
         chunk = fetch()
         if not chunk:
-            return kept, None
-        for row in chunk:
-            if len(kept) >= max_rows:
-                return kept, "rows"
+            break
+        for index, row in enumerate(chunk):
             size += sum(map(sys.getsizeof, row))
-            if size > max_bytes:
-                if not kept:
-                    raise _too_wide(max_bytes)
-                return kept, "bytes"
-            kept.append(row)
+            if rows + index >= most_rows or size > most_bytes:
+                cut = "rows" if rows + index >= most_rows else _by_size(request, rows + index)
+                chunk = chunk[:index]
+                break
+        rows += len(chunk)
+        if request.on_rows is None:
+            kept.extend(chunk)
+        elif chunk:
+            request.on_rows(tuple(names), PythonRows(names, chunk))
+    return kept, cut
 
 
-def _too_wide(max_bytes: int) -> LimitExceeded:
-    return LimitExceeded(
-        f"one row of the result is larger than {max_bytes:,} bytes.",
-        hint="Select less of it: substring(), a shorter list, fewer columns.",
-        tried="running SQL",
-    )
+def _by_size(request: Request, rows: int) -> Cut:
+    """Return that the size cut the result, where that is allowed; `rows` is how many fit."""
+    if not rows:
+        raise LimitExceeded(
+            f"one row of the result is larger than {request.max_bytes:,} bytes.",
+            hint="Select less of it: substring(), a shorter list, fewer columns.",
+            tried="running SQL",
+        )
+    if request.whole:
+        raise LimitExceeded(
+            f"the result is larger than {request.max_bytes:,} bytes: {rows:,} rows fit, and there are more.",
+            hint="Ask for less (aggregate, filter, a limit), or write all rows to a file: %%nbsql --file rows.csv, "
+            "wb.export(query, 'rows.csv'), nbtools sql --format csv.",
+            tried="running SQL",
+        )
+    return "bytes"

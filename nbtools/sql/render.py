@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,8 +28,8 @@ def compact(
     rows: Callable[[int, int | None], list[list[Any]]],
     *,
     more: bool,
-    max_chars: int,
-    max_rows: int,
+    max_chars: int | None,
+    max_rows: int | None,
 ) -> str:
     """Return a table of text with a header of names and types, and a last line that counts the rows.
 
@@ -43,12 +44,16 @@ def compact(
     more
         Whether the result itself was cut, so that there are more rows than `count`.
     max_chars, max_rows
-        Where to cut. First long cells are shortened, then rows in the middle are left out, and the text says so.
+        Where to cut, `None` for nowhere. First long cells are shortened, then rows in the middle are left out, and the
+        text says so.
     """
+    longest = _CELL if max_chars is not None else sys.maxsize
+    max_chars = sys.maxsize if max_chars is None else max_chars
+    max_rows = count if max_rows is None else max_rows
     head, tail = (count, 0) if count <= max_rows else (max_rows - _TAIL, _TAIL)
     names = " | ".join(f"{_cell(name, 60)} {_type(kind)}".rstrip() for name, kind in zip(columns, types, strict=True))
     # Every column gets a fair share of a line; what a short one does not need is not given to the others.
-    width = max(12, min(_CELL, max_chars // max(1, 4 * len(columns))))
+    width = max(12, min(longest, max_chars // max(1, 4 * len(columns))))
     first = [_line(row, width) for row in rows(0, head)]
     last = [_line(row, width) for row in rows(count - tail, count)] if tail else []
     budget = max_chars - min(len(names), max_chars // 2) - sum(map(len, last)) - 120

@@ -125,15 +125,15 @@ class QueryResult:
             "truncated": self.truncated,
         }
 
-    def text(self, max_chars: int = 6_000, max_rows: int = 50) -> str:
+    def text(self, max_chars: int | None = 6_000, max_rows: int | None = 50) -> str:
         """Return a compact table for a model: names with types, rows, count; cut fairly.
 
         Parameters
         ----------
         max_chars
-            Characters to stay below, about four to a token.
+            Characters to stay below, about four to a token; `None` shows every cell whole.
         max_rows
-            Rows to show; when there are more, the last few are kept too.
+            Rows to show; when there are more, the last few are kept too. `None` for all.
         """
         return compact(
             self.columns,
@@ -155,7 +155,7 @@ class QueryResult:
             parts.append("read " + ", ".join(self.sources))
         if self.truncated:
             cap = "the row limit" if self.cut_by == "rows" else "the size limit"
-            parts.append(f"truncated at {cap}: there are more rows")
+            parts.append(f"cut at {cap}: there are more rows")
         return " · ".join(parts)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from nbtools.lazy import need
 
-__all__ = ["ArrowRows", "PythonRows", "Rows", "jsonable", "unique"]
+__all__ = ["ArrowRows", "PythonRows", "Rows", "joined", "jsonable", "unique"]
 
 
 class Rows(Protocol):
@@ -93,6 +93,15 @@ def unique(names: Iterable[str]) -> list[str]:
         seen.add(made)
         result.append(made)
     return result
+
+
+def joined(columns: Sequence[str], parts: Sequence[Rows]) -> Rows:
+    """Return the rows of several parts of one result."""
+    if parts and isinstance(parts[0], ArrowRows):
+        import pyarrow as pa
+
+        return ArrowRows(pa.concat_tables([part.to_arrow() for part in parts]))
+    return PythonRows(columns, [row for part in parts if isinstance(part, PythonRows) for row in part.to_tuples()])
 
 
 class ArrowRows:

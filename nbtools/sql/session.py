@@ -1,9 +1,9 @@
 """`SqlSession`: read-only SQL over frames, files and databases.
 
 One path for everybody: bind the parameters, judge the text (`Policy`), find exactly the frames that it names, run it
-on an engine that cannot write, read until a cap. A query of a person runs in this process, without copying frames;
-with ``isolated=True``, as for whatever a model sends, it runs in a confined worker process that is killed half a
-second after its time.
+on an engine that cannot write, read all rows, or as many as were asked for. A query of a person runs in this process,
+without copying frames; with ``isolated=True``, as for whatever a model sends, it runs in a confined worker process that
+is killed half a second after its time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking
@@ -27,7 +27,8 @@ from nbtools.sql.connections import is_local_file, open_engine
 from nbtools.sql.definitions import Definitions
 from nbtools.sql.duckdb_engine import DuckDBEngine
 from nbtools.sql.duckdb_frames import quoted
-from nbtools.sql.engines import Control, Engine, Opening, Request, Table
+from nbtools.sql.engines import Control, Engine, OnRows, Opening, Request, Table
+from nbtools.sql.export import FORMS, Outlet
 from nbtools.sql.frames import EXCEL, find_frames, read_excel
 from nbtools.sql.isolation import IsolatedEngine
 from nbtools.sql.policy import Policy
@@ -48,15 +49,17 @@ class _Call:
     """One query as it was asked for."""
 
     sql: str
-    params: Mapping[str, Any] | Sequence[Any] | None
-    connection: str | None
-    dialect: str | None
-    isolated: bool
-    frames: Mapping[str, Any] | None
-    max_rows: int
+    max_rows: int | None
     max_bytes: int
+    whole: bool
     timeout: float | None
-    progress: bool
+    params: Mapping[str, Any] | Sequence[Any] | None = None
+    connection: str | None = None
+    dialect: str | None = None
+    isolated: bool = False
+    frames: Mapping[str, Any] | None = None
+    progress: bool = False
+    on_rows: OnRows | None = None
 
 
 class SqlSession:
@@ -79,8 +82,10 @@ class SqlSession:
         Seconds a query may take; `None` for no limit.
     memory_bytes, spill_bytes
         What the engine may use, in memory and in temporary files.
-    limit, max_bytes
-        Rows and bytes a result may have unless the query's own call says otherwise.
+    limit
+        Rows of a result that need not be whole, unless the query's own call says otherwise.
+    max_bytes
+        Bytes a result may have in memory, unless the query's own call says otherwise.
 
     Examples
     --------
@@ -101,7 +106,7 @@ class SqlSession:
         memory_bytes: int = 1_000_000_000,
         spill_bytes: int = 1_000_000_000,
         limit: int = 10_000,
-        max_bytes: int = 64_000_000,
+        max_bytes: int = 512 * 2**20,
     ) -> None:
         self.connections: dict[str, str] = dict(connections or {})
         self.timeout = timeout
@@ -146,9 +151,10 @@ class SqlSession:
         frames: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         max_bytes: int | None = None,
+        whole: bool = True,
         on_progress: Callable[[float], None] | None = None,
     ) -> QueryResult:
-        """Run one read-only statement, in the dialect of its connection, and return its rows.
+        """Run one read-only statement, in the dialect of its connection, and return its rows, all or `limit` of them.
 
         Parameters
         ----------
@@ -156,27 +162,25 @@ class SqlSession:
             Values for ``:name`` or ``$name`` (a mapping), or for ``?`` or ``$1`` (a sequence).
         connection
             Name or URL of a database; `None` for frames and files, by DuckDB.
-        limit, max_bytes
-            Where the reader stops; `None` takes the session's.
+        limit, max_bytes, timeout
+            Rows (a longer result is cut, and says so), bytes, seconds; `None` for all rows, the session's bytes, time.
         dialect
             That of the text, when it is to be translated for the connection, such as ``"duckdb"``.
         isolated
             Run in the confined worker process.
         frames
             Tables for this query alone, by name.
-        timeout
-            Seconds; `None` takes the session's.
+        whole
+            Whether a result of more bytes is an error. Otherwise, for a model, it is cut, as at the session's limit.
         on_progress
             Gets the share that is done, now and then.
 
         Raises
         ------
-        SqlNotAllowed
-            The statement is not read-only, or reads what it may not.
-        SqlInvalid
-            It cannot be parsed or bound; the message points at the place.
-        SqlFailed, LimitExceeded, CallTimeout, Cancelled
-            It failed while it ran.
+        SqlNotAllowed, SqlInvalid
+            It is not read-only or reads what it may not; it cannot be parsed or bound. The message points at the place.
+        LimitExceeded, SqlFailed, CallTimeout, Cancelled
+            It failed while it ran; the first when its result, or what it needs, is too large.
         """
         call = self._call(
             sql,
@@ -188,6 +192,7 @@ class SqlSession:
             frames=frames,
             timeout=timeout,
             max_bytes=max_bytes,
+            whole=whole,
             progress=on_progress is not None,
         )
         return await self._watched(
@@ -195,6 +200,44 @@ class SqlSession:
         )
 
     query = blocking(aquery)
+
+    async def aexport(
+        self,
+        sql: str,
+        file: BinaryIO,
+        *,
+        form: str = "csv",
+        on_progress: Callable[[float], None] | None = None,
+        **options: Any,
+    ) -> int:
+        """Run one read-only statement, write its rows to a file as they come, and return how many there were.
+
+        Nothing is kept in memory, so there is no limit on the size.
+
+        Parameters
+        ----------
+        file
+            Open for writing bytes; what was written before an error stays in it.
+        form
+            ``"csv"``, ``"json"`` or ``"parquet"``.
+        **options
+            The other parameters of `aquery`, which also tells the errors.
+        """
+        writer = FORMS[form](file)
+        outlet = Outlet(writer.take)
+        call = self._call(sql, progress=on_progress is not None, on_rows=outlet, **options)
+
+        def work(control: Control) -> int:
+            with outlet.raising():
+                result = self._answer(call, control)
+                if not outlet.parts:
+                    outlet(result.columns, result.rows)
+            writer.finish()
+            return outlet.rows
+
+        return await self._watched(call.connection, work, call.timeout, call.isolated, on_progress)
+
+    export = blocking(aexport)
 
     async def aexplain(
         self,
@@ -207,9 +250,7 @@ class SqlSession:
         frames: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the plan of a read-only statement as a readable tree; it is not run."""
-        call = self._call(
-            sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames, limit=1_000
-        )
+        call = self._call(sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames)
 
         def work(control: Control) -> str:
             engine, request, _ = self._judged(call)
@@ -282,27 +323,20 @@ class SqlSession:
         self,
         sql: str,
         *,
-        params: Mapping[str, Any] | Sequence[Any] | None = None,
-        connection: str | None = None,
         limit: int | None = None,
-        dialect: str | None = None,
-        isolated: bool = False,
-        frames: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
         max_bytes: int | None = None,
-        progress: bool = False,
+        whole: bool = True,
+        timeout: float | None = None,
+        **more: Any,
     ) -> _Call:
+        rows = self.limit if limit is None and not whole else limit
         return _Call(
             sql=sql,
-            params=params,
-            connection=connection,
-            dialect=dialect,
-            isolated=isolated,
-            frames=frames,
-            max_rows=self.limit if limit is None else _not_negative("limit", limit),
+            max_rows=None if rows is None else _not_negative("limit", rows),
             max_bytes=self.max_bytes if max_bytes is None else _not_negative("max_bytes", max_bytes),
+            whole=whole,
             timeout=self.timeout if timeout is None else _seconds(timeout),
-            progress=progress,
+            **more,
         )
 
     async def _watched(
@@ -370,9 +404,11 @@ class SqlSession:
             parameters=values,
             frames=frames,
             max_rows=call.max_rows,
-            max_bytes=call.max_bytes,
+            max_bytes=None if call.on_rows is not None else call.max_bytes,
+            whole=call.whole,
             timeout=call.timeout,
             progress=call.progress,
+            on_rows=call.on_rows,
         )
         return engine, request, sources
 

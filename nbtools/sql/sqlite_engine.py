@@ -104,8 +104,16 @@ class SQLiteEngine:
             if cursor.description is None:
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.", tried="running SQL")
             names = tuple(column[0] for column in cursor.description)
-            rows, cut = read_tuples(lambda: cursor.fetchmany(_CHUNK), request.max_rows, request.max_bytes, control)
-        types = tuple(_type(row[index] for row in rows) for index in range(len(names)))
+            kinds: list[set[type]] = [set() for _ in names]
+
+            def fetch() -> list[tuple[Any, ...]]:
+                chunk = cursor.fetchmany(_CHUNK)
+                for index, seen in enumerate(kinds):
+                    seen.update(type(row[index]) for row in chunk)
+                return chunk
+
+            rows, cut = read_tuples(names, fetch, request, control)
+        types = tuple(map(_type, kinds))
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
 
     def explain(self, request: Request, control: Control) -> str:
@@ -144,9 +152,9 @@ class SQLiteEngine:
         """Do nothing: every statement closes its connection."""
 
 
-def _type(values: Iterable[Any]) -> str:
-    """Return the type of a column: SQLite has types for values, not for columns."""
-    kinds = {type(value) for value in values if value is not None}
+def _type(found: Iterable[type]) -> str:
+    """Return the type of a column from those of its values: SQLite has no other."""
+    kinds = set(found) - {type(None)}
     if kinds == {int, float}:
         return "REAL"
     return _TYPES.get(kinds.pop(), "TEXT") if len(kinds) == 1 else "ANY"

@@ -8,9 +8,9 @@ kind    sent by    body
 ``I``   owner      on the side, JSON: interrupt the request of this number
 ``G``   both       on the side; how far is it? JSON: the share that is done
 ``R``   worker     JSON: ready, and what of the confinement is missing
-``H``   worker     JSON: columns, types, which cap cut the rows
-``A``   worker     the rows, an Arrow stream
-``T``   worker     the rows, pickled tuples of plain values
+``A``   worker     some rows, an Arrow stream
+``T``   worker     the names of the columns and some rows, pickled tuples of plain values
+``H``   worker     JSON: the answer is over; columns, types, which cap cut the rows
 ``X``   worker     JSON: an error
 ======  =========  =====================================================================
 
@@ -61,6 +61,8 @@ class Wire:
         self._line = line
         self.limit = limit
         self._descriptors: list[int] = []
+        self._queue: list[bytes | memoryview] = []
+        self._queued = 0
 
     def send(self, kind: bytes, body: bytes | memoryview = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Send a message, with up to 64 descriptors."""
@@ -76,18 +78,30 @@ class Wire:
         if rest is not None:
             self._line.sendall(rest)
 
-    def send_pair(self, first: bytes, value: Any, second: bytes, body: bytes | memoryview) -> None:
-        """Send a message of JSON and one with a body, at once when they are short: each send wakes the other end."""
-        told = json.dumps(value).encode()
-        if len(body) > _CHUNK:
-            self.send(first, told)
-            self.send(second, body)
-        else:
-            self._line.sendall(b"".join((_HEAD.pack(first, len(told)), told, _HEAD.pack(second, len(body)), body)))
+    def queue(self, kind: bytes, body: bytes | memoryview) -> None:
+        """Send a message with others, once they are many or one of JSON follows: each send wakes the other end."""
+        if len(body) >= _CHUNK:
+            self._flush()
+            self.send(kind, body)
+            return
+        self._queue += (_HEAD.pack(kind, len(body)), body)
+        self._queued += len(body)
+        if self._queued >= _CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        queued, self._queue, self._queued = self._queue, [], 0
+        if queued:
+            self._line.sendall(b"".join(queued))
 
     def send_json(self, kind: bytes, value: Any, descriptors: tuple[int, ...] = ()) -> None:
         """Send a message whose body is JSON."""
-        self.send(kind, json.dumps(value).encode(), descriptors)
+        body = json.dumps(value).encode()
+        if self._queue:
+            self.queue(kind, body)
+            self._flush()
+        else:
+            self.send(kind, body, descriptors)
 
     def receive(self) -> tuple[bytes, bytearray]:
         """Return the next message.

@@ -9,6 +9,7 @@ reaches the statement that is running. When the owner is gone, so is the worker.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import mmap
 import os
@@ -24,8 +25,8 @@ from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
 from nbtools.sql.duckdb_frames import ParquetFrame, StreamedFrame
-from nbtools.sql.engines import Control, Engine, Fetched, Request
-from nbtools.sql.rows import ArrowRows, PythonRows
+from nbtools.sql.engines import Control, Engine, Request
+from nbtools.sql.rows import ArrowRows, PythonRows, Rows
 from nbtools.sql.sqlite_engine import SQLiteEngine
 from nbtools.sql.wire import Wire
 
@@ -41,6 +42,7 @@ class _Worker:
         self.wire = Wire(line)
         self.side = Wire(side)
         self.running = (0, Control())
+        self.sent = 0
 
     def listen(self) -> None:
         """Take interrupts, and questions about the progress, until the owner is gone."""
@@ -98,16 +100,22 @@ class _Worker:
             tables = [_table_form(table) for table in engine.catalog()]
             self.wire.send_json(b"H", {"tables": tables})
             return
-        self.send_rows(engine.run(request, control))
-
-    def send_rows(self, fetched: Fetched) -> None:
-        """Send the columns, then the rows in the form they are in."""
+        self.sent = 0
+        fetched = engine.run(dataclasses.replace(request, on_rows=self.send_rows), control)
+        if not self.sent:
+            # What has no rows has types all the same.
+            self.send_rows(fetched.columns, fetched.rows)
         head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
-        if isinstance(fetched.rows, ArrowRows):
-            self.wire.send_pair(b"H", head, b"A", memoryview(_arrow_stream(fetched.rows.to_arrow())))
+        self.wire.send_json(b"H", head)
+
+    def send_rows(self, columns: tuple[str, ...], rows: Rows) -> None:
+        """Send some rows in the form they are in: the result as a whole is never held here."""
+        self.sent += 1
+        if isinstance(rows, ArrowRows):
+            self.wire.queue(b"A", memoryview(_arrow_stream(rows.to_arrow())))
         else:
-            assert isinstance(fetched.rows, PythonRows)
-            self.wire.send_pair(b"H", head, b"T", pickle.dumps(fetched.rows.to_tuples(), protocol=5))
+            assert isinstance(rows, PythonRows)
+            self.wire.queue(b"T", pickle.dumps((columns, rows.to_tuples()), protocol=5))
 
 
 def _wire_form(exc: NbtoolsError) -> dict[str, Any]:

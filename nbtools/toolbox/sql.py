@@ -30,8 +30,9 @@ async def sql_query(
     """Ask a question in SQL; only reading is possible.
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
-    ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows, row_count and truncated. At most
-    10,000 rows (or limit) and 4 MB come back, within 30 s unless the settings say otherwise.
+    ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows, row_count and truncated. A model
+    gets 10,000 rows (or limit) and 4 MB at the most, and truncated says that there are more; a person gets all rows, or
+    an error when they are more than 4 MB. It may take 30 s unless the settings say otherwise.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ async def sql_query(
     connection
         Name of a configured database, or its URL; null asks the local engine.
     limit
-        Rows at the most; null takes the setting.
+        Rows at the most; null for a person's all, and a model's 10,000.
 
     Raises
     ------
@@ -58,6 +59,7 @@ async def sql_query(
         connection=connection,
         limit=limit,
         isolated=ctx.by_model,
+        whole=not ctx.by_model,
         max_bytes=_MAX_BYTES,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )

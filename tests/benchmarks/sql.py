@@ -165,7 +165,7 @@ def capped(rounds: int) -> list[dict[str, Any]]:
             session.query("select 1", isolated=isolated)
             before = process.memory_info().rss
             values = [
-                timed(lambda i=isolated: session.query("from range(1000000000)", isolated=i), 1)()
+                timed(lambda i=isolated: session.query("from range(1000000000)", whole=False, isolated=i), 1)()
                 for _ in range(rounds)
             ]
             grown = (process.memory_info().rss - before) / 1e6

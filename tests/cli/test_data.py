@@ -90,6 +90,33 @@ def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any]) -> N
     assert nbtools("sql", "--check", "drop table x").code == 1
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "table"])
+def test_a_pipe_gets_every_row_of_a_file(nbtools: Callable[..., Any], tmp_path: Path, form: str) -> None:
+    (tmp_path / "big.csv").write_text("n\n" + "\n".join(map(str, range(200_000))), encoding="utf-8")
+    done = nbtools("sql", "from 'big.csv'", "--format", form)
+    assert done.code == 0
+    rows = {"csv": lambda: done.out.split()[1:], "json": lambda: [row["n"] for row in done.json]}
+    found = rows.get(form, lambda: done.out.splitlines()[1:-1])()
+    assert sum(map(int, found)) == 200_000 * 199_999 // 2
+    assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "7").json) == 7
+    assert len(nbtools("sql", "from 'big.csv'", "--format", "json", "--limit", "none").json) == 200_000
+
+
+def test_a_query_that_fails_late_leaves_the_pipe_empty(nbtools: Callable[..., Any]) -> None:
+    query = "select if(range > 150_000, error('late'), 1) as n from range(200_000)"
+    for form in ("csv", "json", "table"):
+        done = nbtools("sql", query, "--format", form)
+        assert (done.code, done.out) == (1, "")
+        assert "late" in done.err
+
+
+def test_a_table_that_is_too_large_says_how_to_go_on(nbtools: Callable[..., Any]) -> None:
+    done = nbtools("sql", "from range(200_000)", NBTOOLS_SQL_MAX_BYTES="100kB")
+    assert (done.code, done.out) == (1, "")
+    assert "--format csv" in done.err
+    assert len(nbtools("sql", "from range(200_000)", "--format", "csv", NBTOOLS_SQL_MAX_BYTES="100kB").out) > 1_000_000
+
+
 def test_what_was_called_is_a_table(nbtools: Callable[..., Any]) -> None:
     nbtools("call", "calculator", "--json", '{"expression": "1 + 1"}')
     rows = nbtools("sql", "select tool, caller, ok from nbtools.calls", "--format", "json").json

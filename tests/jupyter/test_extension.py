@@ -60,7 +60,7 @@ def test_reloading_keeps_the_magics_working(notebook) -> None:
 
 
 def test_unloading_closes_the_workbench_and_the_next_use_opens_another(notebook) -> None:
-    from nbtools.workbench import shared
+    from nbtools.shared import shared
 
     notebook.run("%memory list")
     first = shared()

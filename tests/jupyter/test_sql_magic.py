@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
+from nbtools.errors import InvalidArguments, LimitExceeded, SqlInvalid, SqlNotAllowed
 
 
 @pytest.fixture
@@ -66,6 +66,39 @@ def test_variables_are_bound_and_never_pasted(asking) -> None:
 def test_braces_in_sql_stay_sql(asking) -> None:
     asking.shell.user_ns["amount"] = "1; drop table sales"
     assert asking.run("%nbsql select {'a': 1} as s").value["s"].tolist() == [{"a": 1}]
+
+
+def test_what_is_bound_is_whole_whatever_its_size(asking) -> None:
+    asking.run("rows << %nbsql select range as n from range(200_000)")
+    asking.run("%nbsql -o total select sum(n) as s, count(*) as c from rows")
+    assert asking["total"].to_numpy().tolist() == [[200_000 * 199_999 // 2, 200_000]]
+    shown = asking.run("%nbsql from rows").value
+    assert len(shown) == 200_000
+    assert len(shown._repr_html_()) < 20_000
+
+
+def test_a_limit_is_obeyed_and_taken_back(asking) -> None:
+    asking.run("%config NBTools.limit = 5")
+    cell = asking.run("%nbsql -o few from range(9)")
+    assert len(asking["few"]) == 5
+    assert "cut at the row limit" in cell.stdout
+    for limit, rows in (("0", 0), ("3", 3), ("none", 9)):
+        assert len(asking.run(f"%nbsql --limit {limit} from range(9)").value) == rows
+    assert isinstance(asking.run("%nbsql --limit some from range(9)").error, InvalidArguments)
+
+
+def test_what_is_too_large_fails_and_goes_into_a_file(bare, folder, monkeypatch) -> None:
+    monkeypatch.setenv("NBTOOLS_SQL_MAX_BYTES", "100kB")
+    monkeypatch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+    bare.run("%load_ext nbtools")
+    bare.run("import pandas as pd; big = pd.DataFrame({'n': range(200_000)})")
+    cell = bare.run("%%nbsql -o all\nselect n\nfrom big\n")
+    assert isinstance(cell.error, LimitExceeded)
+    assert "--file" in cell.lines[-1]
+    assert "all" not in {name for name, value in bare.shell.user_ns.items() if isinstance(value, pd.DataFrame)}
+    said = bare.run("%%nbsql --file big.csv\nselect n\nfrom big\n").value
+    assert "200,000 rows written to big.csv" in said.to_text()
+    assert pd.read_csv(folder / "big.csv")["n"].sum() == 200_000 * 199_999 // 2
 
 
 def test_arrow_and_polars_come_on_request(asking) -> None:

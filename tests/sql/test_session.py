@@ -173,7 +173,7 @@ def test_the_row_cap_cuts_and_says_so(session: SqlSession) -> None:
         assert result.row_count == 7
         assert result.truncated
         assert result.cut_by == "rows"
-        assert "truncated" in result.footer()
+        assert "cut at the row limit" in result.footer()
     assert session.query("select * from range(7)", limit=7).truncated is False
     assert session.query("select * from range(7)", limit=0).row_count == 0
 
@@ -181,12 +181,43 @@ def test_the_row_cap_cuts_and_says_so(session: SqlSession) -> None:
 def test_the_byte_cap_cuts_and_says_so(session: SqlSession) -> None:
     for isolated in (False, True):
         result = session.query(
-            "select repeat('x', 1000) from range(100000)", limit=100_000, max_bytes=50_000, isolated=isolated
+            "select repeat('x', 1000) from range(100000)", whole=False, max_bytes=50_000, isolated=isolated
         )
         assert 10 < result.row_count <= 50
         assert result.cut_by == "bytes"
         with pytest.raises(LimitExceeded):
-            session.query("select repeat('x', 100000)", max_bytes=50_000, isolated=isolated)
+            session.query("select repeat('x', 100000)", whole=False, max_bytes=50_000, isolated=isolated)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("columns", ["range, range::varchar as s", "timetz '10:00:00+01' as t"])
+def test_a_result_is_whole(session: SqlSession, isolated: bool, columns: str) -> None:
+    result = session.query(f"select {columns} from range(70_000)", isolated=isolated)
+    assert (result.row_count, result.truncated, len(result.to_pandas())) == (70_000, False, 70_000)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_result_that_is_too_large_fails_and_says_how_to_go_on(session: SqlSession, isolated: bool) -> None:
+    for more in ({}, {"limit": 900_000_000}):
+        with pytest.raises(LimitExceeded, match="larger than 1,000,000 bytes") as caught:
+            session.query("from range(1_000_000_000)", max_bytes=1_000_000, isolated=isolated, **more)
+        assert caught.value.hint is not None
+        assert "a limit" in caught.value.hint
+        assert "a file" in caught.value.hint
+    assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
+
+
+def test_a_billion_rows_end_soon_within_bounds() -> None:
+    import psutil
+
+    with SqlSession(max_bytes=64_000_000) as session:
+        for isolated in (False, True):
+            session.query("select 1", isolated=isolated)
+            before, begun = psutil.Process().memory_info().rss, time.monotonic()
+            with pytest.raises(LimitExceeded):
+                session.query("from range(1_000_000_000)", isolated=isolated)
+            assert time.monotonic() - begun < 5
+            assert psutil.Process().memory_info().rss - before < 200_000_000
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,10 @@ def test_a_question_about_a_file_has_columns_rows_and_a_count(call):
 def test_a_limit_cuts_and_says_so(call):
     result = ask(call, "select * from range(100)", limit=5)
     assert (result.data["row_count"], result.data["truncated"]) == (5, True)
-    assert ask(call, "select * from range(5000)").data["row_count"] == 1_000
+    whole = ask(call, "select * from range(5000)")
+    assert (whole.data["row_count"], whole.data["truncated"]) == (5_000, False)
+    cut = ask(call, "select * from range(5000)", _caller="model")
+    assert (cut.data["row_count"], cut.data["truncated"]) == (1_000, True)
     assert ask(call, "select 1", limit=-1).error.code == "INVALID_ARGUMENTS"
 
 
@@ -64,6 +67,14 @@ def test_a_refusal_is_an_error_with_its_code(call, folder, query, code):
     assert not result.ok
     assert result.error.code in {code, "SQL_INVALID", "SQL_NOT_ALLOWED"}
     assert [p.name for p in folder.iterdir()] == ["data.csv"]
+
+
+def test_what_is_too_large_is_cut_for_a_model_and_an_error_for_a_person(call):
+    query = "select repeat('x', 100000) as x from range(100)"
+    cut = ask(call, query, _caller="model")
+    assert 30 < cut.data["row_count"] < 50
+    assert cut.data["truncated"]
+    assert ask(call, query).error.code == "LIMIT_EXCEEDED"
 
 
 def test_what_a_model_asks_runs_apart_and_answers_alike(call):

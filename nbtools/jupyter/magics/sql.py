@@ -23,7 +23,8 @@ def _usage(prog: str, cell: bool) -> Parser:
     form = "[CONNECTION]" if cell else "[CONNECTION] SELECT ..."
     parser = Parser(prog, description=about, usage=f"{prog} [options] {form}".replace("%", "%%"))
     parser.take("connection", nargs="?", metavar="CONNECTION", help="name or URL; else DuckDB", kind="connection")
-    parser.take("--limit", type=count, metavar="N", help="rows at the most")
+    parser.take("--limit", type=_limit, default=argparse.SUPPRESS, metavar="N", help="rows at the most; none for all")
+    parser.take("--file", metavar="FILE", help="write all rows to a .csv, .json or .parquet file", kind="file")
     parser.take("--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="bound to :NAME, $NAME")
     parser.take("--as", dest="form", choices=tuple(_FORMS), default="pandas", help="kind of the result")
     parser.take("--dialect", metavar="NAME", help="the text's own dialect, to be translated for the connection")
@@ -31,7 +32,10 @@ def _usage(prog: str, cell: bool) -> Parser:
     parser.take("--explain", action="store_true", help="show the plan, do not run it")
     parser.take("--tables", action="store_true", help="list what can be asked")
     parser.take("--profile", metavar="TABLE", help="counts, nulls, distinct, extremes of each column", kind="table")
-    parser.epilog = "A variable of the notebook called name is bound to :name and $name by itself; nothing is pasted."
+    parser.epilog = (
+        "A variable of the notebook called name is bound to :name and $name by itself; nothing is pasted.\n"
+        "%nbsql asks on one line, %%nbsql by a cell; %sql and %%sql are the same, where these names were free."
+    )
     return parser
 
 
@@ -40,6 +44,10 @@ def _pair(word: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{word!r} is not NAME=VALUE")
     return name, json_value(value)
+
+
+def _limit(word: str) -> int | None:
+    return None if word == "none" else count(word)
 
 
 def _free_from(session: Any, parser: Parser, line: str) -> int:
@@ -76,14 +84,17 @@ def _run(request: Request) -> Any:
 
 
 def _ask(request: Request, query: str) -> Any:
-    result = request.ask(
-        query,
-        params=_params(request, query),
-        connection=request.args.connection,
-        limit=request.args.limit or request.session.options.limit,
-        isolated=request.args.isolated,
-        dialect=request.args.dialect,
-    )
+    options = {
+        "params": _params(request, query),
+        "connection": request.args.connection,
+        "limit": getattr(request.args, "limit", request.session.options.limit),
+        "isolated": request.args.isolated,
+        "dialect": request.args.dialect,
+    }
+    if request.args.file:
+        rows = request.export(query, request.args.file, **options)
+        return Listing(text=f"{rows:,} rows written to {request.args.file}")
+    result = request.ask(query, **options)
     if request.out is not None:
         request.note(f"{request.out}: {result.footer()}")
     return _FORMS[request.args.form](result)

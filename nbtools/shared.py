@@ -1,0 +1,53 @@
+"""The workbench of this process: the magics and `nbtools.workbench` use the same one."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from typing import Any
+
+from nbtools.workbench import Workbench
+
+__all__ = ["close_shared", "shared"]
+
+
+class _Shared:
+    """Makes the one workbench, and another when that was closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: Workbench | None = None
+
+    def get(self) -> Workbench:
+        with self._lock:
+            if self._made is None or self._made.is_closed:
+                self._made = Workbench(frames=_notebook_variable)
+                atexit.register(self.close)
+            return self._made
+
+    def close(self) -> None:
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            made.close()
+
+
+def _notebook_variable(name: str) -> Any:
+    """Return the variable of the notebook that this process is, if it is one."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return None if shell is None else shell.user_ns.get(name)
+
+
+_SHARED = _Shared()
+
+
+def shared() -> Workbench:
+    """Return the workbench that the magics of this process use, making it at first use."""
+    return _SHARED.get()
+
+
+def close_shared() -> None:
+    """Close the workbench of this process, if there is one; the next use makes another."""
+    _SHARED.close()

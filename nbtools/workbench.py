@@ -491,10 +491,11 @@ class Workbench:
 
     @property
     def calls(self) -> pd.DataFrame:
-        """The recorded calls, newest first."""
-        import pandas as pd
+        """The recorded calls, newest first; see `nbtools.record.CallRecord` for the columns."""
+        from nbtools.memory.transfer import frame_of_calls
 
-        return pd.DataFrame(self.call_records())
+        frame: pd.DataFrame = frame_of_calls(self.call_records(), nested=True)
+        return frame
 
     def call_records(self, limit: int = 1_000) -> list[dict[str, Any]]:
         """Return the recorded calls, newest first; those of this process alone when the memory cannot be had."""
@@ -502,9 +503,11 @@ class Workbench:
 
         self.recorder.flush()
         try:
-            return list(self._call_log.list(limit=limit))
+            found = self._call_log.list(limit=limit)
         except MemoryWriteFailed:
-            return [record.to_dict() for record in reversed(self.recorder.recent(limit))]
+            found = [record.to_dict() for record in self.recorder.recent(limit)]
+        # A call is kept when it ends: the one that made others follows them, and began before.
+        return sorted(found, key=lambda call: float(call.get("started_at") or 0), reverse=True)
 
     # -- SQL's view of the notebook and of our own records -------------------------------------------------------------
 

@@ -115,13 +115,22 @@ def frame_of_records(records: Sequence[MemoryRecord]) -> Any:
     return frame.astype({"version": "int64"})
 
 
-def frame_of_calls(calls: Sequence[Mapping[str, Any]]) -> Any:
-    """Return records of tool calls as a pandas DataFrame with the usual columns first; nested values are JSON text."""
+def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) -> Any:
+    """Return records of tool calls as a pandas DataFrame with the usual columns first; `started_at` is a moment.
+
+    Parameters
+    ----------
+    nested
+        Leave dicts and lists as they are; otherwise they become JSON text.
+    """
     import pandas as pd
 
     more = [name for name in dict.fromkeys(name for call in calls for name in call) if name not in _CALL_COLUMNS]
     names = [*_CALL_COLUMNS, *more]
-    return pd.DataFrame([[_cell(call.get(name)) for name in names] for call in calls], columns=names)
+    rows = [[call.get(name) if nested else _cell(call.get(name)) for name in names] for call in calls]
+    frame = pd.DataFrame(rows, columns=names)
+    began = pd.to_datetime(pd.to_numeric(frame["started_at"]), unit="s", utc=True)
+    return frame.assign(started_at=began.dt.as_unit("us"))
 
 
 def _cell(value: Any) -> Any:

@@ -68,8 +68,7 @@ def _type(prop: Any) -> str:
 
 def _history(request: Request, name: str | None) -> Records:
     calls = request.session.workbench.call_records(1_000 if name else request.args.n)
-    newest = sorted(calls, key=lambda call: -float(call.get("started_at") or 0))
-    chosen = [call for call in newest if name is None or call.get("tool") == name]
+    chosen = [call for call in calls if name is None or call.get("tool") == name]
     return Records(chosen[: request.args.n], _history_table, shown=request.args.n)
 
 

@@ -1,0 +1,42 @@
+"""The workbench as people hold it: what it recorded, and what is left of it after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nbtools import Workbench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Workbench]:
+    with Workbench(home=tmp_path / "home", memory_url=":memory:", allowed_paths=[tmp_path]) as made:
+        yield made
+
+
+def test_calls_are_listed_newest_first_with_the_moment_they_began(bench: Workbench) -> None:
+    before = datetime.now(UTC)
+    for number in "123":
+        bench.call("calculator", {"expression": number})
+    told = [{"expression": number} for number in "321"]
+    assert [call["arguments"] for call in bench.call_records()] == told
+    assert bench.call_records(limit=1)[0]["arguments"] == told[0]
+    frame = bench.calls
+    assert frame["arguments"].to_list() == told
+    assert frame["started_at"].is_monotonic_decreasing
+    moments = [moment.to_pydatetime() for moment in frame["started_at"]]
+    assert all(before <= moment <= datetime.now(UTC) for moment in moments)
+    asked = bench.sql("select started_at, typeof(started_at) as type from nbtools.calls where tool = 'calculator'")
+    assert set(asked["type"]) == {"TIMESTAMP WITH TIME ZONE"}
+    assert asked["started_at"].max() == frame["started_at"].max()
+
+
+def test_a_workbench_that_called_nothing_has_an_empty_table_of_calls(bench: Workbench) -> None:
+    assert len(bench.calls) == 0
+    assert {"tool", "ok", "started_at"} <= set(bench.calls.columns)
+    assert bench.sql("select typeof(max(started_at)) as t from nbtools.calls")["t"].to_list() == [
+        "TIMESTAMP WITH TIME ZONE"
+    ]

@@ -17,6 +17,7 @@ __all__ = ["LineReader", "LineWriter"]
 
 _WHY = "Talking MCP"
 _MANY_LINES = 1_000
+_TURN = 100
 _MAX_LINE = 256 * 2**20
 
 
@@ -35,6 +36,7 @@ class LineReader(asyncio.BaseProtocol):
         self._paused = False
         self._ended = False
         self._closed = False
+        self._passed_over = 0
 
     # -- what the loop calls
 
@@ -85,17 +87,29 @@ class LineReader(asyncio.BaseProtocol):
 
     async def receive(self) -> Any:
         """Return the next message, or the exception that says what is wrong with a line."""
-        while not self._lines:
-            if self._ended:
-                raise self._end
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        line = self._lines.popleft()
-        if self._paused and not self._lines:
-            self._paused = False
-            self._transport.resume_reading()
+        while True:
+            while not self._lines:
+                if self._ended:
+                    raise self._end
+                self._waiting = asyncio.get_running_loop().create_future()
+                await self._waiting
+            line = self._lines.popleft()
+            if self._paused and not self._lines:
+                self._paused = False
+                self._transport.resume_reading()
+            if self.takes(line):
+                return self.parsed(line.decode("utf-8", "replace"))
+            self._passed_over += 1
+            if self._passed_over % _TURN == 0:
+                await asyncio.sleep(0)  # a flood of lines that nobody wants must not hold up the loop
+
+    def takes(self, line: bytes) -> bool:
+        """Tell whether a line is to be read at all; overridden where the other side may say too much."""
+        return True
+
+    def parsed(self, text: str) -> Any:
+        """Return the message of a line, or the exception that says what is wrong with it."""
         try:
-            text = line.decode("utf-8", "replace")
             return self._message(self._types.jsonrpc_message_adapter.validate_json(text, by_name=False))
         except ValueError as exc:
             return exc

@@ -122,7 +122,28 @@ def mistakes_of(schema: Any) -> list[str]:
             look(inner, f"{place}/{word}".lstrip("/"), depth + 1)
 
     look(schema, "", 0)
+    definitions = tables.get("$defs", {})
+    if not found and (name := next((name for name in definitions if _is_circular(name, definitions)), None)):
+        found.append(f"$defs/{name} leads back to itself")
     return found
+
+
+def _is_circular(name: str, definitions: Mapping[str, Any]) -> bool:
+    """Tell whether a definition stands for itself: by references and choices alone, without a value in between."""
+    seen: set[str] = set()
+    waiting: list[Any] = [definitions[name]]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, Mapping):
+            continue
+        waiting += [option for word in _LIST for option in node.get(word, ())]
+        target = str(node.get("$ref", "")).removeprefix("#/$defs/")
+        if target == name:
+            return True
+        if target in definitions and target not in seen:
+            seen.add(target)
+            waiting.append(definitions[target])
+    return False
 
 
 def _inner_schemas(node: Mapping[str, Any], found: list[str], place: str) -> Iterator[tuple[str, Any]]:

@@ -133,7 +133,9 @@ class Connection:
         )
         # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
         self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
-        return client(sieved(server_process(server, self._silence), self._version, self._problems), **timeout)
+        return client(
+            sieved(server_process(server, self._silence, self._problems), self._version, self._problems), **timeout
+        )
 
     def _version(self) -> str | None:
         return self._client.protocol_version if self._client is not None else None
@@ -145,6 +147,10 @@ class Connection:
             f"the MCP server {self._name!r} cannot be used: {type(exc).__name__}: {exc}",
             hint=f"Check mcp_servers.{self._name} in the settings.",
         )
+
+    def _no_answer(self, exc: BaseException) -> ExecutionFailed:
+        told = " ".join(str(exc).split())
+        return ExecutionFailed(f"the MCP server {self._name!r} gave an answer that is not MCP's: {told:.300}")
 
     async def do(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Await `work` of the client, unless the connection ends before.
@@ -170,14 +176,13 @@ class Connection:
         except mcp_error as exc:
             if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).CONNECTION_CLOSED:
                 raise NetworkError(f"the MCP server {self._name!r} ended.") from None
+            if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).PARSE_ERROR:
+                raise self._no_answer(exc) from None
             raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
         except (OSError, EOFError) as exc:
             raise self._unreachable(exc) from None
         except ValueError as exc:  # pydantic's, by way of the official package
-            told = " ".join(str(exc).split())
-            raise ExecutionFailed(
-                f"the MCP server {self._name!r} gave an answer that is not MCP's: {told:.300}"
-            ) from None
+            raise self._no_answer(exc) from None
         finally:
             if not asked.done():
                 asked.cancel()

@@ -7,6 +7,7 @@ that dies is started again once per call; a call is repeated by itself only if t
 from __future__ import annotations
 
 import base64
+import json
 import mimetypes
 import re
 import tempfile
@@ -28,6 +29,7 @@ from nbtools.errors import (
 )
 from nbtools.lazy import need
 from nbtools.mcp_client.connection import Connection
+from nbtools.mcp_client.sieve import plain_words
 from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
 from nbtools.result import Artifact, Output, ToolResult
@@ -39,6 +41,7 @@ __all__ = ["McpExecutor"]
 _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
 _TOLD = 5
+_MAX_SCHEMA = 256 * 1024
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -144,9 +147,16 @@ class McpExecutor:
 
     def _tool(self, name: str, item: Any) -> Tool:
         schema = item.input_schema
+        size = len(json.dumps(schema))
+        if size > _MAX_SCHEMA:
+            raise ValueError(f"it has {size:,} characters; {_MAX_SCHEMA:,} are taken")
         if mistakes := mistakes_of(schema):
             raise ValueError("; ".join(mistakes[:3]))
         hints = item.annotations
+        words = (item.description or item.title or item.name, item.title, schema)
+        about, title, schema = told = plain_words(words)
+        if told != words:
+            self.problems.append(f"the tool {item.name!r} is described with too much, or unseen characters; it was cut")
 
         async def perform(**arguments: Any) -> Output:
             return await self._perform(item.name, arguments, again=bool(hints and hints.idempotent_hint))
@@ -162,9 +172,9 @@ class McpExecutor:
                 idempotent=bool(hints and hints.idempotent_hint),
                 open_world=bool(hints is None or hints.open_world_hint is not False),
             ),
-            title=item.title,
+            title=title,
             timeout=self._timeout,
-            about=item.description or item.title or item.name,
+            about=about,
             trusted=self._trusted,
         )
 

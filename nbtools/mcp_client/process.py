@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
+import time
 from collections.abc import AsyncIterator
 from typing import Any, TextIO
 
@@ -17,13 +20,65 @@ __all__ = ["server_process"]
 _WHY = "Using tools of an MCP server"
 # Seconds a server is given to leave by itself once its input has ended, and again after each signal.
 _LEAVE_S = 2.0
+# More than a server has to say on its own account; answers are not counted.
+_NOTICES_A_SECOND = 1_000
+_HEAD = 200
+_ID = re.compile(r'"id"\s*:\s*(\d+|"[^"]*")')
+
+
+class _Answers(LineReader):
+    """The lines of a server: a broken answer fails its request at once, and a flood of notices is thinned out.
+
+    Parameters
+    ----------
+    problems
+        Takes a sentence when notices are dropped.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__()
+        self._problems = problems
+        self._second = 0
+        self._notices = 0
+
+    def takes(self, line: bytes) -> bool:
+        """Tell whether a line is an answer, or one of the first notices of this second."""
+        if b'"method"' not in line[:_HEAD] or b'"result"' in line[:_HEAD]:
+            return True
+        now = int(time.monotonic())
+        if now != self._second:
+            self._second, self._notices = now, 0
+        self._notices += 1
+        told = f"the server sends more than {_NOTICES_A_SECOND:,} notices a second; the others are dropped"
+        if self._notices == _NOTICES_A_SECOND and told not in self._problems:
+            self._problems.append(told)
+        return self._notices < _NOTICES_A_SECOND
+
+    def parsed(self, text: str) -> Any:
+        """Return the message of a line; for one that is broken an error, so that nobody waits for its answer."""
+        made = super().parsed(text)
+        if not isinstance(made, Exception):
+            return made
+        # The fast parser refuses what is nested deeply, and then all tools of a list would be lost for one of them.
+        try:
+            found = json.loads(text)
+            if isinstance(found, dict):
+                return self._message(self._types.jsonrpc_message_adapter.validate_python(found))
+        except (ValueError, RecursionError):
+            pass
+        number = None if '"method"' in text[:_HEAD] else _ID.search(text)
+        if number is None:
+            return made  # a line of a log, say
+        error = {"code": self._types.PARSE_ERROR, "message": " ".join(str(made).split())[:_HEAD]}
+        broken = {"jsonrpc": "2.0", "id": json.loads(number[1]), "error": error}
+        return self._message(self._types.jsonrpc_message_adapter.validate_python(broken))
 
 
 class _Process(asyncio.SubprocessProtocol):
     """Hands on what the loop says of the process."""
 
-    def __init__(self) -> None:
-        self.reader = LineReader()
+    def __init__(self, problems: list[str]) -> None:
+        self.reader = _Answers(problems)
         self.writer = LineWriter(self.reader)
         self.exited = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -51,7 +106,7 @@ class _Process(asyncio.SubprocessProtocol):
 
 
 @contextlib.asynccontextmanager
-async def server_process(parameters: Any, silence: TextIO) -> AsyncIterator[tuple[Any, Any]]:
+async def server_process(parameters: Any, silence: TextIO, problems: list[str]) -> AsyncIterator[tuple[Any, Any]]:
     """Start a server over stdio, yield the streams of its messages, and end it and what it started.
 
     Parameters
@@ -60,6 +115,8 @@ async def server_process(parameters: Any, silence: TextIO) -> AsyncIterator[tupl
         The official package's ``StdioServerParameters``.
     silence
         Takes the server's standard error.
+    problems
+        Takes what is wrong with what it says and can be lived with.
 
     Raises
     ------
@@ -72,7 +129,7 @@ async def server_process(parameters: Any, silence: TextIO) -> AsyncIterator[tupl
             yield streams
         return
     transport, process = await asyncio.get_running_loop().subprocess_exec(
-        _Process,
+        lambda: _Process(problems),
         parameters.command,
         *parameters.args,
         stderr=silence,

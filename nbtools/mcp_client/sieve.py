@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import unicodedata
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
 from nbtools.lazy import need
 
-__all__ = ["sieved"]
+__all__ = ["plain_words", "sieved"]
 
 _WHY = "Using tools of an MCP server"
+_MAX_WORDS = 8_000
+
+
+def plain_words(value: Any) -> Any:
+    """Return what a server says of a tool as it can be shown to people and models, its schema included.
+
+    Texts are cut at 8,000 characters, and characters that nobody sees are left out: controls and escapes, marks of
+    direction, spaces without width. A description may not move a cursor, hide a word or turn one around.
+    """
+    if isinstance(value, str):
+        return "".join(
+            c for c in value[:_MAX_WORDS] if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cf", "Cs"}
+        )
+    if isinstance(value, dict):
+        return {key: plain_words(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(plain_words(item) for item in value)
+    return value
 
 
 class _Sieve:

@@ -18,7 +18,10 @@ from nbtools.tool import ToolCall
 SERVER = """
     import json, sys
 
-    tools, silent = json.loads(sys.argv[1]), sys.argv[2]
+    sys.setrecursionlimit(10_000)
+    tools, silent = json.loads(open(sys.argv[1]).read()), sys.argv[2]
+    begun = '{"jsonrpc":"2.0","id":%s,'
+    broken = {"cut": begun + '"result":{"content":[{"te', "no message": begun + '"got":1}'}
     for line in sys.stdin:
         asked = json.loads(line)
         method, number = asked.get("method"), asked.get("id")
@@ -33,6 +36,12 @@ SERVER = """
                 {"type": "text", "text": "called " + str(asked.get("params", {}).get("name"))}
             ]},
         }
+        if method == "tools/call" and silent in broken:
+            print(broken[silent] % number, flush=True)
+            continue
+        if method == "tools/call" and silent == "flood":
+            notice = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+            print("\\n".join([json.dumps(notice)] * 20_000))
         answer = {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "unknown"}}
         print(json.dumps({"jsonrpc": "2.0", "id": number, **answer}), flush=True)
 """
@@ -40,12 +49,13 @@ GOOD = {"type": "object"}
 
 
 @pytest.fixture
-def connect():
+def connect(tmp_path):
     opened = []
 
-    def make(tools, silent="nothing"):
-        arguments = ["-c", textwrap.dedent(SERVER), json.dumps(tools), silent]
-        executor = McpExecutor("s", {"command": sys.executable, "args": arguments, "trusted": True, "timeout": 1})
+    def make(tools, silent="nothing", timeout=1):
+        (tmp_path / "tools.json").write_text(json.dumps(tools))
+        arguments = ["-c", textwrap.dedent(SERVER), str(tmp_path / "tools.json"), silent]
+        executor = McpExecutor("s", {"command": sys.executable, "args": arguments, "trusted": True, "timeout": timeout})
         opened.append(executor)
         executor.connect()
         return executor
@@ -93,6 +103,61 @@ def test_unusual_schemas_are_taken_and_rendered(connect, schema):
     assert executor.problems == []
     for render in FORMATS.values():
         assert json.dumps(render(executor.tools()["s__fine"]))
+
+
+def nested(depth):
+    schema = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"x": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
+        {"type": "object", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
+        nested(200),
+        {"type": "object", "properties": {"x": {"enum": ["y" * 300_000]}}},
+    ],
+    ids=["itself", "in a ring", "deep", "large"],
+)
+def test_a_schema_that_never_ends_leaves_out_its_tool_alone(connect, schema):
+    executor = connect([{"name": "bad", "inputSchema": schema}, {"name": "good", "inputSchema": GOOD}])
+    assert executor.tools().names == ("s__good",)
+    assert len(executor.problems) == 1
+    assert len(executor.problems[0]) < 300
+
+
+def test_a_schema_that_refers_to_itself_below_a_property_is_taken(connect):
+    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
+    executor = connect([{"name": "a", "inputSchema": {**tree, "$defs": {"t": tree}}}])
+    assert executor.call(ToolCall(tool="s__a", arguments={"children": [{"children": []}]})).ok
+
+
+def test_words_of_a_server_are_cut_and_plain(connect):
+    hidden = "a\x1b[2Jb\u202ec\u200bd"
+    schema = {"type": "object", "properties": {"p": {"type": "string", "description": hidden}}}
+    bad = {"name": "bad", "title": hidden, "description": "x" * 2_000_000, "inputSchema": schema}
+    executor = connect([bad])
+    made = executor.tools()["s__bad"]
+    assert len(made.description) == 8_000
+    assert (made.title, made.schema["properties"]["p"]["description"]) == ("a[2Jbcd", "a[2Jbcd")
+    assert "was cut" in executor.problems[0]
+
+
+@pytest.mark.parametrize("kind", ["cut", "no message"])
+def test_a_broken_answer_fails_its_call_at_once(connect, kind):
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent=kind, timeout=60)
+    result = executor.call(ToolCall(tool="s__a"))
+    assert result.error.code == "EXECUTION_FAILED"
+    assert "not MCP" in result.error.message
+
+
+def test_a_flood_of_notices_is_thinned_out_and_told(connect):
+    executor = connect([{"name": "a", "inputSchema": GOOD}], silent="flood", timeout=60)
+    assert executor.call(ToolCall(tool="s__a")).ok
+    assert any("1,000 notices" in problem for problem in executor.problems)
 
 
 def test_odd_names_are_made_plain_and_reach_the_server_as_they_are(connect):

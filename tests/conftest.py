@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -38,56 +39,91 @@ def _binaries() -> Path:
     return found[-1].parent
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """Yield the URL of a PostgreSQL of this test run; its superuser is ``postgres``, it listens on a socket only."""
-    binaries = _binaries()
-    # Not below tmp_path: root's folders are closed to the user that the server has to run as.
-    home = Path(tempfile.mkdtemp(prefix="nbtools-pg-"))
-    run: dict[str, Any] = {"cwd": home, "env": {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C"}}
-    if os.geteuid() == 0:
-        os.chown(home, _NOBODY, _NOBODY)
-        run |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
-    try:
+class PostgresServer:
+    """A PostgreSQL of the tests' own; its superuser is ``postgres``, it listens on a socket only."""
+
+    def __init__(self) -> None:
+        self._binaries = _binaries()
+        # Not below tmp_path: root's folders are closed to the user that the server has to run as.
+        self._home = Path(tempfile.mkdtemp(prefix="nbtools-pg-"))
+        self.url = f"postgresql://postgres@/postgres?host={self._home}"
+        self._run: dict[str, Any] = {
+            "cwd": self._home,
+            "env": {"PATH": os.environ["PATH"], "HOME": str(self._home), "LC_ALL": "C"},
+        }
+        if os.geteuid() == 0:
+            os.chown(self._home, _NOBODY, _NOBODY)
+            self._run |= {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+
+    def __enter__(self) -> Self:
+        options = ("-A", "trust", "-U", "postgres", "-D", self._home / "data", "--no-sync", "-E", "UTF8")
         try:
-            subprocess.run(
-                [binaries / "initdb", "-A", "trust", "-U", "postgres", "-D", home / "data", "--no-sync", "-E", "UTF8"],
-                check=True,
-                capture_output=True,
-                **run,
-            )
+            subprocess.run([self._binaries / "initdb", *options], check=True, capture_output=True, **self._run)
         except (OSError, subprocess.CalledProcessError) as exc:
+            shutil.rmtree(self._home, ignore_errors=True)
             pytest.skip(f"PostgreSQL cannot be set up here: {exc}")
-        with _serving(binaries, home, run):
-            yield f"postgresql://postgres@/postgres?host={home}"
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
 
+    def start(self) -> None:
+        import psycopg
 
-@contextlib.contextmanager
-def _serving(binaries: Path, home: Path, run: dict[str, Any]) -> Iterator[None]:
-    import psycopg
-
-    command = [binaries / "postgres", "-D", home / "data", "-h", "", "-k", home, "-c", "fsync=off"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **run)
-    try:
+        options = ("-D", self._home / "data", "-h", "", "-k", self._home, "-c", "fsync=off")
+        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._server = subprocess.Popen([self._binaries / "postgres", *options], **silent, **self._run)
         deadline = time.monotonic() + _READY_S
         while True:
             try:
-                psycopg.connect(f"host={home} user=postgres dbname=postgres").close()
-                break
+                psycopg.connect(self.url).close()
+                return
             except psycopg.OperationalError:
-                assert server.poll() is None, "the server ended while it started"
+                assert self._server.poll() is None, "the server ended while it started"
                 assert time.monotonic() < deadline, "the server did not start in time"
                 time.sleep(0.05)
-        yield
-    finally:
-        server.terminate()
+
+    def stop(self) -> None:
+        """End the server and its clients' connections at once, as a restart does."""
+        self._server.send_signal(signal.SIGINT)
         try:
-            server.wait(10)
+            self._server.wait(10)
         except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            self._server.kill()
+            self._server.wait()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Yield the URL of a PostgreSQL of this test run."""
+    with PostgresServer() as server:
+        yield server.url
+
+
+@pytest.fixture
+def postgres_database(postgres_url: str) -> Iterator[str]:
+    """Yield the URL of a new database."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield postgres_url.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[PostgresServer]:
+    """Yield a PostgreSQL that a test may stop and start."""
+    with PostgresServer() as server:
+        yield server
 
 
 _TOKEN = "only-the-tests-know-this-token"

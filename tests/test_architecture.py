@@ -87,7 +87,6 @@ HOMES: dict[str, set[str]] = {
     "langchain_core": {"nbtools.langchain", "nbtools.registry"},
     "langgraph": {"nbtools.memory.langgraph"},
     "psycopg": {"nbtools.memory", "nbtools.sql"},
-    "psycopg_pool": {"nbtools.memory"},
     "obstore": {"nbtools.memory"},
     "distributed": {"nbtools.workflow"},
     "dask": {"nbtools.workflow"},

@@ -21,6 +21,7 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments, MemoryWriteFailed, NbtoolsError
 from nbtools.memory.cache import KnownIds, RowCache
+from nbtools.memory.calls import CALLS_KEPT
 from nbtools.memory.decide import Done, Request, Stage, View
 from nbtools.memory.duckdb_tables import Tables
 from nbtools.memory.index import LiveIndex, Source
@@ -39,7 +40,6 @@ _OVERLAY_BYTES = 8 << 20
 _CACHE_BYTES = 8 << 20
 _REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
-_CALLS_KEPT = 100_000
 _NEAREST = 200
 _KNOWN_AT_START = 5_000
 # Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
@@ -177,7 +177,7 @@ class Engine:
         """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
         if self._merged_since_trim >= after:
             self._merged_since_trim = 0
-            self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, _CALLS_KEPT)
+            self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, CALLS_KEPT)
 
     def know_ids(self) -> None:
         """Make the filter of known ids if there is none; a large file's is made off the path of any request."""

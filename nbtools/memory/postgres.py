@@ -1,36 +1,29 @@
 """Memory on PostgreSQL: the same rules as everywhere, kept by the server for any number of machines.
 
-A batch is one transaction. It locks the ids it touches (advisory locks, in one order, so that no two batches wait for
-each other), reads what is there, and writes rows, history and the answer under the request's id: a batch that is sent
-again after a lost connection finds its answer and is not applied twice. Words are split here, so that the same words
-find the same records as in the other stores; the server finds them by a GIN index over ``tsvector``.
+A batch is one transaction. It locks what it touches: the ids of its records, and the workflow they belong to, shared
+with others that write and alone when it clears. Then it reads what is there, decides as every store does, and writes
+rows, history and the answer under the request's id: a batch that is sent again after a lost connection finds its
+answer and is not applied twice. Words are split here, so that the same words find the same records as in the other
+stores; the server finds them by a GIN index over ``tsvector``.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
-from nbtools.errors import ConfigInvalid, MemoryUnavailable, MemoryWriteFailed
-from nbtools.lazy import need
+from nbtools.errors import MemoryWriteFailed
+from nbtools.memory.calls import CALLS_KEPT
+from nbtools.memory.decide import Stage, View
+from nbtools.memory.postgres_connections import Connections
 from nbtools.memory.postgres_schema import migrate
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import (
-    Applied,
-    CallQuery,
-    Change,
-    Found,
-    Query,
-    add_numbers,
-    check_version,
-    no_such_version,
-)
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
 from nbtools.memory.rows import Row, later, row_from_list, row_to_list, row_to_record
 from nbtools.memory.search import cosine, fuse, rank, record_text, split_words
 
@@ -39,6 +32,7 @@ __all__ = ["PostgresRepository"]
 _VERSION = "agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version"
 # As `row_from_list` takes them; sequence numbers belong to other stores.
 _COLUMNS = f"0, {_VERSION}, vector"
+_WITHOUT_VALUES = _COLUMNS.replace(" value,", " '0',")
 _PAST = f"0, {_VERSION}, NULL"
 _CHANGING = ("op", "value", "tags", "created", "updated", "expires", "version", "vector", "words")
 _UPSERT = (
@@ -47,11 +41,27 @@ _UPSERT = (
     + ", ".join(f"{name} = EXCLUDED.{name}" for name in _CHANGING)
 )
 _REMEMBER = f"INSERT INTO nbtools_history (id, {_VERSION}) VALUES ({', '.join(['%s'] * 12)})"
+_UPSERT_CALL = (
+    "INSERT INTO nbtools_calls (call_id, run_id, tool, record) VALUES (%s, %s, %s, %s) ON CONFLICT (call_id) "
+    "DO UPDATE SET seq = DEFAULT, run_id = EXCLUDED.run_id, tool = EXCLUDED.tool, record = EXCLUDED.record"
+)
+# In one order for all batches, so that no two wait for each other.
+_LOCK = """
+SELECT CASE WHEN alone THEN pg_advisory_xact_lock(number) ELSE pg_advisory_xact_lock_shared(number) END
+FROM (SELECT hashtextextended(name, 0) AS number, bool_or(alone) AS alone
+      FROM unnest(%s::text[], %s::boolean[]) AS wanted (name, alone) GROUP BY 1 ORDER BY 1) AS ordered
+"""
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _MOST_FOUND = 1_000
 _MOST_WORDS = 20_000
 _LONGEST_WORD = 500
+# The server has room for some thousand locks of all its clients.
+_MOST_LOCKS = 200
+_SWEEP_EACH_S = 60.0
+_SWEEP_S = 2.0
+_SWEPT_AT_ONCE = 1_000
 _KEPT_ANSWERS_US = 3_600_000_000
-T = TypeVar("T")
+_KEPT_DELETIONS_US = 30 * 86_400_000_000
 
 
 class PostgresRepository:
@@ -64,304 +74,174 @@ class PostgresRepository:
     history
         How many versions of a key are kept.
     timeout
-        Seconds to wait for a connection, and for one statement.
+        Seconds that one request may take, including a restart of the server.
+    calls
+        How many records of tool calls are kept.
 
     Raises
     ------
+    ConfigInvalid
+        The URL is not one of PostgreSQL.
     MissingExtra
         The extra ``postgres`` is not installed.
     """
 
-    def __init__(self, url: str, *, history: int = 100, timeout: float = 30.0) -> None:
-        why = "Keeping the memory in PostgreSQL"
-        self._psycopg = need("psycopg", extra="postgres", why=why)
-        self._pools = need("psycopg_pool", extra="postgres", why=why)
-        self._url = url.replace("postgres://", "postgresql://", 1)
+    def __init__(self, url: str, *, history: int = 100, timeout: float = 30.0, calls: int = CALLS_KEPT) -> None:
+        url = url.replace("postgres://", "postgresql://", 1)
+        self._connections = Connections(url, timeout, lambda connection: migrate(connection, self._connections.place))
         self._keep = history
-        self._timeout = timeout
-        self._lock = threading.Lock()
-        self._pool: Any = None
+        self._keep_calls = calls
         self._latest = 0
-        self._closed = False
+        self._sweep_at = 0.0
+        self._sweeping = threading.Lock()
 
     # -- Repository
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
         """Apply a batch in one transaction, once per request id."""
         request = request_id or uuid.uuid4().hex
-        return self._tried(lambda cursor: self._batch(cursor, changes, request), writes=True)
+        done = self._connections.run(lambda connection: self._batch(connection, changes, request), request=request)
+        if time.monotonic() >= self._sweep_at:
+            self._sweep()
+        return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        return self._tried(lambda cursor: self._found(cursor, query))
+        return self._connections.run(lambda connection: self._found(connection, query))
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
-        record_id = scope.record_id(key)
-
-        def read(cursor: Any) -> list[MemoryRecord]:
-            text = f"SELECT {_PAST} FROM nbtools_history WHERE id = %s"
-            cursor.execute(text + " ORDER BY version DESC LIMIT %s", [record_id, limit])
-            return [row_to_record(row) for row in reversed(_rows(cursor))]
-
-        return self._tried(read)
+        text = f"SELECT {_PAST} FROM nbtools_history WHERE id = %s ORDER BY version DESC LIMIT %s"
+        rows = self._connections.run(lambda connection: _rows(connection.execute(text, [scope.record_id(key), limit])))
+        return [row_to_record(row) for row in reversed(rows)]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
         wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
         given = {name: value for name, value in wanted.items() if value is not None}
-
-        def read(cursor: Any) -> list[dict[str, Any]]:
-            where = " AND ".join(f"{name} = %s" for name in given) or "TRUE"
-            text = f"SELECT record FROM nbtools_calls WHERE {where} ORDER BY seq DESC LIMIT %s"
-            cursor.execute(text, [*given.values(), query.limit])
-            return [json.loads(record) for (record,) in reversed(cursor.fetchall())]
-
-        return self._tried(read)
+        where = " AND ".join(f"{name} = %s" for name in given) or "TRUE"
+        text = f"SELECT record FROM nbtools_calls WHERE {where} ORDER BY seq DESC LIMIT %s"
+        values = [*given.values(), query.limit]
+        found = self._connections.run(lambda connection: connection.execute(text, values).fetchall())
+        return [json.loads(record) for (record,) in reversed(found)]
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
-
-        def read(cursor: Any) -> int:
-            cursor.execute("SELECT count(*) FROM nbtools_items WHERE value IS NOT NULL")
-            (count,) = cursor.fetchone()
-            return int(count)
-
-        count = self._tried(read)
-        return {"backend": "postgresql", "place": _place(self._url), "records": count, "vectors": True, "notices": []}
+        text = "SELECT count(*) FROM nbtools_items WHERE value IS NOT NULL"
+        count = self._connections.run(lambda connection: _one(connection.execute(text)))
+        place = self._connections.place
+        return {"backend": "postgresql", "place": place, "records": count, "vectors": True, "notices": []}
 
     def close(self) -> None:
         """Close the connections."""
-        with self._lock:
-            self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
-
-    # -- connections
-
-    def _opened(self) -> Any:
-        with self._lock:
-            if self._closed:
-                raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
-            if self._pool is None:
-                # What the pool would print while the server is away is said by the error of whoever asks.
-                logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-                pool = self._pools.ConnectionPool(
-                    self._url,
-                    min_size=0,
-                    max_size=8,
-                    timeout=self._timeout,
-                    open=False,
-                    reconnect_timeout=self._timeout,
-                    kwargs={"connect_timeout": max(2, int(self._timeout)), "application_name": "nbtools"},
-                )
-                self._prepare(pool)
-                self._pool = pool
-            return self._pool
-
-    def _prepare(self, pool: Any) -> None:
-        """Connect once by hand, which says why it fails, and bring the schema up to date."""
-        try:
-            with self._psycopg.connect(self._url, connect_timeout=max(2, int(self._timeout))) as connection:
-                migrate(connection, _place(self._url))
-        except self._psycopg.ProgrammingError as exc:
-            raise ConfigInvalid(f"The memory URL is not one of PostgreSQL: {_first_line(exc)}") from None
-        except self._psycopg.Error as exc:
-            raise self._unavailable(exc) from None
-        pool.open()
-
-    def _unavailable(self, exc: Exception) -> MemoryUnavailable:
-        return MemoryUnavailable(
-            f"PostgreSQL at {_place(self._url)} cannot be used: {_first_line(exc)}",
-            hint="check that the server runs and that NBTOOLS_MEMORY_URL is right",
-            retryable=True,
-        )
-
-    @contextmanager
-    def _cursor(self) -> Iterator[Any]:
-        with self._opened().connection() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL statement_timeout = {int(self._timeout * 1000)}")
-            yield cursor
-
-    def _tried(self, work: Callable[[Any], T], *, writes: bool = False) -> T:
-        """Run `work` in a transaction, a second time when the connection was lost: requests are applied only once."""
-        lost = (self._psycopg.OperationalError, self._psycopg.InterfaceError, self._pools.PoolTimeout)
-        for attempt in (1, 2, 3):
-            try:
-                with self._cursor() as cursor:
-                    return work(cursor)
-            except lost as exc:
-                if attempt == 3 or isinstance(exc, self._pools.PoolTimeout):
-                    raise self._unavailable(exc) from None
-                self._pool.check()  # drop what the server closed, so that the next try gets a live connection
-            except self._psycopg.Error as exc:
-                kind = MemoryWriteFailed if writes else MemoryUnavailable
-                raise kind(
-                    f"PostgreSQL refused: {_first_line(exc)}", hint=f"look at the log of {_place(self._url)}"
-                ) from None
-        raise AssertionError("the last attempt returns or raises")
+        self._connections.close()
 
     # -- writing
 
-    def _batch(self, cursor: Any, changes: Sequence[Change], request: str) -> list[Applied]:
-        # The request is the first lock of every batch, its ids follow in order.
-        ids = sorted({change.scope.record_id(change.key) for change in changes if change.scope and change.key})
-        for name in (f"request:{request}", *ids):
-            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
-        cursor.execute("SELECT answer FROM nbtools_requests WHERE id = %s", [request])
-        answered = cursor.fetchone()
+    def _batch(self, connection: Any, changes: Sequence[Change], request: str) -> list[tuple[Row | None, int]]:
+        _lock(connection, changes, request)
+        text = f"SELECT {_NOW}, (SELECT answer FROM nbtools_requests WHERE id = %s)"
+        now, answered = connection.execute(text, [request]).fetchone()
         if answered:
-            return [_applied(item) for item in json.loads(answered[0])]
-        now = self._now(cursor)
-        done = [self._change(cursor, change, now) for change in changes]
+            return [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answered)]
+        rows = {row.id: row for change in changes for row in _cleared(connection, change)}
+        rows |= _by_id(connection, _ids(changes))
+        done, decided = self._stage(connection, rows, now).decide(changes)
         answer = json.dumps([[row_to_list(row) if row else None, count] for row, count in done])
-        cursor.execute("INSERT INTO nbtools_requests VALUES (%s, %s, %s)", [request, answer, now])
-        cursor.execute("DELETE FROM nbtools_requests WHERE at < %s", [now - _KEPT_ANSWERS_US])
-        return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
+        with connection.pipeline():
+            self._store(connection, [row for _, row in decided])
+            connection.execute("INSERT INTO nbtools_requests VALUES (%s, %s, %s)", [request, answer, now])
+        return [(row, count) for row, count in done]
 
-    def _now(self, cursor: Any) -> int:
-        """Return the server's time in microseconds, without its small steps back."""
-        cursor.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-        (now,) = cursor.fetchone()
-        self._latest = later(self._latest, int(now))
-        return self._latest
+    def _stage(self, connection: Any, rows: Mapping[str, Row], now: int) -> Stage:
+        """Return what decides over these rows, which nobody else changes meanwhile."""
+        self._latest = later(self._latest, now)
 
-    def _change(self, cursor: Any, change: Change, now: int) -> tuple[Row | None, int]:
-        if change.kind == "call":
-            self._call(cursor, change)
-            return None, 1
-        assert change.scope is not None, "only calls have no scope"
-        if change.kind == "clear":
-            return None, self._clear(cursor, change, change.scope, now)
-        newest = self._newest(cursor, change.scope.record_id(change.key))
-        live = newest if newest is not None and newest.is_live(now) else None
-        check_version(change.key, change.if_version, live.version if live else 0)
-        if change.kind == "delete":
-            if live is None:
-                return None, 0
-            self._append(cursor, live._replace(op="delete", value=None, expires=None, vector=None), live, now)
-            return None, 1
-        return self._put(cursor, change, change.scope, (newest, live), now), 1
+        def versions(scope: Scope, key: str) -> list[Row]:
+            text = f"SELECT {_PAST} FROM nbtools_history WHERE id = %s ORDER BY version"
+            return _rows(connection.execute(text, [scope.record_id(key)]))
 
-    def _put(self, cursor: Any, change: Change, scope: Scope, found: tuple[Row | None, Row | None], now: int) -> Row:
-        newest, live = found
-        record_id = scope.record_id(change.key)
-        start = live or Row(
-            0,
-            record_id,
-            scope.agent_id,
-            scope.workflow_id,
-            scope.node_id,
-            change.key,
-            "write",
-            "0",
-            (),
-            now,
-            now,
-            None,
-            0,
-        )
-        if change.kind == "write":
-            tags = start.tags if change.tags is None else change.tags
-            expires = start.expires
-            if change.ttl is not None:
-                expires = now + int(change.ttl * 1e6) if change.ttl else None
-            row = start._replace(op="write", value=change.value, tags=tags, expires=expires)
-        elif change.kind == "incr":
-            total = add_numbers(change.key, json.loads(start.value or "0"), change.by)
-            row = start._replace(op="incr", value=json.dumps(total))
-        else:
-            old = self._version(cursor, record_id, change)
-            row = start._replace(op="restore", value=old.value, tags=old.tags, expires=None)
-        return self._append(cursor, row._replace(vector=change.vector), newest, now)
+        def ids(prefix: str) -> list[str]:
+            return [record_id for record_id in rows if record_id.startswith(prefix)]
 
-    def _newest(self, cursor: Any, record_id: str) -> Row | None:
-        cursor.execute(f"SELECT {_COLUMNS} FROM nbtools_items WHERE id = %s", [record_id])
-        rows = _rows(cursor)
-        return rows[0] if rows else None
+        return Stage(View(rows.get, ids, versions), 0, lambda: self._latest)
 
-    def _version(self, cursor: Any, record_id: str, change: Change) -> Row:
-        text = f"SELECT {_PAST} FROM nbtools_history WHERE id = %s AND value IS NOT NULL"
-        cursor.execute(text + " ORDER BY version", [record_id])
-        known = {row.version: row for row in _rows(cursor)}
-        if change.version not in known:
-            raise no_such_version(change.key, change.version or 0, list(known))
-        return known[change.version]
+    def _store(self, connection: Any, decided: Sequence[Row]) -> None:
+        """Make rows the newest versions of their ids."""
+        calls = [row for row in decided if row.op == "call"]
+        rows = [row for row in decided if row.op != "call"]
+        newest = {row.id: row for row in rows}.values()
+        trimmed = [[row.id, row.version - self._keep] for row in newest if row.version > self._keep]
+        for text, values in (
+            (_REMEMBER, [[row.id, *_version(row)] for row in rows]),
+            (_UPSERT, [[row.id, row.scope.prefix, *_version(row), _vector(row), _words(row)] for row in newest]),
+            ("DELETE FROM nbtools_history WHERE id = %s AND version <= %s", trimmed),
+            (_UPSERT_CALL, [_call(row) for row in calls]),
+        ):
+            if values:
+                connection.cursor().executemany(text, values)
 
-    def _append(self, cursor: Any, row: Row, newest: Row | None, now: int) -> Row:
-        """Make a row the newest version of its id."""
-        number = newest.version + 1 if newest else 1
-        row = row._replace(version=number, created=min(row.created, now), updated=now)
-        version = [
-            *(row.agent, row.workflow, row.node, row.key, row.op, row.value, list(row.tags)),
-            *(row.created, row.updated, row.expires, row.version),
-        ]
-        vector = list(row.vector) if row.vector else None
-        cursor.execute(_UPSERT, [row.id, row.scope.prefix, *version, vector, _words(row)])
-        cursor.execute(_REMEMBER, [row.id, *version])
-        cursor.execute(
-            "DELETE FROM nbtools_history WHERE id = %s AND version <= %s", [row.id, row.version - self._keep]
-        )
-        return row
+    def _sweep(self) -> None:
+        """Take away a slice of what is due or long gone; the write before is done, whatever becomes of this."""
+        if self._sweeping.acquire(blocking=False):
+            is_full = False
+            try:
+                with suppress(MemoryWriteFailed):
+                    is_full = self._connections.run(self._swept, request="sweep", timeout=_SWEEP_S)
+            finally:
+                self._sweep_at = time.monotonic() + (0 if is_full else _SWEEP_EACH_S)
+                self._sweeping.release()
 
-    def _clear(self, cursor: Any, change: Change, scope: Scope, now: int) -> int:
-        where, values = "scope = %s", [scope.prefix]
-        if change.nodes:
-            where, values = "agent_id = %s AND workflow_id = %s", [scope.agent_id, str(scope.workflow_id)]
-        cursor.execute(
-            f"SELECT {_COLUMNS} FROM nbtools_items WHERE {where} AND value IS NOT NULL ORDER BY id FOR UPDATE", values
-        )
-        gone = [row for row in _rows(cursor) if row.is_live(now)]
-        for row in gone:
-            self._append(cursor, row._replace(op="delete", value=None, expires=None, vector=None), row, now)
-        return len(gone)
-
-    def _call(self, cursor: Any, change: Change) -> None:
-        record = json.loads(change.value or "{}")
-        cursor.execute("DELETE FROM nbtools_calls WHERE call_id = %s", [change.key])
-        cursor.execute(
-            "INSERT INTO nbtools_calls (call_id, run_id, tool, record) VALUES (%s, %s, %s, %s)",
-            [change.key, record.get("run_id"), record.get("tool"), change.value or "{}"],
-        )
+    def _swept(self, connection: Any) -> bool:
+        """Return whether there may be more."""
+        if not _one(connection.execute("SELECT pg_try_advisory_xact_lock(hashtextextended('nbtools sweep', 0))")):
+            return False
+        now = _one(connection.execute(f"SELECT {_NOW}"))
+        due = "value IS NOT NULL AND expires <= %s OR value IS NULL AND updated < %s"
+        text = f"SELECT {_WITHOUT_VALUES} FROM nbtools_items WHERE {due} LIMIT %s"
+        found = _rows(connection.execute(text, [now, now - _KEPT_DELETIONS_US, _SWEPT_AT_ONCE]))
+        _lock(connection, [Change(kind="delete", scope=row.scope, key=row.key) for row in found])
+        rows = _by_id(connection, [row.id for row in found])
+        self._store(connection, [row for _, row in self._stage(connection, rows, now).expire(rows)])
+        gone = [row.id for row in rows.values() if row.value is None and row.updated < now - _KEPT_DELETIONS_US]
+        for table in ("nbtools_items", "nbtools_history"):
+            connection.execute(f"DELETE FROM {table} WHERE id = ANY(%s)", [gone])
+        connection.execute("DELETE FROM nbtools_requests WHERE at < %s", [now - _KEPT_ANSWERS_US])
+        newest = "SELECT seq FROM nbtools_calls ORDER BY seq DESC LIMIT 1 OFFSET %s"
+        connection.execute(f"DELETE FROM nbtools_calls WHERE seq <= ({newest})", [self._keep_calls])
+        return len(found) == _SWEPT_AT_ONCE
 
     # -- reading
 
-    def _found(self, cursor: Any, query: Query) -> Found:
-        now = self._now(cursor)
-        where, values = _conditions(query, now)
+    def _found(self, connection: Any, query: Query) -> Found:
+        self._latest = later(self._latest, _one(connection.execute(f"SELECT {_NOW}")))
+        where, values = _conditions(query, self._latest)
         if query.text is not None or query.vector is not None:
-            return self._ranked(cursor, query, where, values)
+            return self._ranked(connection, query, where, values)
         if query.count:
-            cursor.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)
-            return Found(total=int(cursor.fetchone()[0]))
+            return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
         order = "id" if query.scope is None else "key"
         if query.after is not None and query.keys is None:
             where, values = f"{where} AND {order} > %s", [*values, query.after]
-        columns = _COLUMNS if query.values else _COLUMNS.replace(" value,", " '0',")
+        columns = _COLUMNS if query.values else _WITHOUT_VALUES
         text = f"SELECT {columns} FROM nbtools_items WHERE {where} ORDER BY {order} LIMIT %s"
-        cursor.execute(text, [*values, query.limit if query.keys is None else None])
-        rows = _rows(cursor)
+        rows = _rows(connection.execute(text, [*values, query.limit if query.keys is None else None]))
         if query.keys is not None:
             by_key = {row.key: row for row in rows}
             rows = [by_key[key] for key in query.keys if key in by_key]
         records = tuple(row_to_record(row, values=query.values) for row in rows)
         return Found(records=records, total=len(records))
 
-    def _ranked(self, cursor: Any, query: Query, where: str, values: list[Any]) -> Found:
-        cursor.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)
-        (total,) = cursor.fetchone()
+    def _ranked(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
+        total = _one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values))
         words = _lexemes(split_words(query.text or ""))
         wanted = "words @@ %s::tsquery" if words else "FALSE"
         near = "vector IS NOT NULL" if query.vector is not None else "FALSE"
         asked = " | ".join(_quoted(word) for word in words)
-        cursor.execute(
-            f"SELECT {_COLUMNS} FROM nbtools_items WHERE {where} AND ({wanted} OR {near})",
-            [*values, *([asked] if words else [])],
-        )
-        rows = {row.id: row for row in _rows(cursor)}
+        text = f"SELECT {_COLUMNS} FROM nbtools_items WHERE {where} AND ({wanted} OR {near})"
+        rows = {row.id: row for row in _rows(connection.execute(text, [*values, *([asked] if words else [])]))}
         texts = {name: record_text(row.key, row.tags, row.value or "null") for name, row in rows.items()}
-        ranked = rank(query.text, texts, total=int(total)) if query.text is not None else []
+        ranked = rank(query.text, texts, total=total) if query.text is not None else []
         if query.vector is not None:
             nearness = {name: cosine(query.vector, row.vector) for name, row in rows.items() if row.vector}
             nearest = sorted((name for name in nearness if nearness[name] > 0), key=lambda name: -nearness[name])
@@ -375,8 +255,8 @@ class PostgresRepository:
 
 def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
     """Return the WHERE of a query, without its search."""
-    parts, values = ["value IS NOT NULL", "(expires IS NULL OR expires > %s)"], [now]
-    found: list[Any] = list(values)
+    parts = ["value IS NOT NULL", "(expires IS NULL OR expires > %s)"]
+    found: list[Any] = [now]
     if query.scope is not None:
         parts.append("scope = %s")
         found.append(query.scope.prefix)
@@ -393,13 +273,65 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
     return " AND ".join(parts), found
 
 
+def _lock(connection: Any, changes: Sequence[Change], request: str | None = None) -> None:
+    """Wait for those who change the same, until this transaction ends."""
+    ids = _ids(changes)
+    is_many = len(ids) > _MOST_LOCKS
+    # A clear shuts out who writes to the workflow, whatever the node: its records are not known before it has them.
+    names = {f"request:{request}": True} if request else {}
+    for change in changes:
+        if change.scope is not None:
+            workflow = change.scope.prefix.rsplit(":", 2)[0]
+            names[workflow] = names.get(workflow, False) or is_many or change.kind == "clear"
+    if not is_many:
+        names |= dict.fromkeys(ids, True)
+    connection.execute(_LOCK, [list(names), list(names.values())])
+
+
+def _ids(changes: Sequence[Change]) -> list[str]:
+    return list({change.scope.record_id(change.key): None for change in changes if change.scope and change.key})
+
+
+def _by_id(connection: Any, ids: Sequence[str]) -> dict[str, Row]:
+    rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items WHERE id = ANY(%s)", [ids])) if ids else []
+    return {row.id: row for row in rows}
+
+
+def _cleared(connection: Any, change: Change) -> list[Row]:
+    """Return what a change may clear, without values."""
+    if change.kind != "clear" or change.scope is None:
+        return []
+    where, values = "scope = %s", [change.scope.prefix]
+    if change.nodes:
+        where, values = "agent_id = %s AND workflow_id = %s", [change.scope.agent_id, str(change.scope.workflow_id)]
+    text = f"SELECT {_WITHOUT_VALUES} FROM nbtools_items WHERE {where} AND value IS NOT NULL"
+    return _rows(connection.execute(text, values))
+
+
+def _version(row: Row) -> list[Any]:
+    """Return the fields of `_VERSION`."""
+    return [
+        *(row.agent, row.workflow, row.node, row.key, row.op, row.value, list(row.tags)),
+        *(row.created, row.updated, row.expires, row.version),
+    ]
+
+
+def _vector(row: Row) -> list[float] | None:
+    return list(row.vector) if row.vector else None
+
+
+def _call(row: Row) -> list[Any]:
+    record = json.loads(row.value or "{}")
+    return [row.key, record.get("run_id"), record.get("tool"), row.value or "{}"]
+
+
 def _rows(cursor: Any) -> list[Row]:
     return [row_from_list(fields) for fields in cursor.fetchall()]
 
 
-def _applied(item: Any) -> Applied:
-    fields, count = item
-    return Applied(record=row_to_record(row_from_list(fields)) if fields else None, count=count)
+def _one(cursor: Any) -> Any:
+    (found,) = cursor.fetchone()
+    return found
 
 
 def _words(row: Row) -> list[str]:
@@ -414,13 +346,3 @@ def _lexemes(words: Iterable[str]) -> list[str]:
 
 def _quoted(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _place(url: str) -> str:
-    """Return where the database is, without user and password."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'local socket'}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
-def _first_line(exc: BaseException) -> str:
-    return str(exc).strip().split("\n", maxsplit=1)[0][:300]

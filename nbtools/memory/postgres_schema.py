@@ -33,7 +33,11 @@ CREATE TABLE nbtools_calls (
 );
 CREATE INDEX nbtools_calls_seq ON nbtools_calls (seq);
 """
-_MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+_VERSION_2 = """
+CREATE INDEX nbtools_items_due ON nbtools_items (expires) WHERE value IS NOT NULL;
+CREATE INDEX nbtools_items_gone ON nbtools_items (updated) WHERE value IS NULL;
+"""
+_MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,21 +57,6 @@ def keeper(tmp_path: Path) -> Iterator[Repository]:
             time.sleep(0.005)
 
 
-@contextlib.contextmanager
-def postgresql(url: str) -> Iterator[Repository]:
-    """Yield a repository in a database of its own."""
-    import psycopg
-
-    name = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    try:
-        yield open_repository(url.replace("/postgres?", f"/{name}?"), history=5)
-    finally:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 # Each test of the keeper starts a process of its own, which adds up.
 _SLOW = {"keeper"}
 PARAMS = [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in sorted([*OPENERS, "postgresql"])]
@@ -81,7 +65,7 @@ PARAMS = [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in 
 @pytest.fixture(params=PARAMS)
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repository]:
     if request.param == "postgresql":
-        made = postgresql(request.getfixturevalue("postgres_url"))
+        made = contextlib.nullcontext(open_repository(request.getfixturevalue("postgres_database"), history=5))
     else:
         made = OPENERS[request.param](tmp_path)
     with made as opened:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import inspect
 import json
 import math
@@ -406,11 +407,15 @@ def _plain(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    if module == "pandas" and hasattr(value, "to_dict"):
-        return value.to_dict("records") if hasattr(value, "columns") else value.to_dict()
-    for method in ("model_dump", "tolist", "isoformat"):  # pydantic, numpy, dates
-        if hasattr(value, method):
-            return getattr(value, method)()
+    if isinstance(value, enum.Enum):
+        return value.value
     if module == "decimal":
         return float(value)
-    return getattr(value, "value", value) if hasattr(type(value), "__members__") else value
+    # Looked up on the class: the columns of a frame and the labels of a series look like attributes of their own.
+    kind = type(value)
+    if hasattr(kind, "iloc"):
+        return kind.to_dict(value, "records") if hasattr(kind, "columns") else kind.to_dict(value)
+    for method in ("model_dump", "tolist", "isoformat"):  # pydantic, numpy, dates
+        if hasattr(kind, method):
+            return getattr(kind, method)(value)
+    return value

@@ -315,6 +315,12 @@ class Model(BaseModel):
         (np.arange(3), [0, 1, 2], "[0, 1, 2]"),
         (np.float64(0.5), 0.5, "0.5"),
         (pd.DataFrame({"a": [1, None]}), [{"a": 1.0}, {"a": None}], '[{"a": 1.0}, {"a": null}]'),
+        (
+            pd.DataFrame({"columns": [1], "isoformat": [2]}),
+            [{"columns": 1, "isoformat": 2}],
+            '[{"columns": 1, "isoformat": 2}]',
+        ),
+        (pd.Series([1, 2], index=["columns", "tolist"]), {"columns": 1, "tolist": 2}, '{"columns": 1, "tolist": 2}'),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -159,15 +159,15 @@ def _parameters(given: list[str]) -> dict[str, Any]:
 def _sql(arguments: argparse.Namespace) -> int:
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
     with Workbench() as wb:
-        if arguments.check:
-            return _verdict(wb, query, arguments.connection)
-        options = {
+        options: dict[str, Any] = {
             "params": _parameters(arguments.param) or None,
             "connection": arguments.connection,
             "limit": arguments.limit,
             "isolated": arguments.isolated,
             "timeout": arguments.timeout,
         }
+        if arguments.check:
+            return _verdict(wb, query, options)
         if arguments.format == "table":
             result = wb.query(query, caller="cli", **options)
             print(result.text() if sys.stdout.isatty() else result.text(max_chars=None, max_rows=None))
@@ -186,9 +186,9 @@ def _export(wb: Workbench, query: str, options: Mapping[str, Any]) -> None:
         shutil.copyfileobj(text, sys.stdout)
 
 
-def _verdict(wb: Workbench, query: str, connection: str | None) -> int:
+def _verdict(wb: Workbench, query: str, options: Mapping[str, Any]) -> int:
     try:
-        verdict = wb.sql_session.check(query, connection=connection)
+        verdict = wb.sql_session.check(query, **options)
         verdict.raise_if_refused(query)
     except (SqlInvalid, SqlNotAllowed) as exc:
         print("\n".join(exc.three_lines()), file=sys.stderr)

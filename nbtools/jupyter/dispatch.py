@@ -93,10 +93,11 @@ class Dispatcher:
     @staticmethod
     def _deliver(request: Request, value: Any) -> Any:
         from nbtools.jupyter.shown import pictures, shown
+        from nbtools.result import ToolResult
 
         request.bind(value)
-        if not request.muted and not request.pictured:
-            for bundle in pictures(getattr(value, "artifacts", ())):
+        if isinstance(value, ToolResult) and not request.muted and not request.pictured:
+            for bundle in pictures(value.artifacts):
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
         return None if request.quiet else shown(value, streamed=request.streamed)
 

@@ -115,6 +115,8 @@ class Session:
         Cancelled
             The user stopped it.
         """
+        from nbtools.result import ToolResult
+
         live = Live(label, self.shell, progress=self.options.progress)
 
         async def watched() -> T:
@@ -128,7 +130,7 @@ class Session:
                 "you stopped it; what it showed so far is above.",
                 hint="Run the cell again when you are ready.",
                 tried=f"running {label}",
-                data=getattr(exc.value, "data", None) or {},
+                data=exc.value.data if isinstance(exc.value, ToolResult) else None,
             ) from None
 
 

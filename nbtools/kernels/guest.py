@@ -390,10 +390,10 @@ def _is_inline() -> bool:
 
 
 def _size(value: Any) -> str | None:
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple):
-        return " x ".join(str(part) for part in shape)
     try:
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple):
+            return " x ".join(str(part) for part in shape)
         return str(len(value))
     except Exception:
         return None

@@ -14,6 +14,7 @@ from typing import Any
 from nbtools.errors import FileMissing, LimitExceeded, SqlInvalid
 from nbtools.lazy import need
 from nbtools.sql.result import QueryResult
+from nbtools.sql.rows import ArrowRows, unique
 
 __all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel", "to_arrow"]
 
@@ -91,13 +92,16 @@ def _checked(name: str, value: Any) -> Any:
     module = type(value).__module__.partition(".")[0]
     if module == "pandas" and type(value).__name__ == "Series":
         value = value.to_frame(value.name if value.name is not None else name)
-    if hasattr(value, "iloc"):
-        return _named(value)
-    return value
+    return _named(value) if _is_pandas(value) else value
+
+
+def _is_pandas(value: Any) -> bool:
+    # Told by the class: the columns of a frame look like attributes of their own.
+    return hasattr(type(value), "iloc")
 
 
 def _bare(result: QueryResult) -> Any:
-    return result.to_arrow() if hasattr(result.rows, "_table") else result.to_pandas()
+    return result.to_arrow() if isinstance(result.rows, ArrowRows) else result.to_pandas()
 
 
 def _records(name: str, rows: Any) -> Any:
@@ -111,8 +115,6 @@ def _records(name: str, rows: Any) -> Any:
 
 def _named(frame: Any) -> Any:
     """Give a pandas frame text for column names: the engine knows no others, nor the same one twice."""
-    from nbtools.sql.rows import unique
-
     names = [name if isinstance(name, str) else _label(name) for name in frame.columns]
     plain = unique(names)
     return frame if plain == list(frame.columns) else frame.set_axis(plain, axis="columns")
@@ -126,13 +128,12 @@ def frame_columns(value: Any) -> list[tuple[str, str]]:
     """Return names and types of a frame's columns, for completion; empty for what cannot be looked at cheaply."""
     if isinstance(value, QueryResult):
         return list(zip(value.columns, value.types, strict=True))
-    schema = getattr(value, "collect_schema", None)
-    if schema is not None:
-        return [(name, str(kind)) for name, kind in schema().items()]
-    if hasattr(value, "dtypes") and hasattr(value, "iloc"):
-        if not hasattr(value, "columns"):
+    if _is_pandas(value):
+        if not hasattr(type(value), "columns"):
             return [(str(value.name), str(value.dtype))]
         return [(_label(name), str(kind)) for name, kind in zip(value.columns, value.dtypes, strict=True)]
+    if hasattr(value, "collect_schema"):
+        return [(name, str(kind)) for name, kind in value.collect_schema().items()]
     if hasattr(value, "schema"):
         return [(field.name, str(field.type)) for field in value.schema]
     return []

@@ -385,12 +385,7 @@ class SqlSession:
 
     def _judged(self, call: _Call) -> tuple[Engine, Request, tuple[str, ...]]:
         """Return the engine, the request that may run on it, and phrases for what it reads."""
-        if not isinstance(call.sql, str):
-            raise InvalidArguments(f"the query is {type(call.sql).__name__}, not text.", tried="running SQL")
-        engine = self._engine(call.connection, isolated=call.isolated)
-        text = call.sql if call.dialect in {None, engine.dialect} else self._translated(call, engine)
-        text, values = bind(text, call.params, _style(engine.dialect))
-        verdict = self._policy_of(call.connection, engine).check(text)
+        engine, text, values, verdict = self._verdict(call)
         # The caret points into what was written, where binding has not moved anything.
         unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
         verdict.raise_if_refused(
@@ -411,6 +406,15 @@ class SqlSession:
             on_rows=call.on_rows,
         )
         return engine, request, sources
+
+    def _verdict(self, call: _Call) -> tuple[Engine, str, dict[str, Any] | list[Any] | None, Verdict]:
+        """Return the engine, its text and the values to bind, and the verdict on that text."""
+        if not isinstance(call.sql, str):
+            raise InvalidArguments(f"the query is {type(call.sql).__name__}, not text.", tried="running SQL")
+        engine = self._engine(call.connection, isolated=call.isolated)
+        text = call.sql if call.dialect in {None, engine.dialect} else self._translated(call, engine)
+        text, values = bind(text, call.params, _style(engine.dialect))
+        return engine, text, values, self._policy_of(call.connection, engine).check(text)
 
     def _readable(self, call: _Call, engine: Engine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name}" for name in verdict.files)
@@ -454,9 +458,15 @@ class SqlSession:
 
     # -- engines -----------------------------------------------------------------------------------------------------
 
-    def check(self, sql: str, *, connection: str | None = None) -> Verdict:
-        """Return the verdict on a statement for a connection, without running it."""
-        return self.policy(self._engine(connection, isolated=False).dialect).check(sql)
+    def check(self, sql: str, **options: Any) -> Verdict:
+        """Return the verdict that decides whether a statement runs, without running it.
+
+        Parameters
+        ----------
+        **options
+            What `aquery` would be given: ``connection``, ``params``, ``dialect``, ``isolated``.
+        """
+        return self._verdict(self._call(sql, **options))[-1]
 
     def policy(self, dialect: str = "duckdb") -> Policy:
         """Return the policy that judges texts of a dialect."""

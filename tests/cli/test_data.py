@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 
@@ -85,9 +86,15 @@ def test_what_is_refused_says_why_in_three_lines(nbtools: Callable[..., Any], qu
     assert "Traceback" not in done.err
 
 
-def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any]) -> None:
+def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     assert nbtools("sql", "--check", "select 1").code == 0
     assert nbtools("sql", "--check", "drop table x").code == 1
+    assert nbtools("sql", "--check", "select :n + 1", "--param", "n=3").code == 0
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as own:
+        own.execute("create view outside as from read_csv('/etc/hostname')")
+    refused = nbtools("sql", "--check", "from outside", "--connection", "duckdb:///shop.duckdb")
+    assert (refused.code, refused.out) == (1, "")
+    assert "/etc/hostname" in refused.err
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "table"])

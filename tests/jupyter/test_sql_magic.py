@@ -101,6 +101,21 @@ def test_what_is_too_large_fails_and_goes_into_a_file(bare, folder, monkeypatch)
     assert pd.read_csv(folder / "big.csv")["n"].sum() == 200_000 * 199_999 // 2
 
 
+def test_no_name_of_a_column_means_anything(asking) -> None:
+    asking.run("%memory save goal 5")
+    for query in ("select * from nbtools.calls", "select 1 as artifacts, 2 as ok, 3 as data, 4 as error"):
+        cell = asking.run(f"%nbsql {query}")
+        assert (cell.error, cell.value.empty) == (None, False)
+    names = ["collect_schema", "schema", "iloc", "columns", "shape", "_mgr", "to_dict", "isoformat", "tolist", "name"]
+    asking.shell.user_ns["odd"] = pd.DataFrame([range(len(names))], columns=names)
+    asking.shell.user_ns["series"] = pd.Series([1, 2], index=["columns", "iloc"], name="n")
+    assert asking.run("%nbsql from odd").value.columns.tolist() == names
+    assert asking.run("%nbsql select sum(n) as n from series").value["n"].tolist() == [3]
+    listed = {row[0]: row[2] for row in asking.run("%nbsql --tables").value.rows}
+    assert listed["odd"].startswith("collect_schema int64, schema int64")
+    assert listed["series"] == "n int64"
+
+
 def test_arrow_and_polars_come_on_request(asking) -> None:
     pytest.importorskip("pyarrow")
     assert asking.run("%nbsql --as arrow select 1 as x").value.column_names == ["x"]

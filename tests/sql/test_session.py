@@ -220,6 +220,30 @@ def test_a_billion_rows_end_soon_within_bounds() -> None:
             assert psutil.Process().memory_info().rss - before < 200_000_000
 
 
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_check_judges_as_the_query_does(folder: Path, isolated: bool) -> None:
+    import duckdb
+
+    with duckdb.connect(str(folder / "shop.duckdb")) as own:
+        own.execute(f"create view inside as from read_csv('{folder}/sales.csv')")
+        own.execute(f"create view outside as from read_csv('{folder.parent}/secret.csv')")
+    with SqlSession(allowed_paths=[folder], connections={"shop": f"duckdb:///{folder}/shop.duckdb"}) as session:
+        for sql, params, allowed in (
+            ("from inside", None, True),
+            ("from outside", None, False),
+            ("select :low::int", {"low": 3}, True),
+            ("delete from inside", None, False),
+        ):
+            options = {"connection": "shop", "params": params, "isolated": isolated}
+            assert session.check(sql, **options).allowed is allowed
+            try:
+                session.query(sql, **options)
+            except SqlNotAllowed:
+                assert not allowed
+            else:
+                assert allowed
+
+
 @pytest.mark.parametrize(
     ("sql", "kind"),
     [

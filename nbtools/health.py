@@ -94,7 +94,12 @@ def _version(package: str) -> str:
 
 
 def doctor(
-    config: Config, *, memory: Callable[[], Any], kernels: Callable[[], Any], sql: Callable[[], Any]
+    config: Config,
+    *,
+    memory: Callable[[], Any],
+    kernels: Callable[[], Any],
+    sql: Callable[[], Any],
+    left_out: Callable[[], tuple[str, ...]],
 ) -> list[Check]:
     """Check each part for real, starting what has to be started.
 
@@ -104,6 +109,8 @@ def doctor(
         The settings in force.
     memory, kernels, sql
         Return the services.
+    left_out
+        Returns what is wrong with the tools of installed packages.
     """
     parts: dict[str, Callable[[], Check]] = {
         "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=platform.python_version()),
@@ -114,6 +121,7 @@ def doctor(
         "kernels": lambda: _kernels(kernels()),
         "confinement": _host,
         "sql": lambda: _sql(sql()),
+        "tools": lambda: _tools(left_out()),
     }
     checks = [_guarded(name, part) for name, part in parts.items()]
     return checks + _variables(os.environ) + _extras() + _keys()
@@ -219,6 +227,12 @@ def _sql(session: Any) -> Check:
         ok=True,
         found=f"DuckDB {result.to_rows()[0][0]}, answered in {result.duration_s * 1000:.1f} ms",
     )
+
+
+def _tools(faults: tuple[str, ...]) -> Check:
+    if not faults:
+        return Check(name="tools", ok=True, found="all tools of installed packages were taken")
+    return Check(name="tools", ok=False, found="; ".join(faults), remedy="Update or remove these packages.")
 
 
 def _extras() -> list[Check]:

@@ -316,24 +316,26 @@ class Registry(Mapping[str, Tool]):
         """
         return [f"{name}: {problem}" for name, found in self._tools.items() for problem in _problems(found)]
 
-    @classmethod
-    def from_entry_points(cls, group: str = ENTRY_POINTS) -> Registry:
-        """Return the tools that installed packages offer.
+    def with_entry_points(self, group: str = ENTRY_POINTS) -> tuple[Registry, tuple[str, ...]]:
+        """Return the registry with the tools that installed packages offer, and what is wrong with the others.
 
-        Each entry point names a function, a tool, or an iterable of them. One that fails to load is passed over with
-        a warning, because one broken package must not take the shelf away.
+        Each entry point names a function, a tool, or an iterable of them. What cannot be had is left out and told,
+        because one broken package must not take the shelf away: one that does not load (or ends the process), or
+        whose tool has a name that is none or is taken.
         """
-        import warnings
-
-        found: list[Tool] = []
+        made, faults = self, []
         for point in entry_points(group=group):
+            told = f"{point.dist.name if point.dist else 'a package'} (entry point {point.name} = {point.value})"
             try:
                 loaded = point.load()
-                items = [loaded] if callable(loaded) or isinstance(loaded, Tool) else list(loaded)
-                found += [tool_of(item) for item in items]
-            except Exception as exc:
-                warnings.warn(f"the tools of entry point {point.name!r} cannot be loaded: {exc!r}", stacklevel=2)
-        return cls(found)
+                for item in [loaded] if callable(loaded) or isinstance(loaded, Tool) else list(loaded):
+                    try:
+                        made = made.with_tool(item)
+                    except (TypeError, InvalidArguments) as exc:
+                        faults.append(f"{told}: a tool was left out: {exc}")
+            except (Exception, SystemExit) as exc:
+                faults.append(f"{told}: its tools were left out: {type(exc).__name__}: {exc}")
+        return made, tuple(faults)
 
     def to_langchain(self, call: Callable[[ToolCall], Awaitable[ToolResult]] | None = None) -> list[Any]:
         """Return the tools as LangChain's structured tools.

@@ -11,6 +11,7 @@ import functools
 import os
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -213,16 +214,23 @@ class Workbench:
 
     @functools.cached_property
     def registry(self) -> Registry:
-        """All tools: the shelf, those of installed packages, the user's own, and those that the settings configure."""
+        """All tools: the shelf, the user's own, those of installed packages, and those that the settings configure."""
+        shelf, faults = self._offered
+        for fault in faults:
+            warnings.warn(fault, stacklevel=2)
+        configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
+        return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+
+    @functools.cached_property
+    def _offered(self) -> tuple[Registry, tuple[str, ...]]:
+        """The tools before the settings', and what is wrong with those of installed packages."""
         from nbtools.toolbox import STANDARD
 
         allowed = ", ".join(self.config.allowed_commands) or "nothing, until ALLOWED_COMMANDS names programs"
         notes = dict.fromkeys(("shell", "process"), f"Allowed here: {allowed}.")
         tools = [tool_of(fn) for toolset in STANDARD for fn in toolset]
         shelf = Registry(dataclasses.replace(t, note=notes[t.name]) if t.name in notes else t for t in tools)
-        shelf = shelf.with_tool(*Registry.from_entry_points().values(), *self._extra)
-        configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
-        return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+        return shelf.with_tool(*self._extra).with_entry_points()
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -536,7 +544,11 @@ class Workbench:
         from nbtools.health import doctor
 
         return doctor(
-            self.config, memory=lambda: self.memory, kernels=lambda: self.kernels, sql=lambda: self.sql_session
+            self.config,
+            memory=lambda: self.memory,
+            kernels=lambda: self.kernels,
+            sql=lambda: self.sql_session,
+            left_out=lambda: self._offered[1],
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------

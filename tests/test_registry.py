@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import textwrap
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
 from nbtools.parameters import PartialParameters
 from nbtools.registry import Registry
 from nbtools.tool import tool, tool_of
+from nbtools.workbench import Workbench
 
 
 class Server(BaseModel):
@@ -288,13 +288,40 @@ def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(
         ALL = (from_plugin, another)
     """
     _plugin(tmp_path, "good_plugin", good, "good_plugin:ALL")
-    _plugin(tmp_path, "broken_plugin", "raise RuntimeError('broken')", "broken_plugin:ALL")
+    broken = {
+        "raises": "raise RuntimeError('broken')",
+        "leaves": "raise SystemExit(3)",
+        "nothing": "",
+        "number": "ALL = 7",
+        "taken": "def shell(x: int) -> int:\n    return x\nALL = shell",
+        "twice": "def another(x: int) -> int:\n    return x\nALL = [another]",
+        "badname": "from nbtools.tool import tool\n@tool(name='no name')\ndef f(x: int) -> int:\n    return x\nALL = f",
+        "starred": """
+            def starred(*x: int) -> int:
+                return 1
+            def fine(x: int) -> int:
+                'Return it.'
+                return x
+            ALL = [starred, fine]
+        """,
+        "stops": "def ALL_():\n    yield from ()\n    raise ValueError('late')\nALL = ALL_()",
+    }
+    for name, source in broken.items():
+        _plugin(tmp_path, f"plugin_{name}", source, f"plugin_{name}:ALL")
+    _plugin(tmp_path, "plugin_malformed", "", "not a place: at all")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        found = Registry.from_entry_points()
-    assert {"from_plugin", "another"} <= set(found.names)
-    assert any("broken_plugin" in str(warning.message) for warning in told)
+    with Workbench(home=tmp_path, memory_url=":memory:") as wb:
+        with pytest.warns(UserWarning, match="left out") as told:
+            assert wb.call("calculator", {"expression": "1 + 1"}).data == {"value": 2}
+        assert {"from_plugin", "another", "fine"} <= set(wb.registry.names)
+        assert wb.call("from_plugin", {"x": 3}).data == 3
+        check = next(check for check in wb.doctor() if check.name == "tools")
+    assert not check.ok
+    said = "\n".join(str(warning.message) for warning in told)
+    for name in (*broken, "malformed"):
+        assert f"plugin_{name}" in said
+        assert f"plugin_{name}" in check.found
+    assert "good_plugin" not in said
 
 
 def test_langchain_is_an_extra_that_says_so() -> None:

@@ -52,10 +52,12 @@ def _mcp(arguments: argparse.Namespace) -> int:
         print(json.dumps(mcp_server.client_config(config=config), indent=2))
         return 0
     # The token may come from outside, so that a client's configuration can name it in advance.
-    token = "" if arguments.no_token else os.environ.get("NBTOOLS_MCP_TOKEN")
+    # An empty variable is one that is not set: only --no-token opens the door.
+    token = "" if arguments.no_token else os.environ.get("NBTOOLS_MCP_TOKEN", "").strip() or None
     if arguments.print_config:
         url = f"http://{arguments.host}:{arguments.http}/mcp"
-        print(json.dumps(mcp_server.client_config(url=url, token=token or "$NBTOOLS_MCP_TOKEN"), indent=2))
+        shown = "$NBTOOLS_MCP_TOKEN" if token is None else token
+        print(json.dumps(mcp_server.client_config(url=url, token=shown), indent=2))
         return 0
     with Workbench(config) as wb:
         if arguments.http is None:

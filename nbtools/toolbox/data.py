@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded
@@ -12,6 +13,9 @@ from nbtools.tool import Context, tool
 from nbtools.toolbox.writing import put_file
 
 __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
+
+# What spreadsheets take for a formula; a signed number is one to nobody.
+_FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
 
 
 @tool(
@@ -23,19 +27,23 @@ __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
         {"data": {"x": [1, 2], "y": [1.5, None]}, "path": "points.csv"},
     ),
 )
-def dataframe_to_csv(data: list[dict[str, Any]] | dict[str, list[Any]], path: str, *, ctx: Context) -> Output:
+def dataframe_to_csv(
+    data: list[dict[str, Any]] | dict[str, list[Any]], path: str, escape_formulas: bool = False, *, ctx: Context
+) -> Output:
     """Write a table as a CSV file below the allowed folders, replacing the one that is there.
 
     Columns are in order of first appearance. Missing values and null become empty fields, true and false True and
-    False, lists and objects JSON text; UTF-8, a comma between fields, a header line. Gives path and rows_written. At
-    most 16,000,000 bytes.
+    False, lists and objects JSON text; UTF-8, a comma between fields, a header line. Gives path, rows_written, and
+    formulas: how many texts begin so that a spreadsheet would compute them (=, +, -, @). At most 16,000,000 bytes.
 
     Parameters
     ----------
     data
-        Rows as a list of objects, or columns as an object of lists of one length.
+        Rows as a list of objects, or columns as an object of lists of one length; in Python a DataFrame too.
     path
         File to write, relative to the working folder or absolute; missing folders are made.
+    escape_formulas
+        Whether such texts get an apostrophe in front, so that a spreadsheet shows them as they are.
 
     Raises
     ------
@@ -47,6 +55,10 @@ def dataframe_to_csv(data: list[dict[str, Any]] | dict[str, list[Any]], path: st
         The table is too large.
     """
     columns, count = _columns(data)
+    texts = [text for name, values in columns.items() for text in (name, *values)]
+    formulas = sum(map(_is_formula, texts))
+    if escape_formulas:
+        columns = {_escaped(name): [_escaped(value) for value in values] for name, values in columns.items()}
     import pandas as pd
 
     # Objects, not numbers: a column of whole numbers with a gap would be written as 1.0, 2.0 otherwise.
@@ -56,8 +68,19 @@ def dataframe_to_csv(data: list[dict[str, Any]] | dict[str, list[Any]], path: st
         content = text.encode()
     except UnicodeEncodeError as exc:
         raise InvalidArguments(f"{text[exc.start : exc.end]!r} is no character that UTF-8 can write.") from None
-    output = put_file(ctx.use(Roots), path, content, {"path": path, "rows_written": count})
-    return Output(data=output.data, text=f"{count:,} rows written to {path}", artifacts=output.artifacts)
+    output = put_file(ctx.use(Roots), path, content, {"path": path, "rows_written": count, "formulas": formulas})
+    said = f"{count:,} rows written to {path}"
+    if formulas and not escape_formulas:
+        said += f"; a spreadsheet would compute {formulas:,} of the texts (escape_formulas=true prevents it)"
+    return Output(data=output.data, text=said, artifacts=output.artifacts)
+
+
+def _is_formula(value: Any) -> bool:
+    return isinstance(value, str) and _FORMULA.match(value) is not None
+
+
+def _escaped(value: Any) -> Any:
+    return f"'{value}" if _is_formula(value) else value
 
 
 def _columns(data: list[dict[str, Any]] | dict[str, list[Any]]) -> tuple[dict[str, list[Any]], int]:
@@ -88,8 +111,8 @@ def _field(value: Any) -> Any:
 def json_parse(json_string: str) -> dict[str, Any]:
     """Read a JSON text; gives parsed.
 
-    Strictly JSON: NaN, comments, single quotes and trailing commas are mistakes, told with line and column. At most
-    10,000,000 characters and 100 levels.
+    Strictly JSON: NaN, comments, single quotes, trailing commas and a key that stands twice in an object are mistakes,
+    told with line and column. At most 10,000,000 characters and 100 levels.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import datetime as dt
 import errno
@@ -14,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from nbtools.errors import (
     FileAlreadyExists,
@@ -29,12 +28,14 @@ from nbtools.errors import (
 from nbtools.paths import Folder, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
+from nbtools.toolbox.charsets import codec_of
 from nbtools.toolbox.writing import put_file
 
 __all__ = ["TOOLS", "file_delete", "file_glob", "file_list", "file_move", "file_read", "file_write"]
 
 _READ_BYTES = 1_000_000
 _LISTED = 1_000
+_LAST_BYTE = 1 << 43
 _WIDE = ("utf-16", "utf-32", "utf_16", "utf_32")
 
 
@@ -44,7 +45,9 @@ _WIDE = ("utf-16", "utf-32", "utf_16", "utf_32")
     idempotent=True,
     examples=({"path": "notes.txt"}, {"path": "old.csv", "encoding": "latin-1"}),
 )
-def file_read(path: str, encoding: str = "utf-8", offset: Annotated[int, Ge(0)] = 0, *, ctx: Context) -> Output:
+def file_read(
+    path: str, encoding: str = "utf-8", offset: Annotated[int, Ge(0), Le(_LAST_BYTE)] = 0, *, ctx: Context
+) -> Output:
     """Read a text file below the allowed folders.
 
     Gives path, content, size (bytes of the whole file) and truncated. At most 1,000,000 bytes are read at once; of a
@@ -67,11 +70,15 @@ def file_read(path: str, encoding: str = "utf-8", offset: Annotated[int, Ge(0)] 
         There is no such file.
     ParseError
         The file is not text in that encoding.
+    InvalidArguments
+        The encoding is none of documents, or the offset is behind the end.
     """
     roots = ctx.use(Roots)
     codec = _codec(encoding)
     with os.fdopen(roots.open_file(_file(roots, path)), "rb") as file:
         size = os.fstat(file.fileno()).st_size
+        if 0 < size < offset:
+            raise InvalidArguments(f"{path!r} has {size:,} bytes; the offset {offset:,} is behind its end.")
         file.seek(offset)
         # Read rather than trusted: files of the system, and growing ones, have another size than they say.
         raw = file.read(_READ_BYTES)
@@ -109,15 +116,12 @@ def _binary(path: str, size: int, why: str) -> ParseError:
 
 
 def _codec(name: str) -> Any:
-    try:
-        found = codecs.lookup(name)
-    except (LookupError, ValueError):
-        found = None
-    # Python keeps compressors and the like among its codecs: those turn bytes into bytes.
-    if found is None or not found._is_text_encoding or found.incrementaldecoder is None:  # noqa: SLF001 - no public name
+    found = codec_of(name)
+    if found is None:
         from encodings.aliases import aliases
 
-        close = nearest(name[:40], {*aliases, *(value.replace("_", "-") for value in aliases.values())})
+        names = {*aliases, *(value.replace("_", "-") for value in aliases.values())}
+        close = nearest(name[:40], [other for other in names if codec_of(other)])
         hint = f"Did you mean {close!r}?" if close else "Use 'utf-8', 'latin-1' or 'utf-16'."
         raise InvalidArguments(f"{name[:40]!r} is no text encoding.", hint=hint)
     return found

@@ -29,6 +29,7 @@ _MAX_NODES = 200_000
 _MAX_DIGITS = 4_000
 _DEEP = f"nested more than {_MAX_DEPTH} levels deep"
 # Strings are skipped whole, so that brackets inside them do not count.
+_COLON = re.compile(r"\s*:")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -59,11 +60,37 @@ def from_json(text: str) -> Any:
             raise _mistake(f"the number {token[:40]} is too large", _outside_strings(text, token))
         return value
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            key, at = _second(text)
+            raise _mistake(f"the key {key[:60]!r} stands twice", _place(text, at))
+        return made
+
     try:
-        made = json.loads(text, parse_constant=constant, parse_float=decimal, parse_int=_whole)
+        made = json.loads(
+            text, parse_constant=constant, parse_float=decimal, parse_int=_whole, object_pairs_hook=unique
+        )
     except json.JSONDecodeError as exc:
         raise _mistake(exc.msg.removesuffix(" at"), (exc.lineno, exc.colno)) from None
     return _encodable(made, text)
+
+
+def _second(text: str) -> tuple[str, int]:
+    """Return the first key that its object has already, and where it stands; there is one."""
+    open_objects: list[set[str]] = []
+    for found in _TOKENS.finditer(text):
+        part = found[0]
+        if part in {"[", "{"}:
+            open_objects.append(set())
+        elif part in {"]", "}"}:
+            open_objects.pop()
+        elif _COLON.match(text, found.end()):
+            key = json.loads(part)
+            if key in open_objects[-1]:
+                return key, found.start()
+            open_objects[-1].add(key)
+    return "", 0
 
 
 def _whole(token: str) -> int:

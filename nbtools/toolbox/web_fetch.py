@@ -338,6 +338,7 @@ def _decoded(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[byte
         raise HttpError(f"the body is encoded as {encoding[:60]!r}, which was not asked for.")
     inflater = zlib.decompressobj(wbits=47)
     begun = ended = False
+    whole = True
     for chunk in chunks:
         data = chunk
         while data:
@@ -353,11 +354,14 @@ def _decoded(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[byte
                 inflater = zlib.decompressobj(wbits=-15)
                 piece = inflater.decompress(data, most + 1)
             begun = True
+            whole = whole and not piece
             yield piece
             data = inflater.unconsumed_tail
             if inflater.eof:
-                ended, data = True, inflater.unused_data
+                ended, whole, data = True, True, inflater.unused_data
                 inflater = zlib.decompressobj(wbits=47)
+    if begun and not (ended and whole):
+        raise zlib.error("the compressed body ends too early")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
+from nbtools.toolbox.charsets import codec_of
 
 __all__ = ["Page", "charset_of", "decoded", "is_text", "read_page"]
 
@@ -67,18 +68,14 @@ def is_text(content_type: str) -> bool:
 
 
 def charset_of(content_type: str) -> str | None:
-    """Return the charset that a Content-Type header declares, if Python knows it."""
+    """Return the charset that a Content-Type header declares, if it is one of documents."""
     found = re.search(r"charset\s*=\s*[\"']?([^\s\"';]+)", content_type, re.IGNORECASE)
     return _known(found[1]) if found else None
 
 
 def _known(name: str) -> str | None:
-    try:
-        codec = codecs.lookup(name)
-    except (LookupError, ValueError):
-        return None
-    # Codecs such as zlib turn bytes into bytes; a page that declares one is after something.
-    return _REALLY.get(codec.name, codec.name) if codec._is_text_encoding else None  # noqa: SLF001 - no public name
+    codec = codec_of(name)
+    return _REALLY.get(codec.name, codec.name) if codec is not None else None
 
 
 def decoded(body: bytes, declared: str | None) -> str:

@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+import requests
 from mcp import types
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -66,6 +67,20 @@ def served(transport, folder):
         process.terminate()
         process.wait(30)
         process.stderr.close()
+
+
+def test_an_empty_variable_is_no_token_but_none_given(tmp_path):
+    """`NBTOOLS_MCP_TOKEN=` in an env file must not open the door."""
+    environment = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "NBTOOLS_MCP_TOKEN": " "}
+    command = [sys.executable, "-m", "nbtools.cli", "mcp", "--http", "0"]
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            address = process.stderr.readline().split()[-1]
+            assert requests.post(address, json={}, timeout=20).status_code == 401
+        finally:
+            process.terminate()
 
 
 def calls(page):

@@ -155,6 +155,18 @@ class Site(http.server.BaseHTTPRequestHandler):
     def on_members(self):
         self.send(gzip.compress(b"<p>one") + gzip.compress(b" two"), Content_Encoding="gzip")
 
+    def on_cut_gzip(self):
+        self.send(gzip.compress(PAGE.encode())[:-30], Content_Encoding="gzip")
+
+    def on_cut_members(self):
+        self.send(gzip.compress(b"<p>one") + gzip.compress(b" two")[:-4], Content_Encoding="gzip")
+
+    def on_cut_deflate(self):
+        self.send(zlib.compress(PAGE.encode())[:-30], Content_Encoding="deflate")
+
+    def on_cut_head(self):
+        self.send(gzip.compress(b"")[:5], Content_Encoding="gzip")
+
     def on_deflate(self):
         made = zlib.compressobj(wbits=-15)
         self.send(made.compress(PAGE.encode()) + made.flush(), Content_Encoding="deflate")

@@ -1,4 +1,5 @@
 import datetime as dt
+import json
 import os
 import shutil
 import socket
@@ -10,6 +11,9 @@ import pytest
 from nbtools.paths import Roots
 from nbtools.tool import tool_of
 from nbtools.toolbox.files import TOOLS
+
+# Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
+SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())
 
 
 @pytest.fixture
@@ -115,7 +119,7 @@ def test_encodings_round_trip(call, encoding):
 
 
 @pytest.mark.parametrize(
-    "encoding", ["utf-9", "rot13", "zlib", "base64", "hex", "bz2", "", "a\0b", "x" * 10000, "undefined"]
+    "encoding", [*("utf-9", "rot13", "zlib", "base64", "hex", "bz2", "", "a\0b", "x" * 10000), *SLOW_OR_STRANGE]
 )
 def test_what_is_no_text_encoding_is_refused(call, folder, encoding):
     (folder / "x.txt").write_text("x")
@@ -159,7 +163,11 @@ def test_a_large_file_is_read_in_parts_that_fit_together(call, folder):
             break
         offset = data["next_offset"]
     assert "".join(parts) == text
-    assert call.data("file_read", path="large.txt", offset=10**12)["content"] == ""
+    size = (folder / "large.txt").stat().st_size
+    assert call.data("file_read", path="large.txt", offset=size)["content"] == ""
+    assert f"has {size:,} bytes" in call("file_read", path="large.txt", offset=size + 1).error.message
+    for behind in (10**12, 2**43, 2**62, 2**63, 2**200):
+        assert call.code("file_read", path="large.txt", offset=behind) == "INVALID_ARGUMENTS"
     assert call.code("file_read", path="large.txt", offset=-1) == "INVALID_ARGUMENTS"
 
 

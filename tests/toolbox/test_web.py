@@ -4,6 +4,7 @@ import shutil
 import ssl
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,10 @@ from nbtools.errors import InvalidArguments
 from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web import TOOLS
 from nbtools.toolbox.web_address import checked_url
+from nbtools.toolbox.web_page import charset_of, read_page
+
+# Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
+SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())
 
 
 @pytest.fixture
@@ -233,7 +238,9 @@ def test_a_decompression_bomb_is_cut_at_the_cap(call, site):
 
 
 @pytest.mark.parametrize(
-    ("path", "code"), [("nested_bomb", "HTTP_ERROR"), ("brotli", "HTTP_ERROR"), ("broken_gzip", "NETWORK_ERROR")]
+    ("path", "code"),
+    [("nested_bomb", "HTTP_ERROR"), ("brotli", "HTTP_ERROR"), ("broken_gzip", "NETWORK_ERROR")]
+    + [(name, "NETWORK_ERROR") for name in ("cut_gzip", "cut_members", "cut_deflate", "cut_head")],
 )
 def test_encodings_that_were_not_asked_for_are_refused(call, site, path, code):
     assert call.code("http_client", method="GET", url=f"{site}/{path}") == code
@@ -321,6 +328,14 @@ def test_declared_charsets_are_read_and_wrong_ones_survived(call, site, declared
     content = call.data("web_scrape", url=url)["content"]
     # Bytes that fit the declared charset are read by it, as every browser would, even where it is a lie.
     assert content == "Zürich" or (declared == "latin-1" and content == "ZÃ¼rich")
+
+
+@pytest.mark.parametrize("charset", SLOW_OR_STRANGE)
+def test_a_charset_that_no_document_has_is_passed_over(charset):
+    """Some take time with the square of the length, and the server chooses both."""
+    assert charset_of(f"text/html; charset={charset}") is None
+    page = read_page(f"<meta charset={charset}><p>Zürich \\u0041</p>".encode(), "text/html", None)
+    assert page.content == "Zürich \\u0041"
 
 
 def test_a_page_may_declare_its_charset_inside(call, site):

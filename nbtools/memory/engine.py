@@ -29,7 +29,7 @@ from nbtools.memory.journal import Entry, Journal
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query
 from nbtools.memory.rows import Clock, Row
-from nbtools.memory.search import cosine, fuse
+from nbtools.memory.search import cosine, fuse, relative
 
 __all__ = ["Engine", "Outcome"]
 
@@ -457,7 +457,7 @@ class Engine:
         ranked = self._index.search(query, self.clock.now()) if query.text is not None else []
         if query.vector is not None:
             ranked = fuse([record_id for record_id, _ in ranked], self._nearest(query, query.vector))
-        scores = dict(ranked if query.limit is None else ranked[: query.limit])
+        scores = dict(relative(ranked if query.limit is None else ranked[: query.limit]))
         found: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
         return found, len(found)
 

@@ -7,48 +7,59 @@ added to a thousand times costs one update, and a note can be found at once.
 Beside a memory file the database is a file too, and a start takes it up where it ended: it tells up to which change it
 is complete, what changed since is put into it, and then number and sum of its records must be those of the memory file.
 If they are not, or if anything of it cannot be read, it is made anew from the records.
+
+What is read is checked. The file changes only when its write-ahead log, of which SQLite checks each page, is moved
+into it; each time a checksum of the whole file is written beside it, and a start compares them. A record has a checksum
+of its own, compared when it is read, for what goes wrong meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import escape_part
 from nbtools.memory.repository import Query
 from nbtools.memory.rows import Row, scope_of
-from nbtools.memory.search import record_text, split_words
+from nbtools.memory.search import record_text
 from nbtools.memory.words import WORDS_SCHEMA, Words
 
 __all__ = ["LiveIndex", "Source", "end_of_prefix"]
 
-_VERSION = 1
+# What the words of a text are depends on Unicode's tables, and they must be split again as they were.
+_VERSION = f"2, Unicode {unicodedata.unidata_version}"
 _MOST_FOUND = 1_000
 # A start takes up so many changes; if there are more, everything is made anew, off the path of any request.
 _MOST_CHANGES = 5_000
 _MANY_QUEUED = 5_000
 _PATIENCE = 0.02
-# Numbers of records that are gone take room; beyond so many more than there are records, all is made anew.
-_GONE = 20_000
+# A write-ahead log of so many bytes is moved into the file when there is time.
+_LONG_LOG = 4 << 20
+# The number of a record is that of its scope, and behind it one of its own.
+_SCOPE_BITS = 40
 _SCHEMA = (
     """
 CREATE TABLE live (
     n INTEGER PRIMARY KEY, scope INTEGER, key TEXT, expires INTEGER, tags TEXT, seq INTEGER, op TEXT, created INTEGER,
-    updated INTEGER, version INTEGER, value TEXT, UNIQUE (scope, key)
+    updated INTEGER, version INTEGER, value TEXT, checksum INTEGER, UNIQUE (scope, key)
 );
 CREATE TABLE tagged (scope INTEGER, tag TEXT, key TEXT, PRIMARY KEY (scope, tag, key)) WITHOUT ROWID;
 CREATE TABLE scopes (n INTEGER PRIMARY KEY, prefix TEXT);
-CREATE TABLE facts (version INTEGER, seq INTEGER, next INTEGER);
+CREATE TABLE facts (version TEXT, seq INTEGER);
 """
     + WORDS_SCHEMA
 )
 _LIVE = "(live.expires IS NULL OR live.expires > ?)"
 _Scanned = Iterable[Sequence[Row]]
 _PLACE = "scope = ? AND key = ?"
+_FIELDS = "expires, tags, seq, op, created, updated, version, value"
 _T = TypeVar("_T")
 
 
@@ -68,6 +79,19 @@ class Source(NamedTuple):
     overlay: Callable[[], tuple[int, Sequence[Row]]]
     scan: Callable[[int], _Scanned]
     sum_up: Callable[[Sequence[str]], tuple[int, int]]
+
+
+class _Kept(NamedTuple):
+    """What the index has of a record; the tags are one text."""
+
+    expires: int | None
+    tags: str
+    seq: int
+    op: str
+    created: int
+    updated: int
+    version: int
+    value: str
 
 
 class LiveIndex:
@@ -115,15 +139,14 @@ class LiveIndex:
         self._asked(lambda: self._tidy(is_quiet=is_quiet))
 
     def _tidy(self, *, is_quiet: bool) -> None:
-        assert self._database is not None
-        if is_quiet:
-            self._words.load()
-        if not self._words.tidy() and self._seq == self._kept:
-            return
-        if is_quiet and self._next > _GONE + 4 * self._one("SELECT count(*) FROM live"):
-            self._forget()
-            self._ready()
-        self._keep()
+        if self._seq != self._kept:
+            if is_quiet:
+                self._words.tidy()
+            self._keep()
+        if self._path is not None:
+            most = _LONG_LOG if is_quiet else 16 * _LONG_LOG
+            if _log_of(self._path).stat().st_size > most:
+                self._seal()
 
     def close(self) -> None:
         """Keep what was taken over, and close the file."""
@@ -131,6 +154,7 @@ class LiveIndex:
             if self._database is not None:
                 self._take_over()
                 self._keep()
+                self._seal()
                 self._database.close()
         self._database, self._is_noting = None, False
 
@@ -174,12 +198,12 @@ class LiveIndex:
         for prefix, some in asked.items():
             if prefix in self._scopes:
                 agent, workflow, node = (None if part == "*" else _plain(part) for part in prefix.split(":")[:3])
-                sql = f"SELECT seq, op, value, tags, created, updated, expires, version FROM live WHERE {_PLACE}"
                 for record_id in some:
                     key = _plain(record_id[len(prefix) :])
-                    for seq, op, value, tags, *rest in self._all(sql, (self._scopes[prefix], key)):
-                        names = tuple(tags.split("\n")) if tags else ()
-                        found.append(Row(seq, record_id, agent or "", workflow, node, key, op, value, names, *rest))
+                    for _, row in self._read(self._scopes[prefix], key):
+                        names = tuple(row.tags.split("\n")) if row.tags else ()
+                        facts = (row.value, names, row.created, row.updated, row.expires, row.version)
+                        found.append(Row(row.seq, record_id, agent or "", workflow, node, key, row.op, *facts))
         return found
 
     def ids_below(self, prefix: str, now: int) -> list[str]:
@@ -209,49 +233,32 @@ class LiveIndex:
         return self._asked(counted)
 
     def search(self, query: Query, now: int) -> list[tuple[str, float]]:
-        """Return ids and scores of the live records that have words of the query's text, best first."""
-        words = list(dict.fromkeys(split_words(query.text or "")))
-        return self._asked(lambda: self._search(words, query, now)) if words else []
+        """Return ids and scores of the live records that fit the query's text, best first."""
+        return self._asked(lambda: self._search(query.text or "", query, now))
 
-    def _search(self, words: Sequence[str], query: Query, now: int) -> list[tuple[str, float]]:
-        scope = None if query.scope is None else self._scopes.get(query.scope.prefix, 0)
-        if scope == 0:
-            return []
-        most = _MOST_FOUND if query.limit is None else query.limit
-        among = self._among(scope, query, now) if query.tags or query.prefix else None
-        asked = most
-        while True:
-            best = self._words.best(words, scope, among, asked)
-            places = self._places([n for n, _ in best], now)
-            # Those that are due are known by their records alone, so more are asked for in their place.
-            if len(places) >= most or len(best) < asked:
-                break
-            asked *= 2
+    def _search(self, text: str, query: Query, now: int) -> list[tuple[str, float]]:
         names = {n: prefix for prefix, n in self._scopes.items()}
-        found = [(places[n], score) for n, score in best if n in places][:most]
-        return [(names[number] + escape_part(key), score) for (number, key), score in found]
-
-    def _among(self, scope: int | None, query: Query, now: int) -> list[int]:
-        numbers: list[int] = []
-        for one in self._scopes.values() if scope is None else [scope]:
-            source, values = _source(one, query, now)
-            numbers += [n for (n,) in self._all(f"SELECT live.n {source}", values)]
-        return numbers
-
-    def _places(self, numbers: Sequence[int], now: int) -> dict[int, tuple[int, str]]:
-        found: dict[int, tuple[int, str]] = {}
-        for some in _slices(numbers, 500):
-            marks = ",".join("?" * len(some))
-            sql = f"SELECT n, scope, key FROM live WHERE n IN ({marks}) AND {_LIVE}"
-            found |= {n: (scope, key) for n, scope, key in self._all(sql, [*some, now])}
-        return found
+        first, last = 0, len(names)
+        if query.scope is not None:
+            first = last = self._scopes.get(query.scope.prefix, 0)
+        within = (first << _SCOPE_BITS, (last + 1 << _SCOPE_BITS) - 1)
+        most = _MOST_FOUND if query.limit is None else query.limit
+        where, more = _where(query, now)
+        found: dict[str, float] = {}
+        for source, values in self._words.selects(text, *within, tags=query.tags, match=query.match) if last else ():
+            sql = f"SELECT scope, key, score FROM ({source}) AS best JOIN live ON live.n = best.n WHERE {where}"
+            rows = self._all(f"{sql} ORDER BY score DESC, seq DESC LIMIT ?", [*values, *more, most])
+            least = min(found.values(), default=math.inf)
+            for scope, key, score in rows:
+                found.setdefault(names[scope] + escape_part(key), min(score, least))
+            if len(found) >= most:
+                break
+        return list(found.items())[:most]
 
     # -- building
 
     def _begin(self) -> None:
         self._scopes: dict[str, int] = {}
-        # Never given twice: the words of a record that is gone still have its number.
-        self._next = 1
         self._seq = self._queued_upto = 0
         self._kept = -1
 
@@ -286,6 +293,7 @@ class LiveIndex:
             "locking_mode = EXCLUSIVE",
             "journal_mode = WAL" if path is not None else "journal_mode = OFF",
             "synchronous = NORMAL",
+            "wal_autocheckpoint = 0",
             "cache_size = -8000",
             "temp_store = MEMORY",
         ):
@@ -296,12 +304,13 @@ class LiveIndex:
         with self._queue_lock:
             self._queue.clear()
             self._is_noting = True
-        database = None
         if self._path is not None:
-            with contextlib.suppress(sqlite3.Error, OSError):
+            try:
                 _remove(self._path)
-                database = self._open(self._path)
-        self._database = database or self._open(None)
+                self._database = self._open(self._path)
+            except (sqlite3.Error, OSError):
+                self._path = None
+        self._database = self._database or self._open(None)
         # Tables and content come in one transaction: a file that was left half made has neither.
         self._execute("BEGIN")
         for statement in _SCHEMA.split(";"):
@@ -311,17 +320,17 @@ class LiveIndex:
         self._seq, overlay = self._source.overlay()
         self._queued_upto = self._seq
         for items in self._source.scan(0):
-            texts = [(self._insert(item), _text(item)) for item in items]
-            self._words.build(texts)
-        self._words.finish()
+            for item in items:
+                self._insert(item)
         self._put(overlay)
         self._keep()
+        self._seal()
 
     def _resume(self, path: Path) -> None:
         """Take up the file of an earlier life if it is right, before anything else happens."""
-        if not path.exists():
-            return
         try:
+            if not _is_whole(path):
+                return
             self._database = self._open(path)
             self._words = Words(self._database)
             if self._is_right():
@@ -333,10 +342,10 @@ class LiveIndex:
         self._forget()
 
     def _is_right(self) -> bool:
-        facts = self._all("SELECT version, seq, next FROM facts", ())
+        facts = self._all("SELECT version, seq FROM facts", ())
         if len(facts) != 1 or facts[0][0] != _VERSION:
             return False
-        _, self._seq, self._next = facts[0]
+        self._seq = facts[0][1]
         self._scopes = {prefix: n for n, prefix in self._all("SELECT n, prefix FROM scopes", ())}
         upto, overlay = self._source.overlay()
         self._execute("BEGIN")
@@ -358,10 +367,22 @@ class LiveIndex:
     def _keep(self) -> None:
         """Let what was taken over outlive this process, and go on."""
         self._execute("DELETE FROM facts")
-        self._execute("INSERT INTO facts VALUES (?, ?, ?)", (_VERSION, self._seq, self._next))
+        self._execute("INSERT INTO facts VALUES (?, ?)", (_VERSION, self._seq))
         self._execute("COMMIT")
         self._execute("BEGIN")
         self._kept = self._seq
+
+    def _seal(self) -> None:
+        """Move the write-ahead log into the file, and write down the file's checksum."""
+        path = self._path
+        if path is None:
+            return
+        self._execute("COMMIT")
+        self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._execute("BEGIN")
+        draft = path.with_name(path.name + ".draft")
+        draft.write_text(_checksum_of(path))
+        draft.replace(_seal_of(path))
 
     def _take_over(self) -> None:
         with self._queue_lock:
@@ -373,28 +394,56 @@ class LiveIndex:
 
     def _put(self, rows: Iterable[Row]) -> None:
         """Replace what is known of some ids."""
-        for row in rows:
-            self._take_away(self._number_of(row), row.key)
+        # In the order of the numbers, in which FTS5 collects changes and writes them at once.
+        for row in sorted(rows, key=self._place_of):
+            n = self._take_away(self._number_of(row), row.key)
             if row.value is not None:
-                self._words.add(self._insert(row), _text(row))
+                self._insert(row, n)
 
-    def _take_away(self, scope: int, key: str) -> None:
-        old = self._execute(f"SELECT n, tags FROM live WHERE {_PLACE}", (scope, key)).fetchone()
-        if old is not None:
-            self._execute("DELETE FROM live WHERE n = ?", (old[0],))
-            for tag in filter(None, old[1].split("\n")):
+    def _place_of(self, row: Row) -> float:
+        found = self._all(f"SELECT n FROM live WHERE {_PLACE}", (self._number_of(row), row.key))
+        return found[0][0] if found else math.inf
+
+    def _take_away(self, scope: int, key: str) -> int | None:
+        """Remove what is known of a key; return the number that it had."""
+        for n, old in self._read(scope, key):
+            tags = old.tags.split("\n") if old.tags else []
+            self._execute("DELETE FROM live WHERE n = ?", (n,))
+            for tag in tags:
                 self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, key))
-            self._words.own(old[0], 0)
+            self._words.remove(n, record_text(key, tags, old.value), tags)
+            return n
+        return None
 
-    def _insert(self, row: Row) -> int:
-        n, scope = self._next, self._number_of(row)
-        self._next += 1
-        facts = (row.expires, "\n".join(row.tags), row.seq, row.op, row.created, row.updated, row.version, row.value)
-        self._execute("INSERT INTO live VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (n, scope, row.key, *facts))
+    def _insert(self, row: Row, n: int | None = None) -> None:
+        scope = self._number_of(row)
+        n = n or self._next_number(scope)
+        times = (row.created, row.updated)
+        kept = _Kept(row.expires, "\n".join(row.tags), row.seq, row.op, *times, row.version, row.value or "null")
+        values = (n, scope, row.key, *kept, _checksum(scope, row.key, kept))
+        self._execute(f"INSERT INTO live VALUES ({', '.join('?' * len(values))})", values)
         for tag in row.tags:
             self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
-        self._words.own(n, scope)
-        return n
+        self._words.add(n, record_text(row.key, row.tags, kept.value), row.tags)
+
+    def _next_number(self, scope: int) -> int:
+        first = scope << _SCOPE_BITS
+        last = self._one("SELECT max(n) FROM live WHERE n BETWEEN ? AND ?", (first, first + (1 << _SCOPE_BITS) - 1))
+        return (last or first) + 1
+
+    def _read(self, scope: int, key: str) -> Iterator[tuple[int, _Kept]]:
+        """Yield number and content of the record of a key, if there is one.
+
+        Raises
+        ------
+        sqlite3.DatabaseError
+            It is not what was written.
+        """
+        for n, checksum, *fields in self._all(f"SELECT n, checksum, {_FIELDS} FROM live WHERE {_PLACE}", (scope, key)):
+            kept = _Kept._make(fields)
+            if checksum != _checksum(scope, key, kept):
+                raise sqlite3.DatabaseError("a record has another checksum")
+            yield n, kept
 
     def _number_of(self, row: Row) -> int:
         prefix = scope_of(row.agent, row.workflow, row.node).prefix
@@ -413,7 +462,8 @@ class LiveIndex:
             if query.after is not None:
                 sql += " AND live.key > ?"
                 values.append(query.after)
-            sql += " ORDER BY live.key"
+            # The same key, and those of a tag are in order already.
+            sql += " ORDER BY some.key" if query.tags else " ORDER BY live.key"
             if query.limit is not None:
                 sql += " LIMIT ?"
                 values.append(query.limit)
@@ -427,7 +477,7 @@ class LiveIndex:
         return self._execute(sql, values).fetchall()
 
     def _one(self, sql: str, values: Sequence[object] = ()) -> int:
-        return int(self._all(sql, values)[0][0])
+        return int(self._all(sql, values)[0][0] or 0)
 
 
 def end_of_prefix(prefix: str) -> str | None:
@@ -452,22 +502,47 @@ def _source(number: int, query: Query, now: int) -> tuple[str, list[object]]:
             values += [number, tag]
         # A cross join keeps the order: from the few tagged keys to their records, never through all records.
         source = f"FROM ({tagged}) AS some CROSS JOIN live ON live.key = some.key WHERE live.scope = ?"
-    values.append(number)
-    source += f" AND {_LIVE}"
-    values.append(now)
+    where, more = _where(query, now)
+    return f"{source} AND {where}", [*values, number, *more]
+
+
+def _where(query: Query, now: int) -> tuple[str, list[object]]:
+    """Return what a live record must fulfil whatever its scope and tags."""
+    where = _LIVE
+    values: list[object] = [now]
     if query.prefix:
-        source += " AND live.key >= ?"
+        where += " AND live.key >= ?"
         values.append(query.prefix)
         end = end_of_prefix(query.prefix)
         if end is not None:
-            source += " AND live.key < ?"
+            where += " AND live.key < ?"
             values.append(end)
-    return source, values
+    return where, values
 
 
-def _slices(items: Sequence[_T], size: int) -> Iterable[Sequence[_T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _seal_of(path: Path) -> Path:
+    return path.with_name(path.name + ".sum")
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether the file is, byte for byte, what `LiveIndex` left."""
+    return path.exists() and _seal_of(path).exists() and _seal_of(path).read_text() == _checksum_of(path)
+
+
+def _checksum_of(path: Path) -> str:
+    with path.open("rb") as file:
+        total = 0
+        while some := file.read(1 << 20):
+            total = zlib.crc32(some, total)
+        return f"{total:08x} {file.tell()}"
+
+
+def _checksum(scope: int, key: str, kept: _Kept) -> int:
+    return zlib.crc32("\0".join(map(str, (scope, key, *kept))).encode())
 
 
 def _plain(part: str) -> str:
@@ -475,10 +550,7 @@ def _plain(part: str) -> str:
     return part.replace("%3A", ":").replace("%2A", "*").replace("%25", "%") if "%" in part else part
 
 
-def _text(row: Row) -> str:
-    return record_text(row.key, row.tags, row.value or "null")
-
-
 def _remove(path: Path) -> None:
-    for name in (path.name, path.name + "-wal", path.name + "-shm"):
-        path.with_name(name).unlink(missing_ok=True)
+    """Remove the file and what belongs to it."""
+    for name in (path, _log_of(path), path.with_name(path.name + "-shm"), _seal_of(path)):
+        name.unlink(missing_ok=True)

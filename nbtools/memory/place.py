@@ -7,6 +7,7 @@ Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
     log/         the journal
     snapshot     the newest copy of the file
     index        keys, tags and words of the live records, derived from them; may be removed while nobody has it open
+    index.sum    a checksum of that file as it was left
     opened       there while the file is open: found on opening, it tells of a crash
     keeper.log   what the keeper had to say
 

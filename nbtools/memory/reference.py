@@ -23,7 +23,8 @@ from nbtools.memory.repository import (
     no_such_version,
 )
 from nbtools.memory.rows import Clock, moment
-from nbtools.memory.search import cosine, fuse, rank, record_text
+from nbtools.memory.search import cosine, fuse, record_text, relative
+from nbtools.memory.words import rank_texts
 
 __all__ = ["InMemoryRepository"]
 
@@ -213,22 +214,27 @@ class InMemoryRepository:
         by_id = {r.id: r for r in found}
         words: list[tuple[str, float]] = []
         if query.text is not None:
-            words = rank(query.text, {name: record_text(r.key, r.tags, r.value) for name, r in by_id.items()})
+            # Words are known or not in a whole scope, whatever else a query asks for.
+            among = sorted((r for r in self._all_live() if _is_of(r, query)), key=lambda r: r.updated_at)
+            ranked = rank_texts(query.text, [record_text(r.key, r.tags, r.value) for r in among])
+            words = [(among[place].id, score) for place, score in ranked if among[place].id in by_id]
         if query.vector is not None:
             near = {name: cosine(query.vector, self._vectors[name]) for name in by_id if name in self._vectors}
             nearest = sorted((name for name in near if near[name] > 0), key=lambda name: -near[name])
             words = fuse([name for name, _ in words], nearest)
         most = _MOST_FOUND if query.limit is None else query.limit
-        return [replace(by_id[name], score=score) for name, score in words[:most]]
+        return [replace(by_id[name], score=score) for name, score in relative(words[:most])]
 
 
 def _matches(record: MemoryRecord, query: Query) -> bool:
-    if query.scope is not None and record.scope != query.scope:
-        return False
-    if not record.key.startswith(query.prefix):
+    if not _is_of(record, query) or not record.key.startswith(query.prefix):
         return False
     wanted, has = set(query.tags), set(record.tags)
     return not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
+
+
+def _is_of(record: MemoryRecord, query: Query) -> bool:
+    return query.scope is None or record.scope == query.scope
 
 
 def _page(found: list[MemoryRecord], query: Query) -> list[MemoryRecord]:

@@ -6,32 +6,104 @@ formula of SQLite's FTS5: k1 = 1.2, b = 0.75, and the weight of a common word is
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["cosine", "fuse", "rank", "record_text", "split_words"]
+__all__ = [
+    "Term",
+    "closest",
+    "cosine",
+    "fuse",
+    "question_terms",
+    "rank",
+    "record_text",
+    "relative",
+    "split_words",
+    "splits",
+    "trigrams",
+]
 
 _K1 = 1.2
 _B = 0.75
 _RRF = 60
-_WORD = re.compile(r"[^\W_]+")
+_PICTURES = "\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001faff"
+_PICTURE = re.compile(f"[{_PICTURES}]")
+_WORD = re.compile(rf"[^\W_]+|[{_PICTURES}]")
 # Scripts without spaces between words: each character stands as a word of its own.
-_DENSE = re.compile("([\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
+_DENSE = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_DENSE_RUN = re.compile(f"({_DENSE.pattern}+)")
+_STOP_WORDS_TEXT = """
+a about all also am an and any are as at be been but by can could did do does for from get had has have how i if in
+into is it its just me my no not of on or our s she should so some t than that the their them then there these they
+this to us was we were what when where which who whom whose why will with would you your
+aber als am an auch auf aus bei beim bin bis da das dass dem den der des die dir du ein eine einem einen einer es
+fur gibt hab habe haben hat ich ihr im in ins ist kann kein keine man mein meine mich mir mit nach nicht noch nur
+oder ob sein seine sich sie sind so uber um und uns unser unsere vom von vor wann war warum was welche welcher
+welches wem wen wer wie wir wird wo zu zum zur
+"""
+_STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
+
+# The words of a question that stand side by side: one, or more of a script without spaces.
+Term: TypeAlias = tuple[str, ...]
 
 Id = TypeVar("Id", bound=Hashable)
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text: case folded, without accents and underscores."""
+    """Return the words of a text: case folded, without accents and underscores; a picture is followed by its name."""
     if not text.isascii():
-        decomposed = unicodedata.normalize("NFKD", _DENSE.sub(r" \1 ", text))
+        text = _PICTURE.sub(_named, _DENSE.sub(r" \g<0> ", text))
+        decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in decomposed if not unicodedata.combining(character))
     return _WORD.findall(text.casefold())
+
+
+def question_terms(text: str) -> list[Term]:
+    """Return what a question looks for, each once: single words, and neighbours in scripts without spaces.
+
+    Stop words are left out when others remain.
+    """
+    terms: list[Term] = []
+    for part in _DENSE_RUN.split(text):
+        words = split_words(part)
+        if _DENSE_RUN.fullmatch(part) and len(words) > 1:
+            terms += itertools.pairwise(words)
+        else:
+            terms += [(word,) for word in words]
+    unique = list(dict.fromkeys(terms))
+    return [term for term in unique if term[0] not in _STOP_WORDS] or unique
+
+
+def trigrams(word: str) -> list[str]:
+    """Return the groups of three letters of a word with its ends; words that share none are never `closest`."""
+    ended = f"^{word}$"
+    return [ended[start : start + 3] for start in range(len(ended) - 2)]
+
+
+def closest(word: str, candidates: Iterable[str], *, most: int = 8) -> list[str]:
+    """Return the known words that an unknown one stands for, all of them equally near; often none.
+
+    Nearest are those that it begins, then those a letter away, those that it is a part of, those two letters away, and
+    last those that begin or end it, as in a compound. A word with digits stands for those that it begins alone.
+    """
+    near: dict[float, list[str]] = {}
+    for known in candidates:
+        cost = _cost(word, known)
+        if cost is not None:
+            near.setdefault(cost, []).append(known)
+    best = near[min(near)] if near else []
+    return sorted(best, key=lambda known: (abs(len(known) - len(word)), known))[:most]
+
+
+def splits(word: str) -> list[Term]:
+    """Return the pairs of words that a compound may be made of."""
+    return [(word[:place], word[place:]) for place in range(2, len(word) - 1)] if len(word) > 4 else []
 
 
 def record_text(key: str, tags: Iterable[str], value: str) -> str:
@@ -75,6 +147,15 @@ def rank(query: str, texts: Mapping[Id, str], *, total: int | None = None) -> li
     return sorted(scored, key=lambda pair: -pair[1])
 
 
+def relative(ranked: Sequence[tuple[Id, float]]) -> list[tuple[Id, float]]:
+    """Return a ranking with each score as a part of the best one, between 0.01 and 1.
+
+    BM25 gives words that most records have next to nothing, so the scores themselves say little.
+    """
+    best = max((score for _, score in ranked), default=1.0)
+    return [(name, max(score / best, 0.01)) for name, score in ranked]
+
+
 def cosine(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of two vectors; 0 when their lengths differ or one is zero."""
     if len(left) != len(right):
@@ -94,6 +175,41 @@ def fuse(*rankings: Sequence[Id]) -> list[tuple[Id, float]]:
 
 def _weight(total: int, having: int) -> float:
     return max(math.log((total - having + 0.5) / (having + 0.5)), 1e-6)
+
+
+def _cost(word: str, known: str) -> float | None:
+    """Return how far an unknown word is from a known one, `None` for too far."""
+    if known.startswith(word):
+        return 0.0
+    if not word.isalpha():
+        return None
+    whole, begun = _slips(word, known)
+    # Few slips are in the first letter. The last letters of what is known may be missing too.
+    cost = min(whole, begun + 0.5 if len(word) > 4 else whole) + 0.25 * (word[0] != known[0])
+    if cost < (0 if len(word) < 4 else 2 if len(word) < 6 else 3):
+        return cost
+    if len(word) > 3 and word in known:
+        return 1.5
+    is_part = len(known) > 3 and (word.startswith(known) or word.endswith(known))
+    return 3.0 if is_part else None
+
+
+def _slips(word: str, known: str) -> tuple[int, int]:
+    """Return how many letters are wrong, missing, too many or swapped in a word, and in the beginning of one."""
+    before, last = [0] * (len(known) + 1), list(range(len(known) + 1))
+    for i, a in enumerate(word, 1):
+        row = [i]
+        for j, b in enumerate(known, 1):
+            cost = min(row[j - 1] + 1, last[j] + 1, last[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == known[j - 2] and word[i - 2] == b:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1], min(last)
+
+
+def _named(found: re.Match[str]) -> str:
+    return f" {found[0]} {unicodedata.name(found[0], '')} "
 
 
 def _collect(value: Any, parts: list[str]) -> None:

@@ -166,8 +166,9 @@ class AgentMemory(Mapping[str, Any]):
     def search(self, query: str, *, limit: int = 10, tags: Iterable[str] = (), prefix: str = "") -> _Records:
         """Return the records that fit the words of `query` best, best first, with `score` set.
 
-        Words are looked for in keys, tags, and the names and scalars of the values; ranking is BM25, fused with the
-        nearness of vectors when the store has an `embed`.
+        Words are looked for in keys, tags, and the names and scalars of the values, in any of their English forms, and
+        by their beginnings; a word that no record has stands for the nearest that some record has. Ranking is BM25,
+        fused with the nearness of vectors when the store has an `embed`; the best record's score is 1.
         """
         if not isinstance(query, str):
             raise InvalidArguments(f"The query is {query!r}, expected a string.")

@@ -1,64 +1,51 @@
-"""Words: which records have the words of a question, ranked by BM25.
+"""Words: which records have the words of a question, ranked by BM25, in SQLite's FTS5.
 
-For each word there are *postings*: the numbers of the records that have it, and how often, as ``number << 8 | count``.
-They lie in SQLite, sealed in segments that never change, so that nothing is read at a start; the texts of the newest
-records wait there unsplit, and are split when the first question comes. A record that changes gets a new number, which
-makes its old words orphans.
+FTS5 gets texts that are split and folded already, stems them by Porter's rules, and keeps no copy of them: what takes a
+text away must have it. Beside it lies a vocabulary of the words as they were written, with an index of their groups of
+three letters. A word that no record has is looked up there, and stands for the nearest ones that some record has.
 
-Ranking is exact and done by numpy: what each posting adds to a score is kept ready for the words asked last, a question
-adds up the arrays of its words, and the best are found by blocks, of which only the best few are looked into. A hundred
-thousand records with four words of a third of them each take less than a millisecond.
+A question costs little however common its words are: what has a rare word is ranked first, and of what has only common
+words the newest few thousand records. Everything is asked within a range of numbers, which is a scope's.
 """
 
 from __future__ import annotations
 
-import math
+import contextlib
+import itertools
 import sqlite3
-from array import array
-from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from nbtools.memory.search import split_words
+from nbtools.memory.search import Term, closest, question_terms, split_words, splits, trigrams
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["WORDS_SCHEMA", "Words"]
+__all__ = ["WORDS_SCHEMA", "Words", "rank_texts"]
 
 WORDS_SCHEMA = """
-CREATE TABLE fresh (n INTEGER PRIMARY KEY, text TEXT);
-CREATE TABLE postings (word TEXT, segment INTEGER, postings BLOB, PRIMARY KEY (word, segment)) WITHOUT ROWID;
-CREATE TABLE segments (segment INTEGER PRIMARY KEY, numbers BLOB, lengths BLOB);
+CREATE VIRTUAL TABLE words USING fts5(text, content='', tokenize="porter ascii tokenchars '_'");
+CREATE TABLE tag_numbers (n INTEGER PRIMARY KEY, tag TEXT UNIQUE);
+CREATE TABLE vocabulary (n INTEGER PRIMARY KEY, word TEXT UNIQUE);
+CREATE VIRTUAL TABLE parts USING fts5(letters, content='', tokenize="ascii tokenchars '^$'");
+INSERT INTO words (words, rank) VALUES ('automerge', 0);
 """
-_K1 = 1.2
-_B = 0.75
-_SEAL_AT = 4_000
-_SEAL_AT_BUILD = 10_000
-_STEP = 500
-_CACHED = 600_000
-# A word that more than one of so many records has is added for all of them: that needs no places.
-_DENSE = 5
-# Up to so many postings are added up by sorting them, more of them in an array with a place for every record.
-_FEW = 4_000
-_BLOCK = 256
-# The average length may drift by so much before kept arrays are made anew.
-_DRIFT = 0.02
+# So many records are ranked at most.
+_MOST_RANKED = 2_000
+# A word that so many records have stands for itself alone.
+_COMMON = 1_000
+# Beyond so many records it does not matter how common a word is.
+_COUNTED = 20_000
+# The beginning of more words than these is no beginning that anybody means.
+_MANY_WORDS = 64
+_CANDIDATES = 100
+_LONGEST_WORD = 32
+_KEPT_WORDS = 20_000
+_MERGED_PAGES = 50
 
 
-class _Postings(NamedTuple):
-    """What a word of weight 1 adds to the scores of the records that have it; `everywhere` has a place for each."""
+class _Group(NamedTuple):
+    """What stands for a term of a question, as FTS5 matches it, and how many records have it."""
 
-    numbers: NDArray[np.int64]
-    gains: NDArray[np.float32]
-    average: float
-    everywhere: NDArray[np.float32] | None
-
-
-class _Part(NamedTuple):
-    postings: _Postings
-    weight: float
+    wanted: str
+    records: int
 
 
 class Words:
@@ -69,276 +56,155 @@ class Words:
     Parameters
     ----------
     database
-        Where the tables of `WORDS_SCHEMA` are, and a table ``live`` with the number and the scope of each record.
+        Where the tables of `WORDS_SCHEMA` are.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._is_loaded = False
-        self._split_upto = 0
-        self._fresh: dict[str, array[int]] = {}
-        self._fresh_numbers: list[int] = []
-        self._cache: OrderedDict[str, _Postings] = OrderedDict()
-        self._cached = 0
-        self._count = 0
-        self._length = 0
+        # Of what the tables have, so that most words need no look there.
+        self._known: set[str] = set()
+        self._tags: dict[str, str] = {}
 
-    # -- keeping
+    def add(self, number: int, text: str, tags: Iterable[str]) -> None:
+        """Take the text and the tags of a record."""
+        words = split_words(text)
+        self._learn(words)
+        self._database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, self._joined(words, tags)))
 
-    def add(self, number: int, text: str) -> None:
-        """Take the text of a new record; it is split later."""
-        self._database.execute("INSERT INTO fresh VALUES (?, ?)", (number, text))
+    def remove(self, number: int, text: str, tags: Iterable[str]) -> None:
+        """Take away a record, of which the very text and tags must be given that were added."""
+        values = (number, self._joined(split_words(text), tags))
+        self._database.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", values)
 
-    def own(self, number: int, scope: int) -> None:
-        """Tell whose record a number is; 0 when it is gone."""
-        if self._is_loaded:
-            self._reserve(number)
-            self._owner[number] = scope
-        if not scope:
-            self._database.execute("DELETE FROM fresh WHERE n = ?", (number,))
+    def tidy(self) -> None:
+        """Do some of the merging that makes questions faster."""
+        self._database.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (_MERGED_PAGES,))
 
-    def build(self, texts: Sequence[tuple[int, str]]) -> None:
-        """Take many texts at once; if they are many in sum, they are split and sealed at once."""
-        if not self._is_loaded and self._waiting() + len(texts) < _SEAL_AT:
-            self._database.executemany("INSERT INTO fresh VALUES (?, ?)", texts)
-            return
-        self.load()
-        for number, text in texts:
-            self._split(number, text)
-        if len(self._fresh_numbers) >= _SEAL_AT_BUILD:
-            self._seal()
+    def selects(
+        self, question: str, first: int, last: int, *, tags: Sequence[str] = (), match: str = "all"
+    ) -> list[tuple[str, list[object]]]:
+        """Return SELECTs of number and score of the records that fit a question, in no order, the best first.
 
-    def load(self) -> None:
-        """Read what every question needs; does nothing the second time."""
-        if self._is_loaded:
-            return
-        import numpy as np
-
-        self._np = np
-        self._is_loaded = True
-        self._owner = np.zeros(1024, np.uint32)
-        self._lengths = np.zeros(1024, np.float32)
-        (top,) = self._database.execute("SELECT coalesce(max(n), 0) FROM live").fetchone()
-        self._reserve(top)
-        rows = self._database.execute("SELECT n, scope FROM live")
-        while some := rows.fetchmany(5_000):
-            pairs = np.array(some, np.int64)
-            self._owner[pairs[:, 0]] = pairs[:, 1]
-        for some_numbers, some_lengths in self._database.execute("SELECT numbers, lengths FROM segments"):
-            numbers, lengths = np.frombuffer(some_numbers, "<u4"), np.frombuffer(some_lengths, "<u4")
-            self._reserve(int(numbers[-1]))
-            self._lengths[numbers] = lengths
-            self._count += len(numbers)
-            self._length += int(lengths.sum())
-        self._absorb()
-
-    def tidy(self) -> bool:
-        """Seal the newest records if they have become many, a step at a time; return whether there was one to do."""
-        waiting = self._waiting()
-        if waiting < _SEAL_AT:
-            return False
-        self.load()
-        # In larger steps when they come faster.
-        step = max(_STEP, waiting // 4)
-        if self._absorb(step) < step or len(self._fresh_numbers) > 2 * _SEAL_AT:
-            self._seal()
-        return True
-
-    def finish(self) -> None:
-        """Seal what `build` took last."""
-        if self._fresh_numbers:
-            self._seal()
-
-    # -- asking
-
-    def best(
-        self, words: Sequence[str], scope: int | None, among: Sequence[int] | None, most: int
-    ) -> list[tuple[int, float]]:
-        """Return numbers and scores of the best records of a scope, `None` for all, best first.
+        Each returns the newest few thousand that fit: the first those with a word that few records have, the second,
+        which may be missing, those with any. None fits if there is no SELECT.
 
         Parameters
         ----------
-        among
-            Numbers of the records that may be returned; `None` for any.
-        most
-            How many are wanted at most.
+        first, last
+            The range of numbers that is looked at.
+        tags, match
+            Tags that a record has, ``all`` or ``any`` of them.
         """
-        self.load()
-        self._absorb()
-        found = [part for word in words for part in self._parts(word)]
-        if not found:
+        within = (first, last)
+        terms = question_terms(question)
+        groups = [group for term in terms if (group := self._group(term, within))]
+        if not groups:
+            # Of neighbours that nobody has put together, each may be somewhere.
+            single = dict.fromkeys((word,) for term in terms if len(term) > 1 for word in term)
+            groups = [group for term in single if (group := self._group(term, within))]
+        chosen = f" {'AND' if match == 'all' else 'OR'} ".join(f'"{self._tag_word(tag)}"' for tag in tags)
+        sql = "SELECT rowid AS n, -bm25(words) AS score FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
+        return [
+            (f"{sql} ORDER BY n DESC LIMIT {_MOST_RANKED}", [f"({wanted}) AND ({chosen})" if tags else wanted, *within])
+            for wanted in _tiers(groups)
+        ]
+
+    # -- inside: asking
+
+    def _group(self, term: Term, within: tuple[int, int]) -> _Group | None:
+        """Return what stands for a term of a question, `None` for nothing."""
+        phrase = _quoted(term)
+        known = self._count(phrase, within)
+        if len(term) > 1 or known > _COMMON:
+            return _Group(phrase, known) if known else None
+        begun = f"{phrase} *" if self._is_beginning(term[0]) else None
+        if begun and (having := self._count(begun, within)):
+            # What has the word itself counts twice.
+            return _Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
+        if known:
+            return _Group(phrase, known)
+        meant = [pair for pair in map(_quoted, splits(term[0])) if self._count(pair, within)]
+        meant = meant or [_quoted((word,)) for word in self._closest(term[0], within)]
+        return _Group(" OR ".join(meant), sum(self._count(word, within) for word in meant)) if meant else None
+
+    def _is_beginning(self, word: str) -> bool:
+        if len(word) < 3:
+            return False
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM vocabulary WHERE word >= ? AND word < ? LIMIT {_MANY_WORDS + 1})"
+        (count,) = self._database.execute(sql, (word, word + "\U0010ffff")).fetchone()
+        return bool(count <= _MANY_WORDS)
+
+    def _closest(self, word: str, within: tuple[int, int]) -> list[str]:
+        asked = " OR ".join(f'"{part}"' for part in trigrams(word))
+        if not asked:
             return []
-        if sum(len(part.postings.numbers) for part in found) <= _FEW:
-            numbers, scores = self._add_few(found)
-        else:
-            every = self._add_many(found)
-            least = self._least(every, scope, most) if among is None else None
-            if least is None:
-                every *= self._may_be(None, scope, among)
-                least = self._least(every, None, most, is_masked=True) or 0.0
-            numbers = self._np.flatnonzero(every >= least if least else every)
-            scores = every[numbers]
-        can = self._np.flatnonzero(self._may_be(numbers, scope, among))
-        numbers, scores = numbers[can], scores[can]
-        order = self._np.lexsort((-numbers, -scores))[:most]
-        return list(zip(numbers[order].tolist(), scores[order].tolist(), strict=True))
+        sql = "SELECT v.word FROM parts JOIN vocabulary AS v ON v.n = parts.rowid WHERE parts MATCH ? ORDER BY rank"
+        rows = self._database.execute(f"{sql} LIMIT {_CANDIDATES}", (asked,)).fetchall()
+        candidates = {known for (known,) in rows}
+        while found := closest(word, candidates):
+            # The vocabulary keeps words that no record has any more, and has those of all scopes.
+            if known := [known for known in found if self._count(_quoted((known,)), within)]:
+                return known
+            candidates.difference_update(found)
+        return []
 
-    def _parts(self, word: str) -> list[_Part]:
-        """Return the postings of a word, sealed and fresh, with its weight."""
-        average = self._length / max(self._count, 1) or 1.0
-        postings = [self._sealed(word, average)]
-        fresh = self._fresh.get(word)
-        if fresh is not None:
-            # A copy: the array cannot grow while numpy looks at it.
-            postings.append(self._unpack(fresh.tobytes(), average))
-        having = sum(len(some.numbers) for some in postings)
-        weight = max(math.log((self._count - having + 0.5) / (having + 0.5)), 1e-6) if having else 0.0
-        return [_Part(some, weight) for some in postings if len(some.numbers)]
+    def _count(self, wanted: str, within: tuple[int, int]) -> int:
+        sql = f"SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT {_COUNTED}"
+        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", (wanted, *within)).fetchone()[0])
 
-    def _sealed(self, word: str, average: float) -> _Postings:
-        kept = self._cache.get(word)
-        if kept is not None and abs(kept.average / average - 1) < _DRIFT:
-            self._cache.move_to_end(word)
-            return kept
-        rows = self._database.execute("SELECT postings FROM postings WHERE word = ? ORDER BY segment", (word,))
-        made = self._unpack(b"".join([row[0] for row in rows]), average)
-        self._cached += len(made.numbers) - (len(kept.numbers) if kept is not None else 0)
-        self._cache[word] = made
-        self._cache.move_to_end(word)
-        while self._cached > _CACHED or len(self._cache) > _SEAL_AT:
-            _, old = self._cache.popitem(last=False)
-            self._cached -= len(old.numbers)
-        return made
+    # -- inside: keeping
 
-    def _unpack(self, postings: bytes, average: float) -> _Postings:
-        np = self._np
-        packed = np.frombuffer(postings, np.uint64)
-        numbers, counts = (packed >> 8).astype(np.int64), (packed & 255).astype(np.float32)
-        length = self._lengths[numbers]
-        length *= _K1 * _B / average
-        length += _K1 * (1 - _B)
-        length += counts
-        gains = counts * (_K1 + 1) / length
-        everywhere = None
-        if len(numbers) * _DENSE > len(self._lengths):
-            everywhere = np.zeros(int(numbers[-1]) + 1, np.float32)
-            everywhere[numbers] = gains
-        return _Postings(numbers, gains, average, everywhere)
+    def _learn(self, words: Iterable[str]) -> None:
+        new = {word for word in words if 2 < len(word) <= _LONGEST_WORD and word.isalpha()} - self._known
+        for word in new:
+            cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
+            if cursor.rowcount:
+                parts = " ".join(trigrams(word))
+                self._database.execute("INSERT INTO parts (rowid, letters) VALUES (?, ?)", (cursor.lastrowid, parts))
+        if len(self._known) > _KEPT_WORDS:
+            self._known.clear()
+        self._known |= new
 
-    def _add_few(self, found: Sequence[_Part]) -> tuple[Any, Any]:
-        np = self._np
-        together = np.concatenate([part.postings.numbers for part in found])
-        numbers, places = np.unique(together, return_inverse=True)
-        scores = np.bincount(places, np.concatenate([part.postings.gains * part.weight for part in found]))
-        return numbers, scores
+    def _joined(self, words: Iterable[str], tags: Iterable[str]) -> str:
+        return " ".join([*words, *map(self._tag_word, tags)])
 
-    def _add_many(self, found: Sequence[_Part]) -> Any:
-        scores = self._np.zeros(len(self._owner), self._np.float32)
-        for (numbers, gains, _, everywhere), weight in found:
-            if everywhere is None:
-                scores[numbers] += gains * self._np.float32(weight)
-            else:
-                scores[: len(everywhere)] += everywhere * self._np.float32(weight)
-        return scores
+    def _tag_word(self, tag: str) -> str:
+        """Return the word that stands for a tag: a number, which no stemming touches, marked by what no word has."""
+        word = self._tags.get(tag)
+        if word is None:
+            self._database.execute("INSERT OR IGNORE INTO tag_numbers (tag) VALUES (?)", (tag,))
+            (number,) = self._database.execute("SELECT n FROM tag_numbers WHERE tag = ?", (tag,)).fetchone()
+            if len(self._tags) > _KEPT_WORDS:
+                self._tags.clear()
+            word = self._tags[tag] = f"_{number}"
+        return word
 
-    def _may_be(self, numbers: Any, scope: int | None, among: Sequence[int] | None) -> Any:
-        owner = self._owner if numbers is None else self._owner[numbers]
-        mask = owner != 0 if scope is None else owner == scope
-        if among is not None:
-            chosen = self._np.zeros(len(self._owner), bool)
-            chosen[self._np.array(among, self._np.int64)] = True
-            mask &= chosen if numbers is None else chosen[numbers]
-        return mask
 
-    def _least(self, scores: Any, scope: int | None, most: int, *, is_masked: bool = False) -> float | None:
-        """Return the score of the last of the best, `None` when it cannot be told without a look at all.
+def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+    """Return places and scores of the texts that fit a question, best first, of equal ones the last."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(WORDS_SCHEMA)
+        words = Words(database)
+        for place, text in enumerate(texts):
+            words.add(place, text, ())
+        ranked: dict[int, float] = {}
+        for sql, values in words.selects(question, 0, len(texts)):
+            for place, score in database.execute(f"SELECT * FROM ({sql}) ORDER BY 2 DESC, 1 DESC", values):
+                ranked.setdefault(place, score)
+        return list(ranked.items())
 
-        The best lie in the blocks whose own best are the best. What may not be returned takes places of theirs, so
-        more blocks are looked into, and the result holds if no other block has anything as good.
-        """
-        np = self._np
-        blocks = scores.reshape(-1, _BLOCK)
-        count = most if is_masked else 2 * most + 8
-        rest = len(blocks) - count
-        if rest < 1:
-            return float(np.partition(scores, -most)[-most]) if is_masked and most <= len(scores) else None
-        highest = blocks.max(axis=1)
-        places = np.argpartition(highest, rest - 1)
-        chosen = places[rest:]
-        some = blocks[chosen].ravel()
-        if not is_masked:
-            numbers = (chosen[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
-            some = some[self._may_be(numbers, scope, None)]
-        if len(some) < most:
-            return None
-        least = float(np.partition(some, -most)[-most])
-        return least if is_masked or (least > 0 and least >= highest[places[rest - 1]]) else None
 
-    # -- inside
+def _tiers(groups: Sequence[_Group]) -> list[str]:
+    """Return what to match: the rare groups first if all are too many records to rank, then any."""
+    every = " OR ".join(group.wanted for group in groups)
+    rarest = sorted(groups, key=lambda group: group.records)
+    upto = list(itertools.accumulate(group.records for group in rarest))
+    rare = [group.wanted for group, total in zip(rarest, upto, strict=True) if total <= _MOST_RANKED]
+    rare = rare or [group.wanted for group in rarest[:1]]
+    if len(rare) == len(groups):
+        return [every] if groups else []
+    return [f"({' OR '.join(rare)}) AND ({every})", every]
 
-    def _waiting(self) -> int:
-        (count,) = self._database.execute("SELECT count(*) FROM fresh").fetchone()
-        return int(count)
 
-    def _reserve(self, number: int) -> None:
-        """Make the arrays large enough for a number."""
-        np, size = self._np, len(self._owner)
-        if number < size:
-            return
-        more = max(number + 1, size + size // 4)
-        more += -more % _BLOCK
-        self._owner = np.concatenate([self._owner, np.zeros(more - size, np.uint32)])
-        self._lengths = np.concatenate([self._lengths, np.zeros(more - size, np.float32)])
-
-    def _absorb(self, most: int = -1) -> int:
-        """Split the texts that wait for it, and return how many these were."""
-        sql = "SELECT n, text FROM fresh WHERE n > ? ORDER BY n LIMIT ?"
-        rows = self._database.execute(sql, (self._split_upto, most)).fetchall()
-        for number, text in rows:
-            self._split(number, text)
-        return len(rows)
-
-    def _split(self, number: int, text: str) -> None:
-        words = split_words(text)
-        self._reserve(number)
-        self._split_upto = number
-        self._fresh_numbers.append(number)
-        self._lengths[number] = len(words)
-        self._count += 1
-        self._length += len(words)
-        packed, fresh = number << 8, self._fresh
-        for word, count in Counter(words).items():
-            postings = fresh.get(word)
-            if postings is None:
-                fresh[word] = array("Q", (packed | min(count, 255),))
-            else:
-                postings.append(packed | min(count, 255))
-
-    def _seal(self) -> None:
-        """Move the postings of the newest records to a segment, without those of records that are gone already."""
-        np = self._np
-        segment = self._fresh_numbers[0]
-        numbers = np.array(self._fresh_numbers, "<u4")
-        lengths = self._lengths[numbers].astype("<u4")
-        is_live = self._owner[numbers] != 0
-        self._count -= int((~is_live).sum())
-        self._length -= int(lengths[~is_live].sum())
-        if is_live.any():
-            values = (segment, numbers[is_live].tobytes(), lengths[is_live].tobytes())
-            self._database.execute("INSERT INTO segments VALUES (?, ?, ?)", values)
-            rows = self._segment(segment, all_live=bool(is_live.all()))
-            self._database.executemany("INSERT INTO postings VALUES (?, ?, ?)", rows)
-        self._database.execute("DELETE FROM fresh WHERE n <= ?", (self._fresh_numbers[-1],))
-        self._fresh.clear()
-        self._fresh_numbers.clear()
-        self._cache.clear()
-        self._cached = 0
-
-    def _segment(self, segment: int, *, all_live: bool) -> Iterable[tuple[str, int, bytes]]:
-        for word in sorted(self._fresh):
-            postings = self._fresh[word].tobytes()
-            if not all_live:
-                packed = self._np.frombuffer(postings, self._np.uint64)
-                postings = packed[self._owner[packed >> 8] != 0].tobytes()
-            if postings:
-                yield word, segment, postings
+def _quoted(term: Term) -> str:
+    return f'"{" ".join(term)}"'

@@ -9,10 +9,10 @@ A module imports its own package and the floors below it, never up, never sidewa
      5  assembly     workbench, shared, health                          the only place that wires parts together
      3  tools        toolbox/                                           the tools we ship
      2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any agent
-     1  contract     result, docstring, parameters → tool → schema, gate, record → door, langchain → registry → execute
-     1  functions    tool_functions                                     tools as functions of Python
+     1  contract     result, docstring, parameters → tool → schema → prepared → gate, record → door → registry → execute
+     1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
-     0  ground       errors → lazy, aio, redaction → telemetry → config, paths, confine/
+     0  ground       errors → lazy, aio, redaction → telemetry → config, paths, visible, confine/
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The one door: every call of every face goes through `Door.admit`.
 
-In this order: validate the arguments → gate (policy, approval) → limits (timeout, output size) → run → span → record
-→ result. Whether the tool is enabled for the caller is the executor's question, asked before. An expected failure is
-a result, never an exception; so is a cancellation that reaches the tool through the blocking name.
+In this order: prepare the call (validate, fill in, follow paths) → gate (policy, approval) → limits (timeout, output
+size) → run → span → record → result. Whether the tool is enabled for the caller is the executor's question, asked
+before. An expected failure is a result, never an exception, unless the tool's ``on_error`` is ``"fail"``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import enum
 import inspect
@@ -29,13 +30,13 @@ from nbtools.errors import (
     NbtoolsError,
     PermissionDenied,
 )
-from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide
+from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide, is_yes
+from nbtools.prepared import PreparedCall, prepare
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, redact
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
-from nbtools.schema import admits_null
-from nbtools.telemetry import span
-from nbtools.tool import Context, Tool, ToolCall
+from nbtools.telemetry import fresh_id, span
+from nbtools.tool import CALLERS, Context, Tool, ToolCall
 
 __all__ = ["Door", "Limits", "failure"]
 
@@ -46,6 +47,8 @@ _MAX_INT_BITS = 14_000
 _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
 _SHOWN_STEPS = 8
+# The call whose tool runs: what it calls in turn, by whatever way, is called for the same caller.
+_RUNNING: contextvars.ContextVar[ToolCall | None] = contextvars.ContextVar("nbtools_call", default=None)
 # Where in a result something is: the place around it, and the step from there; `None` is the result itself.
 _Place: TypeAlias = "tuple[_Place, str] | None"
 
@@ -106,6 +109,7 @@ class Door:
         self.recorder = recorder or CallRecorder()
         self.limits = limits or Limits()
         self.grants = Grants()
+        self.run_id = fresh_id()
 
     async def admit(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None = None) -> ToolResult:
         """Perform a call of a tool; an expected failure is in the result.
@@ -120,9 +124,15 @@ class Door:
             How the tool may call other tools: an executor's ``acall``.
         """
         started_at, begun = time.time(), time.perf_counter()
+        call = self._belonging(call)
         with span(f"execute_tool {tool.name}", **_facts(tool, call)) as timed:
             try:
-                result = await self._run(tool, call, perform)
+                services = self._services(call)
+                prepared = await prepare(tool, call, services)
+                call = prepared.call
+                await self._gate(prepared)
+                context = Context(call=call, services=services, timeout=self._timeout(prepared), perform=perform)
+                result = await self._shown(prepared, context)
             except NbtoolsError as exc:
                 result = failure(call, exc)
             except BaseException as exc:
@@ -134,10 +144,12 @@ class Door:
             timed.set(ok=result.ok)
             if result.error:
                 timed.outcome = result.error.code
-        return self._keep(call, result, started_at, begun)
+        result = self._keep(call, result, started_at, begun)
+        return result if tool.on_error == "continue" else result.raise_for_error()
 
     def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         """Return, and record, the result of a call that names no tool it may use."""
+        call = self._belonging(call)
         return self._keep(call, failure(call, error), time.time(), time.perf_counter())
 
     def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
@@ -145,24 +157,21 @@ class Door:
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         return finished
 
-    async def _run(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None) -> ToolResult:
-        given = _without_nulls(tool, call)
-        values = tool.parameters.validate(given)
-        await self._gate(tool, call if given is call.arguments else dataclasses.replace(call, arguments=given))
-        timeout = self._timeout(tool, call, values)
-        context = Context(call=call, services=self.services, timeout=timeout, perform=perform)
-        if self.model_services and context.by_model:
-            context = dataclasses.replace(context, services={**self.services, **self.model_services})
-        if call.on_output is None:
-            return await self._limited(tool, values, context, timeout)
-        output = RedactedOutput(call.on_output)
-        shown = dataclasses.replace(context, call=dataclasses.replace(call, on_output=output))
-        try:
-            return await self._limited(tool, values, shown, timeout)
-        finally:
-            output.end()
+    def _belonging(self, call: ToolCall) -> ToolCall:
+        """Return a call with its run; one that a tool makes belongs to the tool's own call and to its caller."""
+        outer = _RUNNING.get()
+        if outer is None:
+            return call if call.run_id is not None else call.but(run_id=self.run_id)
+        whose = {"caller": outer.caller, "session": outer.session} if outer.by_model else {}
+        return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
 
-    async def _gate(self, tool: Tool, call: ToolCall) -> None:
+    def _services(self, call: ToolCall) -> Mapping[type, Callable[[], Any]]:
+        """Return what the tool may use for this caller."""
+        if call.caller not in CALLERS:
+            raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
+        return {**self.services, **self.model_services} if self.model_services and call.by_model else self.services
+
+    async def _gate(self, asked: PreparedCall) -> None:
         """Return when the call may run.
 
         Raises
@@ -170,51 +179,65 @@ class Door:
         PermissionDenied
             The policy says no.
         ApprovalDenied
-            It was asked for, and the answer was no.
+            It was asked for, and the answer was anything but a yes.
         """
-        decision = decide(self.rules, tool, call.arguments, call.caller)
-        if decision.action == "allow" or (decision.action == "ask" and self.grants.covers(call)):
+        decision = decide(self.rules, asked)
+        if decision.action == "allow" or (decision.action == "ask" and self.grants.covers(asked)):
             return
+        name = asked.tool.name
         if decision.action == "deny":
             raise PermissionDenied(
-                f"{tool.name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
+                f"{name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
             )
-        request = ApprovalRequest(tool=tool, call=call, reason=decision.reason)
-        answer = await self.approver.approve(request)
-        if answer == "no":
+        answer = await self.approver.approve(ApprovalRequest(prepared=asked, reason=decision.reason))
+        if not is_yes(answer):
             nobody = isinstance(self.approver, Nobody)
             raise ApprovalDenied(
-                f"{tool.name} needs approval, and {'nobody is here to give it' if nobody else 'the answer was no'}.",
+                f"{name} needs approval, and {'nobody is here to give it' if nobody else 'the answer was no'}.",
                 hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
             )
-        self.grants.remember(call, answer)
+        self.grants.remember(asked, answer)
 
-    def _timeout(self, tool: Tool, call: ToolCall, values: Mapping[str, Any]) -> float:
+    def _timeout(self, prepared: PreparedCall) -> float:
         """Return the seconds after which the door cancels the call."""
+        call = prepared.call
         if call.timeout is not None:
             if not 0 < call.timeout <= _MAX_TIMEOUT:
                 raise InvalidArguments(f"timeout: {call.timeout!r} is not between 0 and {_MAX_TIMEOUT:g} seconds.")
             return float(call.timeout)
-        own = values.get("timeout")
+        own = prepared.values.get("timeout")
         if isinstance(own, int | float) and math.isfinite(own):
             # The tool ends its work by itself at that time, and says more about it than a cancellation could.
             return own + self.limits.grace
-        return tool.timeout or self.limits.timeout
+        return prepared.tool.timeout or self.limits.timeout
 
-    async def _limited(self, tool: Tool, values: Mapping[str, Any], context: Context, timeout: float) -> ToolResult:
+    async def _shown(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        """Run the tool, what it shows meanwhile being without secrets."""
+        if context.call.on_output is None:
+            return await self._limited(prepared, context)
+        output = RedactedOutput(context.call.on_output)
+        try:
+            return await self._limited(prepared, dataclasses.replace(context, call=context.call.but(on_output=output)))
+        finally:
+            output.end()
+
+    async def _limited(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        tool, call, timeout = prepared.tool, context.call, context.timeout
+
         def perform() -> ToolResult | Awaitable[Any]:
-            returned = tool.invoke(values, context)
+            returned = tool.invoke(prepared.values, context)
             # A large result is made plain where it was made, so that it holds up nobody.
-            return returned if inspect.isawaitable(returned) else self._result(context.call, returned)
+            return returned if inspect.isawaitable(returned) else self._result(call, returned)
 
+        running = _RUNNING.set(call)
         try:
             async with asyncio.timeout(timeout) as clock:
-                if tool.is_async:
-                    with watched(tool.name):
-                        returned = await tool.invoke(values, context)
-                    return self._result(context.call, returned)
-                made = await in_thread(perform)
-                return made if isinstance(made, ToolResult) else self._result(context.call, await made)
+                made = perform() if tool.is_async else await in_thread(perform)
+                if isinstance(made, ToolResult):
+                    return made
+                with watched(tool.name):
+                    returned = await made
+                return self._result(call, returned)
         except Cancelled as exc:
             if clock.expired():
                 raise _too_long(timeout, exc.data) from None
@@ -223,6 +246,8 @@ class Door:
             if clock.expired() and not isinstance(exc, NbtoolsError):
                 raise _too_long(timeout) from None
             raise
+        finally:
+            _RUNNING.reset(running)
 
     def _result(self, call: ToolCall, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets."""
@@ -243,7 +268,7 @@ class Door:
         )
 
 
-def _too_long(seconds: float, kept: Mapping[str, Any] | None = None) -> CallTimeout:
+def _too_long(seconds: float | None, kept: Mapping[str, Any] | None = None) -> CallTimeout:
     hint = "Allow more time with timeout, or do less at once."
     return CallTimeout(f"timed out after {seconds:g} s", hint=hint, data=kept)
 
@@ -288,18 +313,6 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
 def _facts(tool: Tool, call: ToolCall) -> dict[str, Any]:
     facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
     return {**facts, "gen_ai.tool.call.id": call.call_id}
-
-
-def _without_nulls(tool: Tool, call: ToolCall) -> Mapping[str, Any]:
-    """Return the arguments; where a model says null for an optional argument that has no null, it was not given."""
-    if call.caller not in {"model", "mcp"} or None not in call.arguments.values():
-        return call.arguments
-    properties, required = tool.schema["properties"], tool.schema.get("required", ())
-    return {
-        name: value
-        for name, value in call.arguments.items()
-        if value is not None or name in required or name not in properties or admits_null(properties[name], tool.schema)
-    }
 
 
 def _traceback(exc: BaseException) -> str:

@@ -1,8 +1,8 @@
 """The gate decides whether a call may run.
 
-`decide` is pure: rules, tool, arguments and caller give ``allow``, ``ask`` or ``deny`` with the reason. Where the
-answer is ``ask``, an `Approver` asks; with nobody to ask the call is denied. `Grants` remembers "always this session",
-for a tool or for this exact content.
+`decide` is pure: rules and a prepared call give ``allow``, ``ask`` or ``deny`` with the reason. Where the answer is
+``ask``, an `Approver` asks; with nobody to ask the call is denied. `Grants` remembers "always this session", for a
+tool as it was described then, or for this exact content, and for the session whose people said so.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
-import hashlib
+import glob
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, nearest
-from nbtools.tool import Caller, Tool, ToolCall
+from nbtools.prepared import PreparedCall, as_text
+from nbtools.redaction import redact
+from nbtools.tool import CALLERS, MODELS, Caller, Tool, ToolCall
+from nbtools.visible import visible
 
 __all__ = [
     "DEFAULT_RULES",
@@ -34,6 +39,7 @@ __all__ = [
     "Rule",
     "check_names",
     "decide",
+    "is_yes",
     "rules_from_config",
 ]
 
@@ -41,7 +47,12 @@ Action = Literal["allow", "ask", "deny"]
 Answer = Literal["once", "tool", "content", "no"]
 _ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
 _EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world")
-_SHOWN = 600
+_YES: tuple[str, ...] = ("once", "tool", "content")
+_WILD = "*?["
+# More is shown by its head and its tail.
+_SHOWN_LINES, _SHOWN_CHARACTERS = 400, 40_000
+# Systems on which two spellings of a name's case are one file.
+_fold: Callable[[str], str] = str.casefold if sys.platform in {"darwin", "win32"} else str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +70,11 @@ class Rule:
     callers
         Faces it is for; empty for all.
     arguments
-        Argument name to a pattern of its text (``{"path": "/tmp/*"}``); all must fit.
+        Argument name to a pattern of its value (``{"path": "/tmp/*"}``); all must fit. Values are those that the tool
+        gets, defaults among them, as text or JSON (``true``, ``5``). A path is where it leads.
+    base
+        Folder at which relative paths in `arguments` start; `None` takes the working folder. Links in them are
+        followed when the rule is made.
     """
 
     action: Action
@@ -67,18 +82,37 @@ class Rule:
     effects: tuple[str, ...] = ()
     callers: tuple[Caller, ...] = ()
     arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    base: Path | None = dataclasses.field(default=None, compare=False)
+    _places: Mapping[str, _PlacePattern] = dataclasses.field(init=False, repr=False, compare=False)
 
-    def fits(self, tool: Tool, arguments: Mapping[str, Any], caller: Caller) -> bool:
-        """Tell whether the rule applies to a call."""
+    def __post_init__(self) -> None:
+        base = self.base or Path.cwd()
+        covers = self.action != "allow"
+        places = {n: _PlacePattern(pattern, base, covers=covers) for n, pattern in self.arguments.items()}
+        object.__setattr__(self, "_places", places)
+
+    def names(self, name: str) -> bool:
+        """Tell whether the rule is for tools of that name."""
+        return fnmatch.fnmatchcase(name, self.tool)
+
+    def fits(self, asked: PreparedCall) -> bool:
+        """Tell whether the rule applies to a call, whatever the name of its tool."""
         return (
-            fnmatch.fnmatchcase(tool.name, self.tool)
-            and (not self.callers or caller in self.callers)
-            and all(getattr(tool.effects, effect) for effect in self.effects)
-            and all(
-                name in arguments and fnmatch.fnmatchcase(str(arguments[name]), pattern)
-                for name, pattern in self.arguments.items()
-            )
+            (not self.callers or asked.call.caller in self.callers)
+            and all(getattr(asked.effects, effect) for effect in self.effects)
+            and all(name in asked.values and self._matches(name, asked) for name in self.arguments)
         )
+
+    def _matches(self, name: str, asked: PreparedCall) -> bool:
+        place = asked.place(name)
+        if place is not None:
+            return self._places[name].matches(place)
+        value, pattern = asked.call.arguments[name], self.arguments[name]
+        if isinstance(value, bool):
+            pattern = pattern.lower()  # Python writes True where JSON and TOML write true
+        elif not _has_wildcards(pattern):
+            pattern = asked.tool.parameters.spelled(name, pattern)
+        return fnmatch.fnmatchcase(as_text(value), pattern)
 
     def __str__(self) -> str:
         parts = [self.tool if self.tool != "*" else "", *self.effects, *(f"by {caller}" for caller in self.callers)]
@@ -86,10 +120,49 @@ class Rule:
         return f"{self.action} {' '.join(part for part in parts if part) or 'everything'}"
 
 
+def _has_wildcards(pattern: str) -> bool:
+    return any(character in pattern for character in _WILD)
+
+
+class _PlacePattern:
+    """A pattern of paths, in which links are followed as far as it names folders."""
+
+    def __init__(self, pattern: str, base: Path, *, covers: bool) -> None:
+        self._base = Path(os.path.realpath(base))
+        self._floating = pattern if pattern[:1] in tuple(_WILD) else None
+        head, tail = _split(pattern)
+        written = os.path.join(self._base, os.path.expanduser(head))  # noqa: PTH111, PTH118 - compared as text
+        if tail:
+            folder = glob.escape(Path(os.path.realpath(written)).as_posix().rstrip("/"))
+            self._wholes = [f"{folder}/{tail}"]
+            # What may not be touched inside may not be moved away with its folder either.
+            self._wholes += [folder] if covers and tail == "*" else []
+        else:
+            # The entry itself too, for tools that mean a link rather than what it leads to.
+            entry = Path(os.path.realpath(os.path.dirname(written)), os.path.basename(written))  # noqa: PTH119, PTH120 - same
+            self._wholes = [glob.escape(p.as_posix()) for p in (Path(os.path.realpath(written)), entry)]
+
+    def matches(self, place: Path) -> bool:
+        if self._floating is not None:
+            inside = place.relative_to(self._base) if place.is_relative_to(self._base) else place
+            return fnmatch.fnmatchcase(_fold(inside.as_posix()), _fold(self._floating))
+        text = _fold(place.as_posix())
+        return any(fnmatch.fnmatchcase(text, _fold(whole)) for whole in self._wholes)
+
+
+def _split(pattern: str) -> tuple[str, str]:
+    """Return the folders that a pattern names, and the rest from its first wildcard's part on, if it has any."""
+    wild = min((at for at in map(pattern.find, _WILD) if at >= 0), default=-1)
+    if wild < 0:
+        return pattern.rstrip("/") or pattern, ""
+    head, _, part = pattern[:wild].rpartition("/")
+    return head or ("/" if pattern.startswith("/") else ""), part + pattern[wild:]
+
+
 # Read-only calls run; what is destructive runs when a person asked for it and waits for a yes when a model did.
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(action="allow", effects=("read_only",)),
-    Rule(action="ask", effects=("destructive",), callers=("model", "mcp")),
+    Rule(action="ask", effects=("destructive",), callers=tuple(sorted(MODELS))),
     Rule(action="allow"),
 )
 
@@ -102,24 +175,30 @@ class Decision:
     reason: str
 
 
-def decide(rules: Iterable[Rule], tool: Tool, arguments: Mapping[str, Any], caller: Caller) -> Decision:
+def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
     """Return the decision of the first rule that fits, after the defaults if none does.
 
-    The effects of a tool that is not trusted are claims, so such a tool is asked for whatever they say, unless a rule
+    A tool that was configured or prefixed stays under the rules for its original: the stricter of the two holds. The
+    effects of a tool that is not trusted are claims, so such a tool is asked for whatever they say, unless a rule
     names it.
     """
-    for rule in rules:
-        if rule.fits(tool, arguments, caller):
-            return Decision(action=rule.action, reason=f"the policy says: {rule}")
+    tool = asked.tool
+    fitting = [rule for rule in rules if rule.fits(asked)]
+    own = next((rule for rule in fitting if rule.names(tool.name)), None)
+    others = (rule for rule in fitting if not rule.names(tool.name) and any(map(rule.names, tool.origins)))
+    found = [rule for rule in (own, next(others, None)) if rule is not None]
+    if found:
+        strictest = max(found, key=lambda rule: _ACTIONS.index(rule.action))
+        return Decision(action=strictest.action, reason=f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
     for rule in DEFAULT_RULES:
-        if rule.fits(tool, arguments, caller):
+        if rule.fits(asked):
             return Decision(action=rule.action, reason=f"by default: {rule}")
     raise AssertionError("the last default fits every call")
 
 
-def rules_from_config(policy: Mapping[str, Any]) -> tuple[Rule, ...]:
+def rules_from_config(policy: Mapping[str, Any], *, base: Path | None = None) -> tuple[Rule, ...]:
     """Return the rules of a configuration, the most particular first.
 
     Parameters
@@ -127,55 +206,62 @@ def rules_from_config(policy: Mapping[str, Any]) -> tuple[Rule, ...]:
     policy
         Tool name, pattern or effect to an action (``{"shell": "deny", "file_*": "ask", "open_world": "ask"}``), or to
         a mapping with ``action`` and any of ``arguments``, ``callers``, ``effects``; or to a list of such mappings.
+    base
+        Folder at which relative paths in ``arguments`` start; `None` takes the working folder.
 
     Raises
     ------
     ConfigInvalid
-        An action, a key or an effect is unknown.
+        An action, a key, a caller or an effect is unknown.
     """
     rules: list[Rule] = []
     for key, value in policy.items():
         items = value if isinstance(value, list) else [value]
-        rules += [_rule(key, item) for item in items]
+        rules += [_rule(key, item, base) for item in items]
     # Arguments beat names, names beat patterns, patterns beat effects.
     return tuple(sorted(rules, key=lambda r: (not r.arguments, r.tool == "*", "*" in r.tool, not r.callers)))
 
 
-def check_names(rules: Iterable[Rule], known: Iterable[str]) -> None:
-    """See to it that every rule that names one tool names one that exists: a slip would leave the tool unguarded.
+def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
+    """See to it that rules name tools and arguments that exist: a slip would leave a tool unguarded.
 
     Parameters
     ----------
     rules
         The rules of a configuration.
     known
-        Names of the tools of this process. Those of outside servers, ``server__tool``, may come later.
+        The tools of this process. Those of outside servers, ``server__tool``, may come later.
 
     Raises
     ------
     ConfigInvalid
-        A rule names a tool that does not exist.
+        A rule names a tool that does not exist, or an argument that none of its tools has.
     """
-    names = tuple(known)
     for rule in rules:
-        is_pattern = any(character in rule.tool for character in "*?[")
-        if is_pattern or rule.tool in names or "__" in rule.tool:
+        if "__" in rule.tool:
             continue
-        close = nearest(rule.tool, names)
-        raise ConfigInvalid(
-            f"The policy is to {rule.action} {rule.tool!r}, and there is no such tool.",
-            hint=f"Did you mean {close!r}?" if close else f"A pattern, {rule.tool + '*'!r}, may fit tools to come.",
-            tried="reading the policy",
-        )
+        tools = [tool for tool in known.values() if any(map(rule.names, (tool.name, *tool.origins)))]
+        if not tools and not _has_wildcards(rule.tool):
+            close = nearest(rule.tool, known)
+            raise ConfigInvalid(
+                f"The policy is to {rule.action} {rule.tool!r}, and there is no such tool.",
+                hint=f"Did you mean {close!r}?" if close else f"A pattern, {rule.tool + '*'!r}, may fit tools to come.",
+                tried="reading the policy",
+            )
+        arguments = {name for tool in tools for name in tool.parameters.outline()} if rule.arguments else set()
+        for name in rule.arguments:
+            if tools and name not in arguments:
+                close = nearest(name, arguments)
+                raise ConfigInvalid(
+                    f"The policy is to {rule}, and {rule.tool} has no argument {name!r}.",
+                    hint=f"Did you mean {close!r}?" if close else f"It has {', '.join(sorted(arguments)) or 'none'}.",
+                    tried="reading the policy",
+                )
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _rule(key: str, value: Any) -> Rule:
+def _rule(key: str, value: Any, base: Path | None) -> Rule:
     given: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"action": value}
-    names = tuple(f.name for f in dataclasses.fields(Rule) if f.name != "tool")
+    names = ("action", "effects", "callers", "arguments")
     for name in given:
         if name not in names:
             close = nearest(str(name), names)
@@ -185,18 +271,31 @@ def _rule(key: str, value: Any) -> Rule:
             )
     if given.get("action") not in _ACTIONS:
         raise ConfigInvalid(f"policy {key!r}: {given.get('action')!r} is no action.", hint="Use allow, ask or deny.")
-    wanted = _as_tuple(given.get("effects", ()))
-    if key in _EFFECTS:
-        wanted = (*wanted, key)
-    if unknown := [effect for effect in wanted if effect not in _EFFECTS]:
-        raise ConfigInvalid(f"policy {key!r}: no effect is called {unknown[0]!r}.", hint=f"Use {', '.join(_EFFECTS)}.")
+    wanted = _known(key, "effect", given.get("effects", ()), _EFFECTS)
+    arguments = given.get("arguments", {})
+    if not isinstance(arguments, Mapping):
+        raise ConfigInvalid(
+            f"policy {key!r}: arguments is {arguments!r}.", hint='Use {"path": "out/*"}: a name and a pattern.'
+        )
     return Rule(
         action=given["action"],
         tool="*" if key in _EFFECTS else key,
-        effects=wanted,
-        callers=_as_tuple(given.get("callers", ())),
-        arguments={name: str(pattern) for name, pattern in dict(given.get("arguments", {})).items()},
+        effects=(*wanted, key) if key in _EFFECTS else wanted,
+        callers=cast("tuple[Caller, ...]", _known(key, "caller", given.get("callers", ()), CALLERS)),
+        arguments={str(name): as_text(pattern) for name, pattern in arguments.items()},
+        base=base,
     )
+
+
+def _known(key: str, kind: str, given: Any, known: Iterable[str]) -> tuple[str, ...]:
+    """Return names of a kind that a policy lists, all of which have to exist."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if name not in known:
+            close = nearest(str(name), known)
+            told = f"Did you mean {close!r}?" if close else f"Use {', '.join(known)}."
+            raise ConfigInvalid(f"policy {key!r}: no {kind} is called {name!r}.", hint=told)
+    return names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,20 +304,29 @@ class ApprovalRequest:
 
     Attributes
     ----------
-    tool, call
-        What is to run, with validated arguments in ``call.arguments``.
+    prepared
+        What is to run, exactly so.
     reason
         Why it is asked.
     """
 
-    tool: Tool
-    call: ToolCall
+    prepared: PreparedCall
     reason: str
+
+    @property
+    def tool(self) -> Tool:
+        """The tool that is to run."""
+        return self.prepared.tool
+
+    @property
+    def call(self) -> ToolCall:
+        """The call, with the arguments that the tool gets."""
+        return self.prepared.call
 
     @property
     def consequence(self) -> str:
         """What a yes would do, in a few words."""
-        effects = self.tool.effects
+        effects = self.prepared.effects
         said = [
             "may overwrite, delete or run things" if effects.destructive else "",
             "reaches beyond this machine" if effects.open_world else "",
@@ -227,13 +335,34 @@ class ApprovalRequest:
         return ", ".join(part for part in said if part) or "only reads"
 
     def text(self) -> str:
-        """Return the request as a person reads it: the tool, its arguments and the consequence."""
+        """Return the request as a person reads it: the tool, its arguments and the consequence.
+
+        No argument can look like another part of it: several lines stand behind a bar, and characters that cannot be
+        seen, or would move what is seen, are spelled out.
+        """
         lines = [f"{self.tool.name} ({self.consequence}) wants to run, asked for by a {self.call.caller}:"]
-        for name, value in self.call.arguments.items():
-            shown = value if isinstance(value, str) else repr(value)
-            cut = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}… ({len(shown):,} characters)"
-            lines.append(f"  {name}: {cut}".replace("\n", "\n    "))
-        return "\n".join([*lines, f"  ({self.reason})"])
+        for name, value in redact(dict(self.call.arguments)).items():
+            shown = _shown(value)
+            head = f"  {visible(name)}:"
+            lines += [f"{head} {shown[0]}"] if len(shown) == 1 else [head, *(f"  │ {line}" for line in shown)]
+        return "\n".join([*lines, f"  ({visible(self.reason)})"])
+
+
+def _shown(value: Any) -> list[str]:
+    """Return a value in lines: whole, or its head and its tail around the number of lines that are left out."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    lines = visible(text, lines=True).split("\n")
+    half = _SHOWN_LINES // 2
+    if len(lines) > _SHOWN_LINES:
+        lines = [*lines[:half], f"[… {len(lines) - 2 * half:,} more lines are not shown …]", *lines[-half:]]
+    if sum(map(len, lines)) <= _SHOWN_CHARACTERS:
+        return lines
+    part = _SHOWN_CHARACTERS // len(lines) // 2
+    return [line if len(line) <= 2 * part else _ends(line, part) for line in lines]
+
+
+def _ends(line: str, part: int) -> str:
+    return f"{line[:part]}[… {len(line) - 2 * part:,} more characters are not shown …]{line[-part:]}"
 
 
 class Approver(Protocol):
@@ -249,6 +378,11 @@ class Nobody:
     async def approve(self, request: ApprovalRequest) -> Answer:
         """Say no."""
         return "no"
+
+
+def is_yes(answer: object) -> bool:
+    """Tell whether an answer lets a call run: one of the known ones, and nothing that merely counts as true."""
+    return isinstance(answer, str) and answer in _YES
 
 
 class AskFunction:
@@ -267,7 +401,7 @@ class AskFunction:
             answer = await answer
         if answer is True:
             return "once"
-        return cast("Answer", answer) if answer in {"once", "tool", "content"} else "no"
+        return cast("Answer", answer) if is_yes(answer) else "no"
 
 
 class AskTerminal:
@@ -303,24 +437,19 @@ class AskTerminal:
 
 
 class Grants:
-    """What was allowed for the rest of the session."""
+    """What was allowed for the rest of a session."""
 
     def __init__(self) -> None:
-        self._tools: set[str] = set()
-        self._contents: set[str] = set()
+        self._kept: set[tuple[str, str]] = set()
 
-    @staticmethod
-    def _content(call: ToolCall) -> str:
-        told = json.dumps([call.tool, dict(call.arguments)], sort_keys=True, default=repr)
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    def covers(self, asked: PreparedCall) -> bool:
+        """Tell whether an earlier answer of the same session allows the call."""
+        session = asked.call.session
+        return bool(self._kept) and not self._kept.isdisjoint(
+            {(session, asked.tool.fingerprint), (session, asked.digest)}
+        )
 
-    def covers(self, call: ToolCall) -> bool:
-        """Tell whether an earlier answer allows the call."""
-        return call.tool in self._tools or (bool(self._contents) and self._content(call) in self._contents)
-
-    def remember(self, call: ToolCall, answer: Answer) -> None:
+    def remember(self, asked: PreparedCall, answer: Answer) -> None:
         """Keep an answer that holds for the session."""
-        if answer == "tool":
-            self._tools.add(call.tool)
-        elif answer == "content":
-            self._contents.add(self._content(call))
+        if answer != "once":
+            self._kept.add((asked.call.session, asked.tool.fingerprint if answer == "tool" else asked.digest))

@@ -7,7 +7,9 @@ fixed, nested values included, so that a caller can neither see nor change it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import enum
 import functools
 import inspect
@@ -15,12 +17,13 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from nbtools.errors import InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, NbtoolsError, nearest
+from nbtools.paths import Roots
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["FunctionParameters", "Parameters", "PartialParameters", "SchemaParameters", "resolved"]
+__all__ = ["Canonical", "FunctionParameters", "Parameters", "PartialParameters", "SchemaParameters", "resolved"]
 
 _Schema = dict[str, Any]
 _VALUES = {"default", "const", "enum", "examples"}
@@ -29,6 +32,27 @@ _VALUES = {"default", "const", "enum", "examples"}
 # Any JSON value. What is inside its arrays is said one level down, because some models want every array explained.
 _PLAIN = [{"type": name} for name in ("string", "number", "boolean", "null", "object")]
 _ANY: Mapping[str, Any] = {"anyOf": [*_PLAIN, {"type": "array", "items": {"anyOf": _PLAIN}}]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Canonical:
+    """Puts an argument that has several spellings into one: ``Annotated[str, Canonical(str.upper)]``.
+
+    Rules, people and the function see that one alone.
+
+    Attributes
+    ----------
+    spell
+        Returns the one spelling of a valid value; a `ValueError` says that there is none.
+    """
+
+    spell: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Return the schema of a value that is spelled anew afterwards; pydantic calls this."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self.spell, handler(source))
 
 
 class Parameters(Protocol):
@@ -41,13 +65,28 @@ class Parameters(Protocol):
     def schema(self) -> _Schema:
         """Return the JSON Schema (2020-12) of the arguments: an object that admits no others."""
 
-    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def outline(self) -> dict[str, tuple[Any, ...]]:
+        """Return the names of all arguments, fixed ones too, each with the values it may have when these are few."""
+
+    def spelled(self, name: str, text: str) -> str:
+        """Return a text as the value of an argument is spelled; what cannot be one stays as it is."""
+
+    def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the values for the function.
+
+        Parameters
+        ----------
+        arguments
+            As given.
+        roots
+            Where paths start and how far they may lead; `None` leaves paths as they are written.
 
         Raises
         ------
         InvalidArguments
             All problems at once.
+        PathNotAllowed, FileMissing
+            A path leads outside the roots, or cannot be followed.
         """
 
 
@@ -95,6 +134,13 @@ class FunctionParameters:
         names = [name for name in self._signature.parameters if name != self.hidden_name]
         return {name: _choices(self._hints().get(name)) for name in names}
 
+    def spelled(self, name: str, text: str) -> str:
+        """Return a text as the value of an argument is spelled; what cannot be one stays as it is."""
+        found = _canonical(self._hints().get(name))
+        with contextlib.suppress(NbtoolsError):
+            return text if found is None else str(found.spell(text))
+        return text
+
     @functools.cached_property
     def model(self) -> type[BaseModel]:
         """The argument model; its fields carry a prefix, because a model's own methods may not be shadowed."""
@@ -122,13 +168,16 @@ class FunctionParameters:
         made.setdefault("properties", {})
         return made
 
-    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the values in the function's own types."""
         from pydantic import ValidationError
 
         try:
-            made = self.model.model_validate({name: _columns_of(value) for name, value in arguments.items()})
+            given = {name: _columns_of(value) for name, value in arguments.items()}
+            made = self.model.model_validate(given, context=roots)
         except ValidationError as exc:
+            if exc.error_count() == 1 and isinstance(error := _own_error(exc.errors()[0]), NbtoolsError):
+                raise error from None
             names = [str(field.alias) for field in self.model.model_fields.values()]
             raise _invalid([_told(problem, names) for problem in exc.errors(include_url=False)], names) from None
         return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
@@ -182,7 +231,15 @@ class SchemaParameters:
         """Return the schema as it was given."""
         return copy.deepcopy(self._schema)
 
-    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def outline(self) -> dict[str, tuple[Any, ...]]:
+        """Return the names of the arguments, each with the values that the schema lists for it."""
+        return {name: tuple(prop.get("enum", ())) for name, prop in self._schema["properties"].items()}
+
+    def spelled(self, name: str, text: str) -> str:
+        """Return the text: who owns the schema knows of other spellings."""
+        return text
+
+    def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the arguments unchanged, with top-level defaults of the schema filled in."""
         known: Mapping[str, Any] = self._schema["properties"]
         problems = [f"{name}: required, but not given" for name in self._missing(arguments)]
@@ -285,7 +342,15 @@ class PartialParameters:
         """Return the schema of what is left to the caller."""
         return copy.deepcopy(self._schema)
 
-    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def outline(self) -> dict[str, tuple[Any, ...]]:
+        """Return the names of all arguments, fixed ones too, each with the values it may have when these are few."""
+        return self._inner.outline()
+
+    def spelled(self, name: str, text: str) -> str:
+        """Return a text as the value of an argument is spelled; what cannot be one stays as it is."""
+        return self._inner.spelled(name, text)
+
+    def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the caller's values and the fixed ones together."""
         problems = []
         for name, value in arguments.items():
@@ -296,7 +361,7 @@ class PartialParameters:
         if problems:
             raise _invalid(problems, list(self._exposed))
         try:
-            return self._inner.validate(_merged(arguments, self._fixed))
+            return self._inner.validate(_merged(arguments, self._fixed), roots)
         except InvalidArguments as exc:
             # The tool's own hint would name what is hidden.
             raise _invalid(exc.data.get("problems", [exc.message]), list(self._exposed)) from None
@@ -413,6 +478,12 @@ def _unknown(name: str, known: typing.Iterable[str]) -> str:
     return f"{name}: unknown argument" + (f", did you mean {close!r}?" if close else "")
 
 
+def _canonical(hint: Any) -> Canonical | None:
+    """Return how a type's texts are spelled, wherever in it that is said."""
+    here = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Canonical)), None)
+    return here or next(filter(None, map(_canonical, typing.get_args(hint))), None)
+
+
 def _choices(hint: Any) -> tuple[Any, ...]:
     """Return the values that a type lists, wherever in it they are listed."""
     if typing.get_origin(hint) is typing.Literal:
@@ -422,6 +493,11 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return tuple(value for part in typing.get_args(hint) for value in _choices(part))
 
 
+def _own_error(problem: Mapping[str, Any]) -> Any:
+    """Return the error of our own that one of pydantic's problems stands for, if it does."""
+    return problem.get("ctx", {}).get("error")
+
+
 def _told(problem: Mapping[str, Any], names: list[str]) -> str:
     """Put one of pydantic's problems into words."""
     place = ".".join(str(part) for part in problem["loc"]) or "arguments"
@@ -429,6 +505,9 @@ def _told(problem: Mapping[str, Any], names: list[str]) -> str:
         return _unknown(place, names if len(problem["loc"]) == 1 else ())
     if problem["type"] == "missing":
         return f"{place}: required, but not given"
+    error = _own_error(problem)
+    if isinstance(error, NbtoolsError):
+        return f"{place}: {error.message}"
     shown = repr(problem.get("input"))
     wanted = (
         problem["msg"].replace("a valid tuple", "a valid list").replace("a valid set", "a valid list")

@@ -9,17 +9,18 @@ to a folder (Windows), the path is judged once more instead.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Self
 
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PathNotAllowed
 
-__all__ = ["HOW_TO_ALLOW", "Folder", "Roots", "is_too_wide"]
+__all__ = ["HOW_TO_ALLOW", "EntryPath", "FilePath", "Folder", "Place", "Roots", "is_too_wide"]
 
 HOW_TO_ALLOW = 'Set ALLOWED_PATHS=FOLDER, or allowed_paths = ["FOLDER"] in nbtools.toml.'
 _MAX_PATH = 4_096
@@ -34,6 +35,55 @@ def is_too_wide(folder: str | os.PathLike[str]) -> bool:
     """Tell whether a folder holds more than anybody means by accident: ``/``, a drive, the home folder or one above."""
     real, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
     return real in {real.parent, home, *home.parents}
+
+
+class Place(str):
+    """A path as a caller wrote it, which remembers where it led when the call was judged.
+
+    Attributes
+    ----------
+    real
+        The absolute path with every link followed.
+    follow
+        Whether its last part was followed too; it is not where the entry itself is meant.
+    """
+
+    __slots__ = ("follow", "real")
+
+    real: Path
+    follow: bool
+
+    def __new__(cls, text: str, real: Path, *, follow: bool) -> Self:
+        """Make one; `Roots.place` does."""
+        made = super().__new__(cls, text)
+        made.real, made.follow = real, follow
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)  # where it leads is true in this process alone
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leads:
+    """Makes a `Place` of a validated text, where the validation is told the roots."""
+
+    follow: bool = True
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Return the schema of a text that is placed afterwards; pydantic calls this."""
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_after_validator_function(self._placed, handler(source))
+
+    def _placed(self, text: str, info: Any) -> str:
+        roots: Roots | None = info.context
+        return text if roots is None else roots.place(text, follow=self.follow)
+
+
+FilePath = Annotated[str, _Leads()]
+"""Type of a tool's argument that is a path below the allowed folders."""
+EntryPath = Annotated[str, _Leads(follow=False)]
+"""The same where the entry itself is meant, a link rather than what it leads to."""
 
 
 class Roots:
@@ -133,8 +183,12 @@ class Roots:
         InvalidArguments
             It is empty, over-long, or holds NUL or lone surrogates.
         """
-        real = self._real(path, follow=follow)
-        shown = repr(os.fspath(path))
+        shown = repr(str(path))
+        real = self._real(path.real if isinstance(path, Place) else path, follow=follow)
+        if isinstance(path, Place) and follow is path.follow and real != path.real:
+            raise PathNotAllowed(
+                f"{shown} leads elsewhere than when the call was judged.", hint="Something changes links there."
+            )
         if self.root_of(real) is None:
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
@@ -157,6 +211,16 @@ class Roots:
                 f"{shown} is a device, socket or pipe.", hint="Only regular files and folders are touched."
             )
         return real
+
+    def place(self, text: str, *, follow: bool = True) -> Place:
+        """Return a path that remembers where it leads; `resolve` refuses it when it leads elsewhere later.
+
+        Raises
+        ------
+        PathNotAllowed, FileMissing, InvalidArguments
+            As `resolve` does; it need not exist.
+        """
+        return Place(text, self.resolve(text, must_exist=False, follow=follow), follow=follow)
 
     def folder(self, real: Path, *, make: bool = False, mode: int = 0o777) -> Folder:
         """Open a folder by its resolved path without following any link below its root.

@@ -130,7 +130,7 @@ class Registry(Mapping[str, Tool]):
 
     def prefixed(self, prefix: str) -> Registry:
         """Return the registry with a prefix before each name."""
-        return Registry(dataclasses.replace(found, name=prefix + found.name) for found in self._tools.values())
+        return Registry(found.renamed(prefix + found.name) for found in self._tools.values())
 
     def with_tool(self, *tools: Tool | Callable[..., Any]) -> Registry:
         """Return the registry with more tools.
@@ -176,7 +176,7 @@ class Registry(Mapping[str, Tool]):
             A parameter is unknown, or a required one is neither fixed nor exposed.
         """
         found = self[name]
-        changes: dict[str, Any] = {"name": new_name or found.name}
+        changes: dict[str, Any] = {}
         if description is not None:
             changes["about"] = description
         if on_error is not None:
@@ -187,7 +187,7 @@ class Registry(Mapping[str, Tool]):
             exposed = None if exposed_inputs is None else list(exposed_inputs)
             changes["parameters"] = PartialParameters(found.parameters, fixed=fixed_config, exposed=exposed)
             changes["examples"] = ()
-        return dataclasses.replace(found, **changes)
+        return dataclasses.replace(found.renamed(new_name or found.name), **changes)
 
     def create_tool_from_config(self, config: str | Mapping[str, Any], *, name: str | None = None) -> Tool:
         """Return the tool that a configuration describes.

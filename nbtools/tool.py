@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import inspect
+import json
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,10 +24,24 @@ from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
 
-__all__ = ["Caller", "Context", "Effects", "OnError", "Tool", "ToolCall", "tool", "tool_of"]
+__all__ = [
+    "CALLERS",
+    "MODELS",
+    "Caller",
+    "Context",
+    "Effects",
+    "EffectsOf",
+    "OnError",
+    "Tool",
+    "ToolCall",
+    "tool",
+    "tool_of",
+]
 
 Caller = Literal["python", "magic", "form", "cli", "model", "workflow", "mcp"]
 OnError = Literal["fail", "continue"]
+CALLERS: tuple[Caller, ...] = typing.get_args(Caller)
+MODELS: frozenset[Caller] = frozenset({"model", "mcp"})
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _ATTRIBUTE = "__tool__"
@@ -71,6 +87,8 @@ class ToolCall:
         Who this call is, which run it belongs to, and which call made it.
     caller
         The face that asked; a model is asked for approval where a person is not.
+    session
+        Whose answers of "always this session" hold for it: a connection's; empty for the workbench's own user.
     timeout
         Seconds; `None` takes the tool's own.
     on_output
@@ -83,8 +101,20 @@ class ToolCall:
     run_id: str | None = None
     parent_id: str | None = None
     caller: Caller = "python"
+    session: str = ""
     timeout: float | None = None
     on_output: Callable[[str, str, Any], None] | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def by_model(self) -> bool:
+        """Whether a model, rather than a person or a person's own file, chose the arguments."""
+        return self.caller in MODELS
+
+    def but(self, **changes: Any) -> ToolCall:
+        """Return the call with some of it changed; every call is, twice, and ``dataclasses.replace`` takes its time."""
+        made = object.__new__(ToolCall)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +142,7 @@ class Context:
     @property
     def by_model(self) -> bool:
         """Whether a model, rather than a person or a person's own file, chose the arguments."""
-        return self.call.caller in {"model", "mcp"}
+        return self.call.by_model
 
     def use(self, service: type[T]) -> T:
         """Return a service, making it at first use.
@@ -149,6 +179,9 @@ class Context:
         return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
 
 
+EffectsOf = Callable[[Mapping[str, Any], Context], Effects | Awaitable[Effects]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Tool:
     """A tool: what it is called, what it takes, what it does to the world, and how it is run.
@@ -162,7 +195,10 @@ class Tool:
     parameters
         Schema and validation of the arguments.
     effects
-        What it does to the world.
+        What it does to the world, at the worst.
+    effects_of
+        Returns what one call does, given its validated values and its context; may be a coroutine function. `None`
+        where all calls do the same.
     title
         A short name for people; `None` is made from the name.
     examples
@@ -177,12 +213,15 @@ class Tool:
         A sentence behind the description: what holds where the tool is offered.
     trusted
         Whether `effects` may be believed; those of an outside server are claims.
+    origins
+        Names that it had before it was configured or prefixed: rules for these hold for it too.
     """
 
     name: str
     function: Callable[..., Any]
     parameters: Parameters
     effects: Effects = dataclasses.field(default_factory=Effects)
+    effects_of: EffectsOf | None = None
     title: str | None = None
     examples: tuple[Mapping[str, Any], ...] = ()
     timeout: float | None = None
@@ -190,6 +229,11 @@ class Tool:
     about: str | None = None
     note: str | None = None
     trusted: bool = True
+    origins: tuple[str, ...] = ()
+
+    def renamed(self, name: str) -> Tool:
+        """Return the tool under another name, which stays under the rules of this one."""
+        return self if name == self.name else dataclasses.replace(self, name=name, origins=(*self.origins, self.name))
 
     @functools.cached_property
     def description(self) -> str:
@@ -205,6 +249,12 @@ class Tool:
     def schema(self) -> dict[str, Any]:
         """JSON Schema (2020-12) of the arguments."""
         return self.parameters.schema()
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256, in hexadecimal, of all that a person is told of the tool before a yes."""
+        told = [self.name, self.description, self.schema, self.effects.names(), self.trusted]
+        return hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode("utf-8", "replace")).hexdigest()
 
     @property
     def signature_line(self) -> str:
@@ -249,6 +299,7 @@ def tool(
     destructive: bool = False,
     idempotent: bool = False,
     open_world: bool = False,
+    effects_of: EffectsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -265,6 +316,7 @@ def tool(
     destructive: bool = False,
     idempotent: bool = False,
     open_world: bool = False,
+    effects_of: EffectsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -276,7 +328,7 @@ def tool(
     function
         The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
         or Sphinx sections), constraints from ``Annotated[…]``.
-    name, title, read_only, destructive, idempotent, open_world, examples, timeout, on_error
+    name, title, read_only, destructive, idempotent, open_world, effects_of, examples, timeout, on_error
         See `Tool` and `Effects`; the name is the function's own when none is given.
 
     Raises
@@ -303,6 +355,7 @@ def tool(
             function=decorated,
             parameters=FunctionParameters(decorated, hints, hidden=Context),
             effects=Effects(read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world),
+            effects_of=effects_of,
             title=title,
             examples=examples,
             timeout=timeout,

@@ -207,7 +207,7 @@ class Workbench:
         return Door(
             services=self._services(),
             model_services=self._model_services(),
-            rules=rules_from_config(self.config.policy),
+            rules=rules_from_config(self.config.policy, base=Path.cwd()),
             approver=self._approver,
             recorder=self.recorder,
         )

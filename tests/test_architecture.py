@@ -33,12 +33,14 @@ FLOORS = {
     "telemetry": 0,
     "confine": 0,
     "paths": 0,
+    "visible": 0,
     "result": 1,
     "docstring": 1,
     "parameters": 1,
     "tool": 1,
     "schema": 1,
     "registry": 1,
+    "prepared": 1,
     "gate": 1,
     "record": 1,
     "door": 1,
@@ -108,6 +110,7 @@ HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "p
 CORE_IMPORTS = {"beautifulsoup4": "bs4", "pyyaml": "yaml"}
 BROUGHT_ALONG = {
     "annotated_types": "pydantic",
+    "pydantic_core": "pydantic",
     "jupyter_core": "jupyter-client",
     "traitlets": "ipython",
     "tornado": "jupyter-client",

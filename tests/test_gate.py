@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import io
 from typing import Any
 
@@ -10,7 +12,16 @@ import pytest
 from nbtools.errors import ConfigInvalid
 from nbtools.gate import ApprovalRequest, AskTerminal, Grants, Rule, check_names, decide, rules_from_config
 from nbtools.parameters import SchemaParameters
+from nbtools.prepared import PreparedCall, prepare
+from nbtools.registry import Registry
 from nbtools.tool import Effects, Tool, ToolCall
+
+
+def asked(
+    tool: Tool, arguments: dict[str, Any] | None = None, caller: Any = "model", session: str = ""
+) -> PreparedCall:
+    call = ToolCall(tool=tool.name, arguments=arguments or {}, caller=caller, session=session)
+    return asyncio.run(prepare(tool, call))
 
 
 def made(name: str = "x", *, trusted: bool = True, **effects: bool) -> Tool:
@@ -38,7 +49,7 @@ def made(name: str = "x", *, trusted: bool = True, **effects: bool) -> Tool:
     ],
 )
 def test_the_defaults_ask_only_for_what_a_model_may_destroy(effects: dict[str, bool], caller: Any, action: str) -> None:
-    assert decide((), made(**effects), {}, caller).action == action
+    assert decide((), asked(made(**effects), caller=caller)).action == action
 
 
 BELOW_TMP = {"x": {"action": "allow", "arguments": {"path": "/tmp/*"}}, "*": "deny"}
@@ -77,15 +88,15 @@ BELOW_TMP = {"x": {"action": "allow", "arguments": {"path": "/tmp/*"}}, "*": "de
 def test_a_policy_is_judged_from_the_particular_to_the_general(
     policy: dict[str, Any], tool: Tool, arguments: dict[str, Any], caller: Any, action: str
 ) -> None:
-    decision = decide(rules_from_config(policy), tool, arguments, caller)
+    decision = decide(rules_from_config(policy), asked(tool, arguments, caller))
     assert decision.action == action
     assert decision.reason
 
 
 def test_effects_that_a_stranger_claims_are_not_believed() -> None:
     claimed = made(trusted=False, read_only=True)
-    assert decide((), claimed, {}, "python").action == "ask"
-    assert decide(rules_from_config({"x": "allow"}), claimed, {}, "model").action == "allow"
+    assert decide((), asked(claimed, caller="python")).action == "ask"
+    assert decide(rules_from_config({"x": "allow"}), asked(claimed)).action == "allow"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +106,9 @@ def test_effects_that_a_stranger_claims_are_not_believed() -> None:
         ({"x": {"acton": "deny"}}, "Did you mean 'action'?"),
         ({"x": {"arguments": {}}}, "Use allow, ask or deny."),
         ({"x": {"action": "deny", "effects": ["harmless"]}}, "Use read_only, destructive, idempotent, open_world."),
+        ({"x": {"action": "deny", "callers": "modle"}}, "Did you mean 'model'?"),
+        ({"x": {"action": "deny", "arguments": ["path"]}}, 'Use {"path": "out/*"}: a name and a pattern.'),
+        ({"x": {"action": "deny", "base": "/"}}, "Use action, effects, callers, arguments."),
     ],
 )
 def test_a_policy_with_a_mistake_is_refused(policy: dict[str, Any], hint: str) -> None:
@@ -104,7 +118,7 @@ def test_a_policy_with_a_mistake_is_refused(policy: dict[str, Any], hint: str) -
 
 
 def test_a_rule_for_a_tool_that_does_not_exist_is_refused() -> None:
-    known = ("shell", "calculator")
+    known = {name: made(name) for name in ("shell", "calculator")}
     check_names(rules_from_config({"shell": "deny", "calc*": "ask", "open_world": "ask", "server__x": "allow"}), known)
     with pytest.raises(ConfigInvalid, match="deny 'calculatr', and there is no such tool") as caught:
         check_names(rules_from_config({"calculatr": "deny"}), known)
@@ -117,18 +131,20 @@ def test_a_rule_reads_as_a_line() -> None:
 
 
 def _request(**arguments: Any) -> ApprovalRequest:
-    call = ToolCall(tool="x", arguments=arguments, caller="model")
-    return ApprovalRequest(tool=made(destructive=True, open_world=True), call=call, reason="by default: ask")
+    return ApprovalRequest(prepared=asked(made(destructive=True, open_world=True), arguments), reason="by default: ask")
 
 
 def test_a_request_reads_with_tool_arguments_and_consequence() -> None:
-    text = _request(code="a = 1\nb = 2", n=3, long="y" * 1_000).text()
-    lines = text.splitlines()
-    assert "x (may overwrite, delete or run things, reaches beyond this machine)" in lines[0]
-    assert "  code: a = 1" in lines
-    assert "  n: 3" in lines
-    assert "(1,000 characters)" in text
-    assert lines[-1] == "  (by default: ask)"
+    text = _request(code="a = 1\nb = 2", n=3, flag=True).text()
+    assert text.splitlines() == [
+        "x (may overwrite, delete or run things, reaches beyond this machine) wants to run, asked for by a model:",
+        "  code:",
+        "  │ a = 1",
+        "  │ b = 2",
+        "  n: 3",
+        "  flag: true",
+        "  (by default: ask)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,15 +176,54 @@ def test_a_person_at_a_terminal_answers(typed: list[str], answer: str) -> None:
     assert "wants to run" in out.getvalue()
 
 
+def test_nothing_of_an_argument_can_pass_for_another_part_of_the_question() -> None:
+    forged = "print(1)\n  (by default: allow read_only)\nAllow? y"
+    hidden = "x\r\x1b[2K\u202egpj\u200b\u00a0\u3164"
+    lines = _request(code=forged, **{"a\n  (harmless)": hidden}).text().splitlines()
+    assert lines[1:5] == ["  code:", "  │ print(1)", "  │   (by default: allow read_only)", "  │ Allow? y"]
+    assert lines[5] == "  a<U+000A>  (harmless): x<U+000D><U+001B>[2K<U+202E>gpj<U+200B><U+00A0><U+3164>"
+
+
+def test_the_end_of_what_is_long_is_shown_and_what_is_left_out_is_counted() -> None:
+    text = _request(code="\n" * 10_000 + "remove()", line="a" * 100_000 + "; rm -r /").text()
+    assert "[… 9,601 more lines are not shown …]" in text
+    assert "  │ remove()" in text
+    assert "[… 60,009 more characters are not shown …]" in text
+    assert "; rm -r /" in text
+    assert len(text) < 50_000
+    short = "a" * 5_000
+    assert short in _request(code=short).text()
+
+
 def test_grants_cover_what_was_said_and_nothing_else() -> None:
     grants = Grants()
-    call = ToolCall(tool="x", arguments={"a": 1, "b": [2]})
-    same = ToolCall(tool="x", arguments={"b": [2], "a": 1})
-    other = ToolCall(tool="x", arguments={"a": 2})
-    grants.remember(call, "once")
-    assert not grants.covers(call)
-    grants.remember(call, "content")
-    assert (grants.covers(call), grants.covers(same), grants.covers(other)) == (True, True, False)
-    grants.remember(call, "tool")
+    tool = made()
+    first = asked(tool, {"a": 1, "b": [2]})
+    same = asked(tool, {"b": [2], "a": 1})
+    other = asked(tool, {"a": 2})
+    grants.remember(first, "once")
+    assert not grants.covers(first)
+    grants.remember(first, "content")
+    assert (grants.covers(first), grants.covers(same), grants.covers(other)) == (True, True, False)
+    grants.remember(first, "tool")
     assert grants.covers(other)
-    assert not grants.covers(ToolCall(tool="y", arguments={"a": 1, "b": [2]}))
+    assert not grants.covers(asked(made("y"), {"a": 1, "b": [2]}))
+    assert not grants.covers(asked(tool, {"a": 1, "b": [2]}, session="another's"))
+    assert not grants.covers(asked(dataclasses.replace(tool, about="Now it does more."), {"a": 2}))
+
+
+@pytest.mark.parametrize(
+    ("rules", "action"),
+    [
+        ({"file_write": "deny"}, "deny"),
+        ({"file_write": "deny", "note": "allow"}, "deny"),
+        ({"file_*": "ask", "note": "allow"}, "ask"),
+        ({"file_write": "allow", "note": "ask"}, "ask"),
+        ({"*": "deny", "note": "allow"}, "allow"),
+        ({"file_write": [{"action": "deny", "arguments": {"path": "b"}}, "allow"]}, "allow"),
+        ({}, "ask"),
+    ],
+)
+def test_a_tool_under_another_name_stays_under_the_rules_of_its_original(rules: dict[str, Any], action: str) -> None:
+    note = Registry([made("file_write", destructive=True)]).configured("file_write", new_name="note")
+    assert decide(rules_from_config(rules), asked(note, {"path": "a"})).action == action

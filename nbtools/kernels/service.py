@@ -28,9 +28,14 @@ from nbtools.kernels.sessions import Sessions
 from nbtools.kernels.supervise import stoppable, take_in
 from nbtools.paths import Roots
 
-__all__ = ["Kernels"]
+__all__ = ["Kernels", "language_of"]
 
-_ALIASES = {"python3": "python", "py": "python", "sh": "shell", "js": "javascript", "pwsh": "powershell"}
+_ALIASES = {
+    **dict.fromkeys(("python3", "py"), "python"),
+    **dict.fromkeys(("javascript", "js", "nodejs"), "node"),
+    "sh": "shell",
+    "pwsh": "powershell",
+}
 _FOLDERS_KEPT = 100
 _CLOSE_DELAY_S = 0.005
 
@@ -191,7 +196,7 @@ class Kernels:
         write_paths: Sequence[str | Path],
     ) -> Profile:
         """Return what kernel the run needs; all that does not bind a strict one is left out, so that spares fit."""
-        base = dataclasses.replace(self._base, language=_language(language), sandbox=level)
+        base = dataclasses.replace(self._base, language=language_of(language), sandbox=level)
         if level != "strict":
             return dataclasses.replace(base, read_paths=(), network=True)
         roots = (*base.read_paths, *((folder,) if folder else ()))
@@ -395,7 +400,14 @@ def _lowered(order: _Order, level: Level, why: str) -> _Order:
     return dataclasses.replace(order, profile=profile, notes=(*order.notes, note))
 
 
-def _language(name: str) -> str:
+def language_of(name: str) -> str:
+    """Return the one name of a language that may have several (``"python3"``, ``" Python"``).
+
+    Raises
+    ------
+    LanguageUnavailable
+        It is blank.
+    """
     if not name.strip():
         hint = "Use python, bash, node, powershell or kernel:NAME."
         raise LanguageUnavailable(f"{name!r} is no language.", hint=hint, tried="choosing a language")

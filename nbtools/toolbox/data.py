@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded
-from nbtools.paths import Roots
+from nbtools.paths import FilePath, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.writing import put_file
@@ -28,7 +28,7 @@ _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
     ),
 )
 def dataframe_to_csv(
-    data: list[dict[str, Any]] | dict[str, list[Any]], path: str, escape_formulas: bool = False, *, ctx: Context
+    data: list[dict[str, Any]] | dict[str, list[Any]], path: FilePath, escape_formulas: bool = False, *, ctx: Context
 ) -> Output:
     """Write a table as a CSV file below the allowed folders, replacing the one that is there.
 

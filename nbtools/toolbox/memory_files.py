@@ -6,11 +6,18 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Len
 
+from nbtools.parameters import Canonical
 from nbtools.result import ToolResult
 from nbtools.tool import Context, tool
 
 __all__ = ["TOOLS", "memory"]
 
+
+def _without_slash(path: str) -> str:
+    return path.rstrip("/") or path
+
+
+_Path = Annotated[str, Canonical(_without_slash)]
 _Command = Literal["view", "create", "str_replace", "insert", "delete", "rename", "update"]
 
 
@@ -24,15 +31,15 @@ _Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"
 )
 def memory(
     command: _Command,
-    path: str | None = None,
+    path: _Path | None = None,
     view_range: Annotated[list[int], Len(2, 2)] | None = None,
     file_text: str | None = None,
     old_str: str | None = None,
     new_str: str | None = None,
     insert_line: Annotated[int, Ge(0)] | None = None,
     insert_text: str | None = None,
-    old_path: str | None = None,
-    new_path: str | None = None,
+    old_path: _Path | None = None,
+    new_path: _Path | None = None,
     content: str | None = None,
     *,
     ctx: Context,

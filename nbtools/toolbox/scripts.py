@@ -16,14 +16,23 @@ from annotated_types import Gt, Le
 
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, PermissionDenied
 from nbtools.kernels.kernel import Cap, Execution
-from nbtools.paths import Roots
+from nbtools.parameters import Canonical
+from nbtools.paths import FilePath, Roots
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.execution import artifacts_of, failure_of, is_confined, kept, run, story_of
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
+
+def _one_name(language: str) -> str:
+    from nbtools.kernels.service import language_of
+
+    return language_of(language)
+
+
 _Seconds = Annotated[float, Gt(0), Le(86_400)]
+_Language = Annotated[str, Canonical(_one_name)]
 
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
@@ -45,7 +54,7 @@ _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JS
     ),
 )
 async def data_analyze(
-    input_file_path: str,
+    input_file_path: FilePath,
     analysis_script: str,
     timeout: _Seconds = 300.0,
     session: str | None = None,
@@ -109,9 +118,9 @@ async def data_analyze(
     ),
 )
 async def data_visualize(
-    input_file_path: str,
+    input_file_path: FilePath,
     visualization_script: str,
-    output_image_path: str,
+    output_image_path: FilePath,
     timeout: _Seconds = 300.0,
     *,
     ctx: Context,
@@ -177,9 +186,9 @@ async def data_visualize(
 )
 async def code_execute(
     code: str,
-    language: str = "python",
+    language: _Language = "python",
     timeout: _Seconds = 300.0,
-    working_dir: str | None = None,
+    working_dir: FilePath | None = None,
     session: str | None = None,
     *,
     ctx: Context,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Interval, Len
 
 from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExceeded
+from nbtools.parameters import Canonical
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.policies import WebPolicy
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["TOOLS", "http_client", "web_scrape", "web_search"]
 
 _Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def _one_spelling(url: str) -> str:
+    from nbtools.toolbox.web_address import canonical_url
+
+    return canonical_url(url)
+
+
+_Url = Annotated[str, Canonical(_one_spelling)]
 _SHOWN = 20_000
 _KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
 _ENDPOINTS = {"serper": "https://google.serper.dev/search", "tavily": "https://api.tavily.com/search"}
@@ -120,7 +130,7 @@ def _is_object(body: bytes) -> bool:
     open_world=True,
     examples=({"url": "https://example.org/"}, {"url": "https://example.org/", "selector": "h1"}),
 )
-def web_scrape(url: str, selector: str | None = None, *, ctx: Context) -> Output:
+def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Output:
     """Read a web page as text; gives url (after redirects), title, content and extracted_text.
 
     Content is the readable text of the page, extracted_text that of the elements which the selector matches (of the
@@ -185,7 +195,7 @@ def _read_out(data: Mapping[str, Any], selector: str | None) -> str:
 )
 def http_client(
     method: _Method,
-    url: str,
+    url: _Url,
     headers: dict[str, str] | None = None,
     body: str | dict[str, Any] | list[Any] | None = None,
     *,

@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from nbtools.errors import CallTimeout, InvalidArguments, NbtoolsError, NetworkError, PermissionDenied
 
-__all__ = ["Deadline", "Guard", "checked_url", "reason_against"]
+__all__ = ["Deadline", "Guard", "canonical_url", "checked_url", "reason_against"]
 
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Resolver = Callable[[str, int], Sequence[str]]
@@ -86,6 +86,31 @@ def checked_url(text: str) -> SplitResult:
             "the URL holds a user name or password.", hint="Send an Authorization header by http_client instead."
         )
     return parts
+
+
+def canonical_url(text: str) -> str:
+    """Return a URL in one spelling: host in lower case and ASCII, no dot behind it, nothing encoded without need.
+
+    Raises
+    ------
+    InvalidArguments, PermissionDenied
+        As `checked_url` does.
+
+    Examples
+    --------
+    >>> canonical_url("HTTP://Example.ORG.:80/a/../%62?q=%7e")
+    'http://example.org/b?q=~'
+    """
+    from requests.utils import requote_uri
+    from urllib3.util import parse_url
+
+    parts = checked_url(text)
+    host = (parts.hostname or "").rstrip(".")
+    with contextlib.suppress(UnicodeError):
+        host = host.encode("idna").decode("ascii").lower()
+    known = parse_url(requote_uri(text))
+    port = None if known.port == {"http": 80, "https": 443}[parts.scheme.lower()] else known.port
+    return known._replace(host=f"[{host}]" if ":" in host else host, port=port).url
 
 
 def reason_against(address: str) -> str | None:

@@ -11,13 +11,12 @@ import pytest
 from nbtools import aio
 from nbtools.gate import ApprovalRequest, Approver, AskFunction, AskTerminal, Nobody
 from nbtools.parameters import SchemaParameters
+from nbtools.prepared import prepare
 from nbtools.tool import Tool, ToolCall
 
-REQUEST = ApprovalRequest(
-    tool=Tool(name="x", function=lambda: None, parameters=SchemaParameters({})),
-    call=ToolCall(tool="x", arguments={"path": "a"}, caller="model"),
-    reason="by default",
-)
+CALL = ToolCall(tool="x", arguments={"path": "a"}, caller="model")
+TOOL = Tool(name="x", function=lambda: None, parameters=SchemaParameters({}))
+REQUEST = ApprovalRequest(prepared=aio.run(prepare(TOOL, CALL)), reason="by default")
 
 
 async def _later(answer: Any) -> Any:

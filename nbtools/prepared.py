@@ -1,0 +1,137 @@
+"""The prepared call: what is matched by rules, shown, approved, recorded and run, all one object.
+
+`prepare` validates the arguments, fills in defaults and fixed values, and follows paths to where they lead. From then
+on nobody looks at how the caller had spelled it: ``1`` and ``"yes"`` are true, a link is the file behind it, and what
+was left out has its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nbtools.paths import Place, Roots
+from nbtools.schema import admits_null
+from nbtools.tool import Context, Effects, Tool, ToolCall
+
+__all__ = ["PreparedCall", "as_text", "prepare"]
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PreparedCall:
+    """A call with its values as the tool gets them.
+
+    Attributes
+    ----------
+    tool
+        What is called.
+    call
+        The call; its arguments are `values` as JSON, paths absolute and with every link followed.
+    values
+        The function's arguments by name: validated, defaults and fixed values among them.
+    effects
+        What this very call does to the world; less than what the tool may do at the worst.
+    """
+
+    tool: Tool
+    call: ToolCall
+    values: Mapping[str, Any]
+    effects: Effects
+
+    def place(self, name: str) -> Path | None:
+        """Return where a path leads; `None` where the argument is no path."""
+        return _real(self.values.get(name))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of the tool as it is described now and of the arguments: what an approval is for."""
+        told = json.dumps([self.tool.fingerprint, dict(self.call.arguments)], sort_keys=True, default=repr)
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+async def prepare(
+    tool: Tool, call: ToolCall, services: Mapping[type, Callable[[], Any]] = MappingProxyType({})
+) -> PreparedCall:
+    """Return a call as it is judged and run.
+
+    Parameters
+    ----------
+    tool, call
+        What is called, and how the caller put it.
+    services
+        What the tool may use; `Roots` tell where relative paths start and how far they may lead.
+
+    Raises
+    ------
+    InvalidArguments
+        The arguments do not fit.
+    PathNotAllowed, FileMissing
+        A path leads outside the allowed folders, or cannot be followed.
+    """
+    roots = services.get(Roots)
+    values = tool.parameters.validate(_without_nulls(tool, call), roots() if roots is not None else None)
+    values |= {name: _followed(value) for name, value in values.items() if isinstance(value, Path)}
+    effects: Any = tool.effects
+    if tool.effects_of is not None:
+        effects = tool.effects_of(values, Context(call=call, services=services))
+        if inspect.isawaitable(effects):
+            effects = await effects
+    arguments = MappingProxyType({name: _told(value) for name, value in values.items()})
+    return PreparedCall(tool=tool, call=call.but(arguments=arguments), values=values, effects=effects)
+
+
+def as_text(value: Any) -> str:
+    """Return an argument, or what a rule says of one, as the text in which the two are compared.
+
+    Examples
+    --------
+    >>> as_text("a"), as_text(True), as_text(5.0), as_text(None), as_text(["a"])
+    ('a', 'true', '5', 'null', '["a"]')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr)
+
+
+def _followed(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _real(value: Any) -> Path | None:
+    return value.real if isinstance(value, Place) else value if isinstance(value, Path) else None
+
+
+def _told(value: Any) -> Any:
+    """Return a value as JSON; a path as text."""
+    place = _real(value)
+    if place is not None:
+        return str(place)
+    if type(value) in _PLAIN:
+        return value
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=repr)
+
+
+def _without_nulls(tool: Tool, call: ToolCall) -> Mapping[str, Any]:
+    """Return the arguments; where a model says null for an optional argument that has no null, it was not given."""
+    if not call.by_model or None not in call.arguments.values():
+        return call.arguments
+    properties, required = tool.schema["properties"], tool.schema.get("required", ())
+    return {
+        name: value
+        for name, value in call.arguments.items()
+        if value is not None or name in required or name not in properties or admits_null(properties[name], tool.schema)
+    }

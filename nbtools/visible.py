@@ -1,0 +1,41 @@
+"""Text from elsewhere as a person is shown it: what cannot be seen, or would move what is seen, is spelled out."""
+
+from __future__ import annotations
+
+__all__ = ["visible"]
+
+# Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Return a text in which every control, escape, bidirectional, zero-width or blank character is spelled out.
+
+    Parameters
+    ----------
+    text
+        What somebody else wrote.
+    lines
+        Whether line ends and tabs stay what they are.
+
+    Examples
+    --------
+    >>> visible("a\x1b[2K\u202eb"), visible("a\nb"), visible("a\nb", lines=True)
+    ('a<U+001B>[2K<U+202E>b', 'a<U+000A>b', 'a\nb')
+    """
+    kept = "\n\t" if lines else ""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char if char in kept or (char.isprintable() and char not in _BLANK) else f"<U+{ord(char):04X}>" for char in text
+    )

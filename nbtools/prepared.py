@@ -122,7 +122,10 @@ def _told(value: Any) -> Any:
         return value
     from pydantic_core import to_jsonable_python
 
-    return to_jsonable_python(value, fallback=repr)
+    try:
+        return to_jsonable_python(value, fallback=repr)
+    except Exception:  # a value in it that only looks like one of JSON's, a missing date of pandas for one
+        return repr(value)
 
 
 def _without_nulls(tool: Tool, call: ToolCall) -> Mapping[str, Any]:

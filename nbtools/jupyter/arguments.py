@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -210,12 +211,14 @@ number = _checked(float, "a number")
 
 
 def json_value(word: str) -> Any:
-    """Return the value that a word stands for: the object behind ``{name}``, JSON when it is JSON, else the text.
+    """Return the value that a word stands for: that of its ``{expression}``, JSON when it is JSON, else the text.
 
     A word in quotes is text.
     """
     if isinstance(word, Word):
-        if word.value is not word and not isinstance(word.value, str):
+        if type(word.value) is not bool and isinstance(word.value, numbers.Integral):
+            return int(word.value)  # numpy's, for one: a sum of a column
+        if not isinstance(word.value, str):
             return word.value
         if word.quoted:
             return str(word)

@@ -1,17 +1,19 @@
-"""The line of a magic: its words, what ``{name}`` stands for, where its result goes.
+"""The line of a magic: its words, what ``{expression}`` stands for, where its result goes.
 
 A line is split like a shell's, with three differences that notebooks need: a word that opens with ``{`` or ``[`` and is
-JSON stays whole, a backslash is only special before a space, a quote or another special sign (so that Windows paths
-survive), and ``{name}`` is filled from the user's namespace *after* splitting, so that a value with spaces stays one
-word. Nothing is evaluated: names, attributes and indexes are looked up, no more.
+JSON, or a list of Python's, stays whole, a backslash is only special before a space, a quote or another special sign
+(so that Windows paths survive), and ``{expression}`` is evaluated in the user's namespace, as IPython does, *after*
+splitting, so that a value with spaces stays one word.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
 import keyword
 import re
-import string
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
@@ -20,10 +22,8 @@ from nbtools.errors import InvalidArguments, nearest
 __all__ = ["Word", "check_name", "fill", "iter_words", "split", "take_target"]
 
 _TARGET = re.compile(r"\s*([^\W\d]\w*)\s*<<(?:\s+|$)")
-_FIELD = re.compile(
-    r"\{\{(?P<literal>[^{}]*)\}\}"
-    r"|\{(?P<field>[^\W\d]\w*(?:\.\w+|\[[^\[\]{}]*\])*)(?P<format>(?:![rsa])?(?::[^{}]*)?)\}"
-)
+_LITERAL = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
+_SHAPE = re.compile(r"(?:![rsa])?(?::[^{}]*)?\Z")
 _QUOTES = "'\""
 
 
@@ -37,9 +37,9 @@ class Word(str):
     quoted
         Whether the whole word stood in quotes: then it is text, whatever it looks like.
     raw
-        Whether it is a piece of JSON that was taken as it stood.
+        Whether it is a piece of JSON, or a list, that was taken as it stood.
     value
-        The object that a word of nothing but ``{name}`` stands for; the word itself when it was not filled.
+        The object that a word of nothing but one expression or list stands for; the word's text for all others.
     """
 
     __slots__ = ("quoted", "raw", "start", "value")
@@ -80,7 +80,7 @@ def iter_words(line: str, start: int = 0) -> Iterator[Word]:
             place += 1
         if place >= len(line):
             return
-        word, place = _json_word(line, place) or _plain_word(line, place)
+        word, place = _json_word(line, place) or _list_word(line, place) or _plain_word(line, place)
         yield word
 
 
@@ -97,6 +97,19 @@ def _json_word(line: str, start: int) -> tuple[Word, int] | None:
     return Word(line[start:end], start=start, raw=True), end
 
 
+def _list_word(line: str, start: int) -> tuple[Word, int] | None:
+    """Return the list that begins here as Python writes it, and where it ends."""
+    end = start if line[start] == "[" else len(line)
+    while end := line.find("]", end) + 1:
+        if end == len(line) or line[end].isspace():
+            try:
+                value = ast.literal_eval(line[start:end])
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+            return Word(line[start:end], start=start, raw=True, value=value), end
+    return None
+
+
 def _plain_word(line: str, start: int) -> tuple[Word, int]:
     parts: list[str] = []
     place = start
@@ -106,8 +119,9 @@ def _plain_word(line: str, start: int) -> tuple[Word, int]:
         if sign in _QUOTES:
             part, place = _quoted(line, place)
             quotes += 1
-        elif sign == "{" and (field := _FIELD.match(line, place)):
-            part, place = field[0], field.end()  # a format such as {day:%d %b} may hold a space
+        elif sign == "{" and (found := _LITERAL.match(line, place) or _braces_at(line, place)):
+            end = found.end if isinstance(found, _Braces) else found.end()
+            part, place = line[place:end], end  # {day:%d %b} and {rows[0]} may hold spaces and quotes
         elif sign == "\\" and place + 1 < len(line) and (line[place + 1] in _QUOTES or line[place + 1].isspace()):
             part, place = line[place + 1], place + 2
         else:
@@ -137,32 +151,93 @@ def _quoted(line: str, start: int) -> tuple[str, int]:
 
 
 def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
-    """Return a word with each ``{name}`` replaced by the user's value; ``{{name}}`` stands for itself.
+    """Return a word with each ``{expression}`` replaced by its value; ``{{name}}`` stands for itself.
+
+    An expression names something of the user's: ``{2,3}`` inside a text, and JSON, stay as they are. A word of nothing
+    but one expression, or one dict, keeps the value itself.
 
     Raises
     ------
     InvalidArguments
-        There is no such variable, attribute or index.
+        The expression cannot be evaluated, or the braces that open the word hold neither an expression nor JSON.
 
     Examples
     --------
-    >>> fill(Word("data/{year}.csv"), {"year": 2024})
-    'data/2024.csv'
+    >>> fill(Word("data/{year + 1}.csv"), {"year": 2024})
+    'data/2025.csv'
     """
     if word.raw or "{" not in word:
         return word
-    alone = _FIELD.fullmatch(word)
-    if alone and alone["field"] and not alone["format"]:
-        value = _looked_up(alone["field"], namespace)
+    first = _braces_at(word, 0)
+    if first and first.end == len(word) and not first.shape and (first.fills or not word.quoted):
+        value = _evaluated(first, namespace)
         return Word(_as_text(value), start=word.start, quoted=True, value=value)
+    if word.startswith("{") and not (first or word.quoted or _LITERAL.match(word)):
+        raise InvalidArguments(
+            f"{word:.60} is neither JSON nor an expression in braces.",
+            hint="Put it in quotes where it is text.",
+            tried="reading the line",
+        )
+    parts, place = [], 0
+    while place < len(word):
+        literal, found = _LITERAL.match(word, place), _braces_at(word, place)
+        if literal:
+            parts.append("{" + literal["text"] + "}")
+            place = literal.end()
+        elif found and found.fills:
+            value = _evaluated(found, namespace)
+            parts.append(f"{{{found.shape}}}".format(value) if found.shape else _as_text(value))
+            place = found.end
+        else:
+            parts.append(word[place])
+            place += 1
+    return Word("".join(parts), start=word.start, quoted=word.quoted)
 
-    def replace(found: re.Match[str]) -> str:
-        if found["field"] is None:
-            return "{" + found["literal"] + "}"
-        value = _looked_up(found["field"], namespace)
-        return f"{{{found['format']}}}".format(value) if found["format"] else _as_text(value)
 
-    return Word(_FIELD.sub(replace, word), start=word.start, quoted=word.quoted)
+@dataclasses.dataclass(frozen=True)
+class _Braces:
+    """An expression in braces: its text and tree, the conversion and format behind it, and where the braces end."""
+
+    text: str
+    tree: ast.expr
+    shape: str
+    end: int
+
+    @property
+    def fills(self) -> bool:
+        """Whether it stands for a value inside of a text too."""
+        return not isinstance(self.tree, ast.Dict) and bool(_names(self.tree))
+
+
+def _braces_at(line: str, start: int) -> _Braces | None:
+    """Return the expression in braces that begins at a place of a line, `None` when there is none."""
+    if line[start] != "{" or _LITERAL.match(line, start):
+        return None
+    end = start
+    while end := line.find("}", end) + 1:
+        inner = line[start + 1 : end - 1]
+        if (tree := _parsed(inner)) is not None:
+            return _Braces(inner, tree, "", end)
+        tree = _parsed(line[start:end])
+        if isinstance(tree, ast.Dict) and all(isinstance(key, ast.Constant | None) for key in tree.keys):
+            return _Braces(inner, tree, "", end)
+        for cut in range(len(inner)):
+            shape = _SHAPE.match(inner, cut)
+            if shape and shape[0] and (tree := _parsed(inner[:cut])) and _names(tree):
+                return _Braces(inner[:cut], tree, shape[0], end)
+    return None
+
+
+def _parsed(text: str) -> ast.expr | None:
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            return ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def _names(tree: ast.expr) -> list[str]:
+    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
 
 
 def _as_text(value: Any) -> str:
@@ -173,19 +248,24 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def _looked_up(field: str, namespace: Mapping[str, Any]) -> Any:
+def _evaluated(found: _Braces, namespace: Mapping[str, Any]) -> Any:
+    """Return the value of an expression; a lone name is the user's, not a builtin's."""
     try:
-        return string.Formatter().get_field(field, (), namespace)[0]
-    except (KeyError, IndexError, AttributeError, TypeError, ValueError) as exc:
-        name = re.split(r"[.\[]", field, maxsplit=1)[0]
-        missing = name not in namespace
+        if isinstance(found.tree, ast.Name):
+            return namespace[found.tree.id]
+        code = compile(ast.Expression(found.tree), "<magic>", "eval")
+        return eval(code, dict(namespace))  # noqa: S307 - the user's own line in the user's own kernel
+    except Exception as exc:
+        names = _names(found.tree)
+        name = str(exc.name) if isinstance(exc, NameError) else names[0] if isinstance(exc, KeyError) else ""
+        missing = name in names and name not in namespace
         close = nearest(name, (key for key in namespace if not key.startswith("_"))) if missing else None
-        found = f"there is no variable {name!r}" if missing else f"{type(exc).__name__}: {exc}"
+        what = f"there is no variable {name!r}" if missing else f"{type(exc).__name__}: {exc}"
         hint = f"Did you mean {{{close}}}? " if close else ""
         raise InvalidArguments(
-            f"{{{field}}} cannot be filled in: {found}.",
-            hint=f"{hint}Write {{{{{field}}}}} for the text itself.",
-        ) from None
+            f"{{{found.text}}} cannot be filled in: {what}.",
+            hint=f"{hint}Write {{{{{found.text}}}}} for the text itself.",
+        ) from exc
 
 
 def take_target(line: str) -> tuple[str | None, str]:

@@ -44,6 +44,37 @@ def test_a_variable_is_saved_as_its_value(notebook) -> None:
     assert notebook.run('%memory get "my key"').value == {"a": [1, None]}
 
 
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("{list(frame.columns)}", ["a", "b c"]),
+        ("{frame['b c'].sum()}", 7),
+        ("{frame['b c'].mean()}", 3.5),
+        ("{ {name: len(name) for name in frame} }", {"a": 1, "b c": 3}),
+        ("{'kpi': frame.shape[1]}", {"kpi": 2}),
+        ('"{len(frame)} rows"', "2 rows"),
+        ('{"a": {"b": 1}}', {"a": {"b": 1}}),
+        ("'{\"a\": 1}'", '{"a": 1}'),
+    ],
+)
+def test_expressions_of_a_line_are_saved_as_their_values(notebook, given: str, value: object) -> None:
+    notebook.run("import pandas as pd\nframe = pd.DataFrame({'a': [1, 2], 'b c': [3, 4]})")
+    saved = notebook.run(f"%memory save k {given}")
+    assert saved.value.ok, saved.error
+    assert notebook.run("%memory get k").value == value
+    asked = notebook.run(f"%tool memory_save --key t --value {given}")
+    assert asked.value.ok, asked.error
+    assert notebook.run("%memory get t").value == value
+
+
+@pytest.mark.parametrize("given", ["{list(fram.columns)}", "{fram}", '{"a": 1,', "{'a' 1}", "{frame}"])
+def test_what_is_no_value_is_refused_and_nothing_is_saved(notebook, given: str) -> None:
+    notebook.run("import pandas as pd\nframe = pd.DataFrame({'a': [1]})")
+    for line in (f"%memory save k {given}", f"%tool memory_save --key k --value {given}"):
+        assert isinstance(notebook.run(line).error, InvalidArguments)
+    assert notebook.run("%memory list").value == []
+
+
 def test_the_cells_text_is_saved(notebook) -> None:
     notebook.run("%%memory note --tags text\nfirst line\nsecond {not filled}\n")
     assert notebook.run("%memory get note").value == "first line\nsecond {not filled}"

@@ -25,6 +25,10 @@ from nbtools.jupyter.words import Word, check_name, fill, split, take_target
         ("two\\ words", ["two words"]),
         ("--out=x", ["--out=x"]),
         ("{day:%d %b}", ["{day:%d %b}"]),
+        ("k {rows['a b']} {len('x y')} t", ["k", "{rows['a b']}", "{len('x y')}", "t"]),
+        ("k {'a': [1, {'b': 'x y'}]} t", ["k", "{'a': [1, {'b': 'x y'}]}", "t"]),
+        ("k ['a b', 2] [draft] x", ["k", "['a b', 2]", "[draft]", "x"]),
+        ('--x={"a": "b c"}', ['--x={"a": "b c"}']),
         ("café 日本", ["café", "日本"]),
     ],
 )
@@ -47,12 +51,19 @@ NAMES = {"year": 2024, "path": "a b.csv", "row": {"n": 7}, "items": [1, 2], "non
         ("{year}", "2024"),
         ("data/{year}.csv", "data/2024.csv"),
         ("{path}", "a b.csv"),
-        ("{row[n]}-{o.x:.2f}", "7-1.50"),
+        ("{row['n']}-{o.x:.2f}", "7-1.50"),
         ("{items[1]}", "2"),
         ("{{year}}", "{year}"),
         ("{year!r:>6}", "  2024"),
         ("{}", "{}"),
-        ("{'a': 1}", "{'a': 1}"),
+        ("{len(path) + 1}.csv", "8.csv"),
+        ("{','.join(str(i) for i in items)}", "1,2"),
+        ("{row['n']:>3}", "  7"),
+        ("{items[0:1]}", "[1]"),
+        ("{[i * 2 for i in items if i > len(row)]}", "[4]"),
+        ("a{2,3}{'b'}", "a{2,3}{'b'}"),
+        ('{{"a"}}', '{"a"}'),
+        ("é{", "é{"),
     ],
 )
 def test_braces_are_filled_from_the_namespace(word: str, filled: str) -> None:
@@ -68,7 +79,40 @@ def test_a_text_that_looks_like_a_number_stays_text_when_it_comes_from_a_variabl
     assert json_value(fill(Word("{code}"), {"code": "007"})) == "007"
 
 
-@pytest.mark.parametrize("word", ["{yaer}", "{row[m]}", "{o.y}", "{items[9]}"])
+QUOTED = ["regex [0-9]{4}", 'say {"a": 1}', "{'a': year}", "{print $1}", "{don't}", "{ and }", "{len(", '{"a":1,}']
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_braces_in_quotes_that_name_nothing_stay_text(text: str) -> None:
+    filled = fill(Word(text, quoted=True), NAMES)
+    assert (filled, json_value(filled)) == (text, text)
+
+
+@pytest.mark.parametrize("word", ["{list(items", "{'a': 1, b}", '{"a": tru e}', "{ and }", "{"])
+def test_open_braces_that_are_nothing_are_refused(word: str) -> None:
+    with pytest.raises(InvalidArguments, match="neither JSON nor an expression"):
+        fill(split(word)[0], NAMES)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("{list(row)}", ["n"]),
+        ("{sum(items)}", 3),
+        ("{6*7}", 42),
+        ("{'a': year, 'b': [None]}", {"a": 2024, "b": [None]}),
+        ("['a', None]", ["a", None]),
+        ('{"a": true}', {"a": True}),
+        ("{str(year)}", "2024"),
+    ],
+)
+def test_a_word_of_one_expression_is_its_value(word: str, value: object) -> None:
+    assert json_value(fill(split(word)[0], NAMES)) == value
+
+
+@pytest.mark.parametrize(
+    "word", ["{yaer}", "{row['m']}", "{o.y}", "{items[9]}", "{1/0 + year}", "{print}", "{fo(year)}"]
+)
 def test_what_cannot_be_filled_is_refused(word: str) -> None:
     with pytest.raises(InvalidArguments, match="cannot be filled"):
         fill(Word(word), NAMES)

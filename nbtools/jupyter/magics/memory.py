@@ -28,7 +28,7 @@ def _usage(prog: str, cell: bool) -> Parser:
     parser = Parser(prog, description="Notes that outlive the kernel and that every notebook of yours shares.")
     save = _with_tags(parser.leaf("save", "save a value: JSON, or text"))
     save.take("key", metavar="KEY", kind="key")
-    save.take("value", metavar="VALUE", nargs="+", type=_as_given, help="JSON, text, or {name} for a variable's value")
+    save.take("value", metavar="VALUE", nargs="+", type=_as_given, help="JSON, text, or {expression} for its value")
     parser.leaf("get", "the value of a key").take("key", metavar="KEY", kind="key")
     listing = parser.leaf("list", "the items whose keys start with PREFIX", default=True)
     listing.take("prefix", metavar="PREFIX", nargs="?", default="", kind="key")

@@ -64,11 +64,19 @@ def _options(prop: Mapping[str, Any]) -> dict[str, Any]:
     if kinds == {"boolean"}:
         return {"nargs": "?", "const": True, "type": json_value, "default": argparse.SUPPRESS, "metavar": "true|false"}
     metavar = "|".join(map(str, prop["enum"])) if "enum" in prop else "JSON" if kinds & {"array", "object"} else "VALUE"
-    several = {"nargs": "+"} if "array" in kinds else {}
+    several = {"nargs": "+", "action": _Items} if kinds - {"null"} == {"array"} else {}
     return {"type": _text if kinds <= {"string", "null"} else json_value, "default": argparse.SUPPRESS} | {
         "metavar": metavar,
         **several,
     }
+
+
+class _Items(argparse.Action):
+    """The list that several words make; a single word that is a list is that list."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        """Keep the list."""
+        setattr(namespace, self.dest, values[0] if len(values) == 1 and isinstance(values[0], list) else values)
 
 
 def _text(word: str) -> Any:
@@ -102,20 +110,11 @@ def _kind(name: str) -> str | None:
 
 def _run(request: Request) -> Any:
     given = {
-        name.removeprefix("tool "): _one_list(value)
-        for name, value in vars(request.args).items()
-        if name.startswith("tool ")
+        name.removeprefix("tool "): value for name, value in vars(request.args).items() if name.startswith("tool ")
     }
     given |= _unknown(getattr(request.args, "unknown", ()))
     timeout = None if "timeout" in given else request.session.options.timeout
     return request.call(request.args.name, given, timeout=timeout, keep_nulls=True)
-
-
-def _one_list(value: Any) -> Any:
-    """Return the list that several words make; a single word that is JSON is that value."""
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list | dict):
-        return value[0]
-    return value
 
 
 def _unknown(words: Sequence[str]) -> dict[str, Any]:

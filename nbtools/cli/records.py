@@ -40,7 +40,12 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     memory.add_argument("--workflow", metavar="ID", help="work in the scope of that workflow")
     memory.add_argument("--node", metavar="ID", help="work in the scope of that node of the workflow")
     verbs = memory.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, text in (("get", "print a value"), ("delete", "delete an item"), ("history", "print its versions")):
+    for name, text in (
+        ("get", "print a value"),
+        ("delete", "delete an item"),
+        ("history", "print its versions"),
+        ("forget", "erase an item with its history, for ever"),
+    ):
         verbs.add_parser(name, help=text, description=text).add_argument("key", help="name of the item")
     text = "save a value: JSON, or else text"
     save = verbs.add_parser("save", help=text, description=text)
@@ -127,6 +132,14 @@ def _delete(memory: Any, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _forget(memory: Any, arguments: argparse.Namespace) -> int:
+    count = memory.forget(arguments.key)
+    if not count:
+        memory[arguments.key]  # raises, with the nearest key
+    print(f"erased {arguments.key} ({count} versions)")
+    return 0
+
+
 def _shown(records: Any) -> int:
     for record in records:
         print(json.dumps(record.to_dict(), ensure_ascii=False, default=str))
@@ -137,6 +150,7 @@ _VERBS: Mapping[str, Any] = {
     "get": _get,
     "save": _save,
     "delete": _delete,
+    "forget": _forget,
     "list": lambda memory, a: _shown(memory.list(a.prefix)),
     "find": lambda memory, a: _shown(memory.find(tags=a.tags, match=a.match)),
     "search": lambda memory, a: _shown(memory.search(" ".join(a.words), limit=a.limit)),

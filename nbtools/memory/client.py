@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,6 +96,8 @@ class KeeperRepository:
         data = frame(apply_to_wire(changes, name, is_new=request_id is None))
         # What may have been applied before a break must not be applied again: the second time it is not new.
         answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
+        if any(change.kind == "forget" for change in changes):
+            self._tell(self.info()["notices"])  # Damaged files, set aside, are left to their owner.
         return applied_from_wire(changes, answer["done"])
 
     def query(self, query: Query) -> Found:
@@ -265,11 +267,14 @@ class KeeperRepository:
             with contextlib.suppress(OSError, EOFError):
                 receive(connection)  # Nothing comes but the end, when everything is stored.
             return False
-        for notice in answer.get("notices", ()):
+        self._tell(answer.get("notices", ()))
+        return True
+
+    def _tell(self, notices: Iterable[str]) -> None:
+        for notice in notices:
             if notice not in self._told:
                 self._told.add(notice)
-                warnings.warn(notice, UserWarning, stacklevel=9)
-        return True
+                warnings.warn(notice, UserWarning, stacklevel=10)
 
     def _start(self, end: float, *, is_last: bool) -> None:
         """Start a keeper and wait until it serves, or says why not, or that another one does."""

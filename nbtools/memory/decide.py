@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, add_numbers, check_version, no_such_version
-from nbtools.memory.rows import Row
+from nbtools.memory.rows import Row, versions_of
 
 __all__ = ["Done", "Request", "Stage", "View"]
 
@@ -96,7 +96,8 @@ class Stage:
         self._accepted += [row for _, row in self._rows]
 
     def _newest(self, record_id: str) -> Row | None:
-        return self._fresh.get(record_id) or self._decided.get(record_id) or self._view.newest(record_id)
+        row = self._fresh.get(record_id) or self._decided.get(record_id) or self._view.newest(record_id)
+        return None if row is not None and row.op == "forget" else row
 
     def _one(self, place: int, change: Change) -> Done:
         if change.kind == "call":
@@ -105,6 +106,8 @@ class Stage:
         assert change.scope is not None, "only calls have no scope"
         if change.kind == "clear":
             return self._clear(place, change, change.scope)
+        if change.kind == "forget":
+            return self._forget(place, change.scope, change.key)
         record_id = change.scope.record_id(change.key)
         newest = self._newest(record_id)
         live = newest if newest is not None and newest.is_live(self._now) else None
@@ -144,14 +147,23 @@ class Stage:
             current = json.loads(live.value or "null") if live else 0
             total = json.dumps(add_numbers(change.key, current, change.by))
             return total, live.tags if live else (), live.expires if live else None
-        record_id = scope.record_id(change.key)
-        staged = [row for row in (*self._accepted, *(row for _, row in self._rows)) if row.id == record_id]
-        known = {row.version: row for row in (*self._view.versions(scope, change.key), *staged)}
+        known = self._versions(scope, change.key)
         old = known.get(change.version or 0)
         if old is None or old.value is None:
             can = sorted(version for version, row in known.items() if row.value is not None)
             raise no_such_version(change.key, change.version or 0, can)
         return old.value, old.tags, None
+
+    def _versions(self, scope: Scope, key: str) -> dict[int, Row]:
+        record_id = scope.record_id(key)
+        staged = [row for row in (*self._accepted, *(row for _, row in self._rows)) if row.id == record_id]
+        return versions_of([*self._view.versions(scope, key), *staged])
+
+    def _forget(self, place: int, scope: Scope, key: str) -> Done:
+        count = len(self._versions(scope, key))
+        # A row even where nothing is known: records of calls may tell of it.
+        self._add(place, "forget", scope.record_id(key), scope, key, None, self._now, count)
+        return Done(None, count)
 
     def _clear(self, place: int, change: Change, scope: Scope) -> Done:
         # Of a workflow's prefix "a:w:*:", the nodes share "a:w:".

@@ -7,6 +7,7 @@ to be used in parallel. All methods may be called from any thread.
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Any
 
 from nbtools.errors import MemoryDamaged
 from nbtools.memory.duckdb_schema import MEMORY_LIMIT, connect
+from nbtools.memory.erasure import Erasure
 from nbtools.memory.journal import Entry
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
@@ -63,6 +65,8 @@ class Tables:
         self._write = threading.Lock()
         self._local = threading.local()
         self._cursors: list[Any] = []
+        self._gate = threading.Condition()
+        self._reading = 0
 
     def applied(self) -> int:
         """Return the sequence number up to which the journal is merged."""
@@ -172,15 +176,27 @@ class Tables:
 
     def merge(self, entries: Iterable[Entry], applied: int) -> None:
         """Take over entries of the journal up to a sequence number, in one transaction."""
-        logged, calls, newest = [], {}, {}
+        logged: list[tuple[str, int, Row]] = []
+        calls: dict[str, Row] = {}
+        newest: dict[str, Row] = {}
+        forgotten: dict[str, tuple[str, list[str]]] = {}
         for entry in entries:
             for place, row in entry.rows:
                 if row.op == "call":
                     calls[row.key] = row
+                elif row.op == "forget":
+                    forgotten.setdefault(row.id, (row.key, []))[1].extend(_values(logged, row.id))
+                    logged.append((entry.request, place, row))
+                    logged = [(request, n, _blank(one) if one.id == row.id else one) for request, n, one in logged]
+                    newest.pop(row.id, None)
                 else:
                     logged.append((entry.request, place, row))
                     newest[row.id] = row
         with self._write, self._transaction() as connection:
+            for record_id, (key, values) in forgotten.items():
+                erasure = Erasure(key, [*values, *_past(connection, record_id)])
+                _forget(connection, record_id, erasure, keep=record_id in newest)
+                calls = {name: row._replace(value=erasure.cleaned(row.value or "{}")) for name, row in calls.items()}
             if logged:
                 connection.execute(_INSERT_LOG, _log_columns(logged))
             if newest:
@@ -193,6 +209,32 @@ class Tables:
                     _call_columns(calls.values()),
                 )
             connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'applied'", [applied])
+
+    def must_erase(self) -> bool:
+        """Tell whether something was forgotten that may still lie in the file, where no question finds it."""
+        return bool(self._all("SELECT value FROM nbtools_meta WHERE name = 'forgetting'", []))
+
+    def mark_erased(self) -> None:
+        """Note that nothing of what was forgotten is left in any file."""
+        with self._write:
+            self._connection.execute("DELETE FROM nbtools_meta WHERE name = 'forgetting'")
+
+    def replace_by(self, draft: Path) -> None:
+        """Go on with a copy of the file in its place: a file keeps what was deleted in blocks that are free."""
+        assert self.path is not None, "a memory without a file has none to replace"
+        with self._write, self._gate:
+            while self._reading:
+                self._gate.wait()
+            self._connection.execute("CHECKPOINT")
+            for cursor in self._cursors:
+                cursor.close()
+            self._connection.close()
+            # All of it is in the file, and beside another file it would be wrong.
+            self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
+            shutil.rmtree(self.path.with_name(self.path.name + ".tmp"), ignore_errors=True)
+            draft.replace(self.path)
+            self._local, self._cursors = threading.local(), []
+            self._connection = connect(self.path)
 
     def trim(self, keep: int, before: int, calls: int) -> None:
         """Forget versions beyond the newest `keep` of each id, deletions and calls beyond their due.
@@ -299,19 +341,60 @@ class Tables:
         return cursor
 
     @contextmanager
-    def _own_cursor(self) -> Iterator[Any]:
-        cursor = self._connection.cursor()
+    def _asking(self) -> Iterator[None]:
+        """Hold the file while it is read: `replace_by` waits until nobody does."""
+        with self._gate:
+            self._reading += 1
         try:
-            yield cursor
+            yield
         finally:
-            cursor.close()
+            with self._gate:
+                self._reading -= 1
+                self._gate.notify_all()
+
+    @contextmanager
+    def _own_cursor(self) -> Iterator[Any]:
+        with self._asking():
+            cursor = self._connection.cursor()
+            try:
+                yield cursor
+            finally:
+                cursor.close()
 
     def _all(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._cursor().execute(sql, values).fetchall()
+        with self._asking():
+            rows: list[tuple[Any, ...]] = self._cursor().execute(sql, values).fetchall()
         return rows
 
     def _one(self, sql: str) -> tuple[Any, ...]:
         return self._all(sql, [])[0]
+
+
+def _values(logged: Iterable[tuple[str, int, Row]], record_id: str) -> list[str]:
+    return [row.value for _, _, row in logged if row.id == record_id and row.value is not None]
+
+
+def _blank(row: Row) -> Row:
+    """Return what is logged of a forgotten row: that its request was made, so that it is not made again."""
+    return row._replace(id="", value=None, tags=())
+
+
+def _past(connection: Any, record_id: str) -> list[str]:
+    sql = "SELECT value FROM log WHERE id = $1 UNION SELECT value FROM items WHERE id = $1"
+    return [value for (value,) in connection.execute(sql, [record_id]).fetchall() if value is not None]
+
+
+def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) -> None:
+    """Take an id out of the tables, but for its newest row if that is about to be replaced."""
+    if not keep:
+        connection.execute("DELETE FROM items WHERE id = ?", [record_id])
+    connection.execute("DELETE FROM item_tags WHERE id = ?", [record_id])
+    connection.execute("UPDATE log SET id = '', value = NULL, tags = [] WHERE id = ?", [record_id])
+    for call_id, record in connection.execute("SELECT call_id, record FROM calls").fetchall():
+        cleaned = erasure.cleaned(record)
+        if cleaned != record:
+            connection.execute("UPDATE calls SET record = ? WHERE call_id = ?", [cleaned, call_id])
+    connection.execute("INSERT OR REPLACE INTO nbtools_meta VALUES ('forgetting', 1)")
 
 
 def _row(fields: Sequence[Any]) -> Row:

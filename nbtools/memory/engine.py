@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from nbtools.memory.cache import KnownIds, RowCache
 from nbtools.memory.calls import CALLS_KEPT
 from nbtools.memory.decide import Done, Request, Stage, View
 from nbtools.memory.duckdb_tables import Tables
+from nbtools.memory.erasure import Erasure, Erasures
 from nbtools.memory.index import LiveIndex, Source
 from nbtools.memory.journal import Entry, Journal
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query
-from nbtools.memory.rows import Clock, Row
+from nbtools.memory.rows import Clock, Row, versions_of
 from nbtools.memory.search import cosine, fuse, relative
 
 __all__ = ["Engine", "Outcome"]
@@ -90,6 +92,11 @@ class Engine:
         self._merges = self._merges_given_back = 0
         self._merged_since_trim = 0
         self._requests: dict[str, None] = {}
+        # Takes what was forgotten out of every file; whoever opens a file with others beside it sets it.
+        self.erase: Callable[[], None] = self.settle
+        # Held by whoever copies the file: what was copied before a forget must not take the place of what came after.
+        self.upkeep = threading.Lock()
+        self._erasures = Erasures()
         self._cache = RowCache(_CACHE_BYTES)
         self._seq = tables.applied()
         self._has_forgotten = self._seq > 0
@@ -110,6 +117,41 @@ class Engine:
         A refused request does not touch the others. When the disk refuses, none is stored and each that had something
         to store gets `MemoryWriteFailed`.
         """
+        outcomes = self._commit(requests)
+        forgets = [any(change.kind == "forget" for change in request.changes) for request in requests]
+        if any(forgets):
+            try:
+                self.erase()
+            except OSError as exc:
+                failed = _not_erased(exc)
+                return [failed if forget else outcome for forget, outcome in zip(forgets, outcomes, strict=True)]
+        return outcomes
+
+    def settle(self) -> None:
+        """Merge everything that was committed."""
+        while self.merge():
+            pass
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold up all changes, with everything merged."""
+        with self._commit_lock:
+            self.settle()
+            yield
+
+    def rewrite(self, draft: Path) -> None:
+        """Go on with a copy of the file in its place and an index that is made anew; call it while all is still."""
+        assert self.journal is not None, "what has a file has a journal"
+        self.journal.erase()
+        self.tables.replace_by(draft)
+        self._index.erase()
+        self.tables.mark_erased()
+
+    def must_erase(self) -> bool:
+        """Tell whether an earlier life forgot a key, and did not come to take it out of the files."""
+        return self.tables.must_erase() or any(row.op == "forget" for entry in self._unmerged for _, row in entry.rows)
+
+    def _commit(self, requests: Sequence[Request]) -> list[Outcome]:
         with self._commit_lock:
             stage = Stage(self._view, self._seq, self.clock.now)
             outcomes: list[Outcome] = []
@@ -124,6 +166,7 @@ class Engine:
                 outcome, rows = (stored, ()) if stored is not None else self._decide(stage, request)
                 outcomes.append(outcome)
                 if rows:
+                    rows = self._cleaned(rows, entries)
                     entries.append(Entry(request.request_id, rows))
             failed = self._store(entries, stage.seq) if entries else None
             # What was refused may have been refused because of what was not stored, so all fail together.
@@ -195,8 +238,7 @@ class Engine:
 
     def close(self) -> None:
         """Merge what is left and close the file."""
-        while self.merge():
-            pass
+        self.settle()
         self._index.close()
         if self.tables.path is not None and self.tables.count_log() > _LONG_LOG:
             self.trim(after=1)
@@ -251,9 +293,8 @@ class Engine:
         """Return the kept versions of a key, oldest first."""
         record_id = scope.record_id(key)
         entries = self._pending()
-        known = {row.version: row for row in self.tables.history(scope, key)}
-        known |= {row.version: row for entry in entries for _, row in entry.rows if row.id == record_id}
-        return [known[version] for version in sorted(known)][-self.history_kept :]
+        pending = [row for entry in entries for _, row in entry.rows if row.id == record_id]
+        return [*versions_of([*self.tables.history(scope, key), *pending]).values()][-self.history_kept :]
 
     def query(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
         """Return the live rows that match, with scores in a search, and their number."""
@@ -306,6 +347,16 @@ class Engine:
             # Only a client of its own making sends such a change; the others of the group have nothing to do with it.
             return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
 
+    def _cleaned(self, rows: tuple[tuple[int, Row], ...], entries: Sequence[Entry]) -> tuple[tuple[int, Row], ...]:
+        """Return rows to store without what was forgotten, and note what is forgotten now."""
+        for _, row in rows:
+            if row.op == "forget":
+                new = [one for entry in (*self._pending(), *entries) for _, one in entry.rows]
+                old = [*self.tables.history(row.scope, row.key), *new, *(one for _, one in rows)]
+                texts = [one.value for one in old if one.id == row.id and one.value is not None]
+                self._erasures.add(Erasure(row.key, texts))
+        return tuple([(n, _cleaned(row, self._erasures)) if row.op == "call" else (n, row) for n, row in rows])
+
     def _store(self, entries: list[Entry], seq: int) -> NbtoolsError | None:
         if self.journal is not None:
             try:
@@ -357,6 +408,8 @@ class Engine:
             mine = [row for where, row in rows if where == place]
             if change.kind in ("delete", "clear"):
                 done.append(Done(None, len(mine)))
+            elif change.kind == "forget":
+                done.append(Done(None, mine[0].version if mine else 0))
             else:
                 done.append(Done(mine[0] if mine and change.kind != "call" else None, 1))
         return done
@@ -469,6 +522,19 @@ class Engine:
         near |= {row.id: score for row in fresh if row.vector and (score := cosine(vector, row.vector)) > 0}
         best = sorted(near, key=lambda record_id: -near[record_id])[:_NEAREST]
         return [row.id for row in self._live_rows(best) if _matches(row, query)]
+
+
+def _cleaned(row: Row, erasures: Erasures) -> Row:
+    return row._replace(value=erasures.cleaned(row.value or "{}"))
+
+
+def _not_erased(exc: OSError) -> MemoryWriteFailed:
+    return MemoryWriteFailed(
+        f"The value is forgotten, but parts of it still lie in the memory's files: {exc.strerror or exc}.",
+        hint="make room on the disk, then forget it again; it is tried anew when the memory is opened, too",
+        tried="erasing what was forgotten",
+        retryable=True,
+    )
 
 
 def _matches(row: Row, query: Query) -> bool:

@@ -107,7 +107,7 @@ class LiveIndex:
 
     def __init__(self, source: Source, path: Path | None = None) -> None:
         self._source = source
-        self._path = path
+        self._path = self._file = path
         self._lock = threading.RLock()
         self._queue: dict[str, Row] = {}
         self._queue_lock = threading.Lock()
@@ -157,6 +157,13 @@ class LiveIndex:
                 self._seal()
                 self._database.close()
         self._database, self._is_noting = None, False
+
+    def erase(self) -> None:
+        """Remove the file with everything in it; it is made anew from the records when it is needed."""
+        with self._lock:
+            self._forget()
+            if self._file is not None:  # Also one that went wrong and was left for an index in memory.
+                _remove(self._file)
 
     def ids(self, query: Query, now: int) -> list[str]:
         """Return the ids of the live records that match, in the query's order; words and vectors are not looked at."""

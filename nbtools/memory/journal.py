@@ -116,6 +116,13 @@ class Journal:
                 break
             segment.unlink()
 
+    def erase(self) -> None:
+        """Remove every segment; a snapshot holds all of them by now."""
+        self.close()
+        for segment in self.segments():
+            segment.unlink()
+        _sync_folder(self.folder)
+
     def close(self) -> None:
         """Close the open segment."""
         if self._fd >= 0:

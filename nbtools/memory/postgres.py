@@ -13,13 +13,14 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from nbtools.errors import MemoryWriteFailed
 from nbtools.memory.calls import CALLS_KEPT
 from nbtools.memory.decide import Stage, View
+from nbtools.memory.erasure import Erasure, Erasures
 from nbtools.memory.postgres_connections import Connections
 from nbtools.memory.postgres_schema import migrate
 from nbtools.memory.records import MemoryRecord, Scope
@@ -94,6 +95,7 @@ class PostgresRepository:
         self._latest = 0
         self._sweep_at = 0.0
         self._sweeping = threading.Lock()
+        self._erasures = Erasures()
 
     # -- Repository
 
@@ -149,8 +151,8 @@ class PostgresRepository:
         done, decided = self._stage(connection, rows, now).decide(changes)
         answer = json.dumps([[row_to_list(row) if row else None, count] for row, count in done])
         with connection.pipeline():
-            self._store(connection, [row for _, row in decided])
             connection.execute("INSERT INTO nbtools_requests VALUES (%s, %s, %s)", [request, answer, now])
+            self._store(connection, self._left(connection, [row for _, row in decided]))
         return [(row, count) for row, count in done]
 
     def _stage(self, connection: Any, rows: Mapping[str, Row], now: int) -> Stage:
@@ -166,6 +168,27 @@ class PostgresRepository:
 
         return Stage(View(rows.get, ids, versions), 0, lambda: self._latest)
 
+    def _left(self, connection: Any, decided: Sequence[Row]) -> list[Row]:
+        """Take what is forgotten out of the tables, and return what is left to store."""
+        left: list[Row] = []
+        for row in decided:
+            if row.op == "forget":
+                mine = [one for one in left if one.id == row.id and one.op != "call"]
+                left = [one for one in left if one not in mine]
+                self._forget(connection, row, [one.value for one in mine if one.value is not None])
+            else:
+                left.append(row)
+        return left
+
+    def _forget(self, connection: Any, row: Row, values: Sequence[str]) -> None:
+        text = "DELETE FROM nbtools_history WHERE id = %s RETURNING value"
+        past = [value for (value,) in connection.execute(text, [row.id]).fetchall() if value is not None]
+        connection.execute("DELETE FROM nbtools_items WHERE id = %s", [row.id])
+        erasure = Erasure(row.key, [*values, *past])
+        self._erasures.add(erasure)
+        _rewrite(connection, "nbtools_calls", "call_id", "record", erasure.cleaned)
+        _rewrite(connection, "nbtools_requests", "id", "answer", lambda answer: _blanked(answer, row.id))
+
     def _store(self, connection: Any, decided: Sequence[Row]) -> None:
         """Make rows the newest versions of their ids."""
         calls = [row for row in decided if row.op == "call"]
@@ -176,7 +199,7 @@ class PostgresRepository:
             (_REMEMBER, [[row.id, *_version(row)] for row in rows]),
             (_UPSERT, [[row.id, row.scope.prefix, *_version(row), _vector(row), _words(row)] for row in newest]),
             ("DELETE FROM nbtools_history WHERE id = %s AND version <= %s", trimmed),
-            (_UPSERT_CALL, [_call(row) for row in calls]),
+            (_UPSERT_CALL, [_call(row.key, self._erasures.cleaned(row.value or "{}")) for row in calls]),
         ):
             if values:
                 connection.cursor().executemany(text, values)
@@ -320,9 +343,9 @@ def _vector(row: Row) -> list[float] | None:
     return list(row.vector) if row.vector else None
 
 
-def _call(row: Row) -> list[Any]:
-    record = json.loads(row.value or "{}")
-    return [row.key, record.get("run_id"), record.get("tool"), row.value or "{}"]
+def _call(call_id: str, text: str) -> list[Any]:
+    record = json.loads(text)
+    return [call_id, record.get("run_id"), record.get("tool"), text]
 
 
 def _rows(cursor: Any) -> list[Row]:
@@ -332,6 +355,21 @@ def _rows(cursor: Any) -> list[Row]:
 def _one(cursor: Any) -> Any:
     (found,) = cursor.fetchone()
     return found
+
+
+def _rewrite(connection: Any, table: str, name: str, column: str, change: Callable[[str], str]) -> None:
+    """Change the texts of a column where a function changes them."""
+    found = connection.execute(f"SELECT {name}, {column} FROM {table}").fetchall()
+    changed = [(new, key) for key, text in found if (new := change(text)) != text]
+    if changed:
+        connection.cursor().executemany(f"UPDATE {table} SET {column} = %s WHERE {name} = %s", changed)
+
+
+def _blanked(answer: str, record_id: str) -> str:
+    """Return an answer that is remembered without the value of a forgotten record."""
+    items = [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answer)]
+    left = [(row._replace(value="null") if row and row.id == record_id else row, count) for row, count in items]
+    return answer if left == items else json.dumps([[row_to_list(row) if row else None, n] for row, n in left])
 
 
 def _words(row: Row) -> list[str]:

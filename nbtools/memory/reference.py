@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nbtools.errors import MemoryUnavailable
+from nbtools.memory.erasure import Erasure, Erasures
 from nbtools.memory.records import ChangeKind, MemoryRecord, Scope
 from nbtools.memory.repository import (
     Applied,
@@ -52,6 +53,7 @@ class InMemoryRepository:
         self._vectors: dict[str, tuple[float, ...]] = {}
         self._calls: dict[str, str] = {}
         self._done: dict[str, list[Applied]] = {}
+        self._erasures = Erasures()
         self._closed = False
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
@@ -141,11 +143,13 @@ class InMemoryRepository:
     def _apply(self, change: Change, now: datetime) -> Applied:
         if change.kind == "call":
             self._calls.pop(change.key, None)
-            self._calls[change.key] = change.value or "{}"
+            self._calls[change.key] = self._erasures.cleaned(change.value or "{}")
             return Applied()
         assert change.scope is not None, "only calls have no scope"
         if change.kind == "clear":
             return self._clear(change, change.scope, now)
+        if change.kind == "forget":
+            return self._forget(change.scope.record_id(change.key), change.key)
         record_id = change.scope.record_id(change.key)
         live = self._live(record_id)
         check_version(change.key, change.if_version, live.version if live else 0)
@@ -204,6 +208,15 @@ class InMemoryRepository:
         del versions[: -self._keep]
         return record
 
+    def _forget(self, record_id: str, key: str) -> Applied:
+        versions = self._versions.pop(record_id, [])
+        self._vectors.pop(record_id, None)
+        erasure = Erasure(key, [r.value for r in versions if r.value is not None])
+        self._erasures.add(erasure)
+        self._calls = {name: erasure.cleaned(record) for name, record in self._calls.items()}
+        self._done = {request: [_blanked(a, record_id) for a in done] for request, done in self._done.items()}
+        return Applied(count=len(versions))
+
     def _clear(self, change: Change, scope: Scope, now: datetime) -> Applied:
         gone = [r for r in self._all_live() if r.scope == scope or (change.nodes and _is_below(r.scope, scope))]
         for record in gone:
@@ -224,6 +237,12 @@ class InMemoryRepository:
             words = fuse([name for name, _ in words], nearest)
         most = _MOST_FOUND if query.limit is None else query.limit
         return [replace(by_id[name], score=score) for name, score in relative(words[:most])]
+
+
+def _blanked(applied: Applied, record_id: str) -> Applied:
+    """Return an answer that is remembered without the value of a forgotten record."""
+    record = applied.record
+    return replace(applied, record=replace(record, value="null")) if record and record.id == record_id else applied
 
 
 def _matches(record: MemoryRecord, query: Query) -> bool:

@@ -42,6 +42,7 @@ class Change:
     restore   `key` takes value and tags of its `version` again, without expiry
     delete    `key` goes; nothing happens when it is not there
     clear     every key of `scope` goes; with `nodes`, those of the node scopes below the workflow too
+    forget    `key` was never there: its versions go, and what records of tool calls tell of it (see `erasure`)
     call      keep the record of a tool call: `value` is its JSON text, `key` its call id; a later one replaces it
     ========= ======================================================================================================
 
@@ -54,7 +55,7 @@ class Change:
         says ``vectors: False`` may ignore it.
     """
 
-    kind: Literal["write", "incr", "restore", "delete", "clear", "call"]
+    kind: Literal["write", "incr", "restore", "delete", "clear", "forget", "call"]
     scope: Scope | None = None
     key: str = ""
     value: str | None = None
@@ -76,7 +77,8 @@ class Applied:
     record
         The record as it is now (write, incr, restore), else `None`.
     count
-        How many records were touched: 1 or 0 for a delete, any number for a clear, 1 for the rest.
+        How many records were touched: 1 or 0 for a delete, any number for a clear, 1 for the rest. For a forget, how
+        many versions there were.
     """
 
     record: MemoryRecord | None = None
@@ -156,6 +158,9 @@ class Repository(Protocol):
       (`nbtools.memory.rows.later`): what a clock in another year dated stays so dated, and nothing after it is. A
       record is never older than its newest version.
     - The history of an id keeps its newest versions up to the number given at construction, deletions included.
+    - A forgotten key starts anew with version 1. Records of calls that come within ten minutes after are cleaned as
+      those that were there, because they are written behind the calls. No file of this store has the value any more
+      when `apply` returns; what a database server does with its pages and logs is its own.
     - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
       (`no_such_version`); a store that cannot be had is `MemoryUnavailable`, a write that was not stored
       `MemoryWriteFailed`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any, NamedTuple
@@ -27,13 +27,17 @@ __all__ = [
     "row_to_record",
     "row_to_text",
     "scope_of",
+    "versions_of",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(NamedTuple):
-    """One version of one record, or the record of a tool call (`op` is ``call``)."""
+    """One version of one record, the record of a tool call (`op` is ``call``), or the end of what was before it.
+
+    The last is that of a key that is forgotten (`op` is ``forget``); its `version` tells how many there were.
+    """
 
     seq: int
     id: str
@@ -58,6 +62,17 @@ class Row(NamedTuple):
     def is_live(self, now: int) -> bool:
         """Tell whether the record is there at that moment."""
         return self.value is not None and (self.expires is None or self.expires > now)
+
+
+def versions_of(rows: Iterable[Row]) -> dict[int, Row]:
+    """Return the rows of one id by version, the oldest first, without those that were forgotten."""
+    known: dict[int, Row] = {}
+    for row in sorted(rows, key=lambda row: row.seq):
+        if row.op == "forget":
+            known.clear()
+        else:
+            known[row.version] = row
+    return known
 
 
 @functools.lru_cache(maxsize=4096)

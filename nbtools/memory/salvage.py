@@ -7,9 +7,11 @@ holds. What is damaged is set aside under a name that tells when, never overwrit
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
@@ -19,7 +21,7 @@ from nbtools.memory.journal import Journal
 from nbtools.memory.place import Place
 from nbtools.memory.rows import Clock
 
-__all__ = ["close_engine", "open_engine", "take_snapshot"]
+__all__ = ["close_engine", "erase", "open_engine", "take_snapshot"]
 
 # Files up to this size are read through on every start, larger ones after a crash only: 0.1 s at most.
 _ALWAYS_READ = 8 << 20
@@ -56,6 +58,10 @@ def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
     engine = Engine(tables, journal, history=history, clock=clock, index=place.index)
     engine.notices[:0] = notices
     place.opened.touch(mode=0o600)
+    engine.erase = functools.partial(erase, engine, place)
+    if engine.must_erase():
+        with contextlib.suppress(OSError):  # Without room for a copy it stays marked, and is tried again.
+            engine.erase()
     return engine
 
 
@@ -72,15 +78,63 @@ def take_snapshot(engine: Engine, place: Place) -> bool:
     assert journal is not None, "what has a place has a journal"
     if place.is_lost() or journal.size() < max(_SNAPSHOT_AFTER, place.path.stat().st_size // 2):
         return False
+    with engine.upkeep:
+        applied = engine.tables.applied()
+        _copy(engine, place)
+        journal.drop(applied)
+    return True
+
+
+def erase(engine: Engine, place: Place) -> None:
+    """Take what was forgotten out of every file: each is written anew from what is left, and the old one removed.
+
+    At any moment one whole copy without it is there, or it is still marked as to be erased.
+
+    Raises
+    ------
+    MemoryUnavailable
+        The folder is not this process's any more.
+    OSError
+        There is no room for the copies.
+    """
+    if place.is_lost():
+        raise MemoryUnavailable(f"{place.folder} was removed while something was forgotten", retryable=True)
+    draft = place.folder / "rewritten"
+    with engine.upkeep, engine.still(), _told_by_the_system():
+        _copy(engine, place)
+        _remove(draft)
+        shutil.copyfile(place.snapshot, draft)
+        _flush(draft)
+        engine.rewrite(draft)
+        _flush(place.path.parent)
+        for leftover in ("snapshot.draft", "recovered"):
+            _remove(place.folder / leftover)
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(place.messages, 0)
+    aside = ", ".join(sorted(found.name for found in place.path.parent.glob(f"{place.path.name}.damaged-*")))
+    if aside:
+        engine.notices.append(f"{aside}: damaged, set aside, and may hold what was forgotten. Remove it if you can.")
+
+
+@contextlib.contextmanager
+def _told_by_the_system() -> Iterator[None]:
+    """Raise what DuckDB could not write as the `OSError` that it was."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.IOException as exc:
+        raise OSError(str(exc)) from exc
+
+
+def _copy(engine: Engine, place: Place) -> None:
+    """Make a new snapshot."""
     draft = place.folder / "snapshot.draft"
     _remove(draft)
-    applied = engine.tables.applied()
     engine.tables.copy_to(draft)
     _flush(draft)
     draft.replace(place.snapshot)
     _flush(place.folder)
-    journal.drop(applied)
-    return True
 
 
 def _checked(place: Place, journal: Journal) -> Tables:

@@ -282,6 +282,24 @@ class AgentMemory(Mapping[str, Any]):
         version = _check_count(if_version, "if_version")
         return bool(self._apply(Change(kind="delete", scope=self.scope, key=key, if_version=version)).count)
 
+    def forget(self, key: str) -> int:
+        """Erase a key with all that is known of it, for ever; return how many versions there were.
+
+        `delete` keeps the history, so that a key can be restored; this is for what should never have been saved. It
+        covers this key in this scope, a file of the memory tool by its path as well: the record and its tags, its
+        history, the index of words, the journal, snapshots and logs beside the file, and in records of tool calls the
+        value wherever it stands and all that memory tools were given with the key. Not covered are other keys and
+        scopes that hold the same value, what was renamed or copied (forget it by that name too), exports, files that
+        were set aside because of damage (a notice names them), what other programs keep (notebooks, traces, backups)
+        and the disk's own leftovers. A PostgreSQL server removes its old pages and logs by its own rules.
+
+        Raises
+        ------
+        MemoryWriteFailed
+            No question finds it any more, but there was no room to write the files anew; forget it again then.
+        """
+        return self._apply(Change(kind="forget", scope=self.scope, key=check_key(key, self.limits))).count
+
     def clear(self) -> int:
         """Remove every key of this scope alone; return how many there were."""
         return self._apply(Change(kind="clear", scope=self.scope)).count

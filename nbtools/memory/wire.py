@@ -54,7 +54,7 @@ __all__ = [
     "take_frame",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_FRAME = 256 << 20
 _MORE = 1 << 31
 _HEAD = struct.Struct(">I")

@@ -33,6 +33,15 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     assert "a/b" in gone.err
 
 
+def test_a_forgotten_value_has_no_history(nbtools: Callable[..., Any]) -> None:
+    nbtools("memory", "save", "a/b", "hunter2-geheim")
+    nbtools("memory", "save", "a/b", "plain text")
+    assert nbtools("memory", "forget", "a/b").out == "erased a/b (2 versions)\n"
+    assert nbtools("memory", "history", "a/b").out == ""
+    missed = nbtools("memory", "forget", "a/b")
+    assert (missed.code, missed.out) == (1, "")
+
+
 def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "k", "mine")
     nbtools("memory", "--workflow", "w", "save", "k", "the workflow's")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -376,3 +377,63 @@ def test_a_closed_repository_says_so(repository):
     repository.close()
     with pytest.raises(MemoryUnavailable):
         repository.query(Query(scope=AGENT))
+
+
+def test_a_forgotten_key_was_never_there(repository):
+    put(repository, "k", '"first secret"', tags=("t",))
+    put(repository, "k", '{"deep": ["second secret"]}', ttl=600.0, vector=(1.0, 0.0))
+    put(repository, "k", '"other scope"', FLOW)
+    put(repository, "l", '"stays"', tags=("t",))
+    calls = {
+        "1": {"tool": "memory_save", "arguments": {"key": "k", "value": "first secret"}, "message": "k is wrong"},
+        "2": {"tool": "python", "arguments": {"script": "f('second secret')"}, "message": None},
+        "3": {"tool": "python", "arguments": {"script": "f('third')"}, "message": None},
+    }
+    repository.apply([_call(name, record) for name, record in calls.items()])
+    (done,) = repository.apply([Change(kind="forget", scope=AGENT, key="k")])
+    assert (done.count, done.record) == (2, None)
+    assert value_of(repository, "k") is None
+    assert repository.history(AGENT, "k") == []
+    assert keys_of(repository, tags=("t",)) == keys_of(repository) == ["l"]
+    assert keys_of(repository, text="secret") == keys_of(repository, vector=(1.0, 0.0)) == []
+    with pytest.raises(MemoryNotFound):
+        repository.apply([Change(kind="restore", scope=AGENT, key="k", version=1)])
+    assert value_of(repository, "k", FLOW) == "other scope"
+    left = {call["call_id"]: (call["arguments"], call["message"]) for call in repository.calls(CallQuery())}
+    assert left == {
+        "1": ({"key": "k", "value": "[forgotten]"}, "[forgotten]"),
+        "2": ({"script": "f('[forgotten]')"}, None),
+        "3": ({"script": "f('third')"}, None),
+    }
+    assert put(repository, "k", '"new"').version == 1
+    assert repository.apply([Change(kind="forget", scope=AGENT, key="none")])[0].count == 0
+
+
+def test_a_record_of_a_call_that_comes_behind_a_forget_is_cleaned(repository):
+    put(repository, "k", '"a secret"')
+    repository.apply([Change(kind="forget", scope=AGENT, key="k")])
+    repository.apply([_call("1", {"tool": "memory_save", "arguments": {"key": "k", "value": "a secret"}})])
+    assert repository.calls(CallQuery())[0]["arguments"] == {"key": "k", "value": "[forgotten]"}
+
+
+def test_a_forget_is_once_per_request_and_so_is_what_was_forgotten(repository):
+    written = repository.apply([write("k", '"a secret"')], request_id="w")
+    forget = [Change(kind="forget", scope=AGENT, key="k")]
+    first = repository.apply(forget, request_id="f")
+    assert first[0].count == 1
+    again = repository.apply([write("k", '"a secret"')], request_id="w")
+    assert again[0].record.version == written[0].record.version
+    assert value_of(repository, "k") is None
+    put(repository, "k", '"new"')
+    assert repository.apply(forget, request_id="f") == first
+    assert value_of(repository, "k") == "new"
+
+
+def test_within_a_batch_a_forget_stands_between_before_and_after(repository):
+    batch = [write("k", "1"), Change(kind="forget", scope=AGENT, key="k"), write("k", "2"), write("k", "3")]
+    assert [a.count for a in repository.apply(batch)] == [1, 1, 1, 1]
+    assert [(r.version, r.value) for r in repository.history(AGENT, "k")] == [(1, 2), (2, 3)]
+
+
+def _call(name, record):
+    return Change(kind="call", key=name, value=json.dumps({"call_id": name, **record}))

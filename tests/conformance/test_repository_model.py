@@ -34,6 +34,7 @@ changes = st.one_of(
     st.builds(Change, kind=st.just("delete"), scope=scopes, key=keys, if_version=versions),
     st.builds(Change, kind=st.just("restore"), scope=scopes, key=keys, version=st.integers(1, 4)),
     st.builds(Change, kind=st.just("clear"), scope=scopes),
+    st.builds(Change, kind=st.just("forget"), scope=scopes, key=keys),
     st.builds(Change, kind=st.just("clear"), scope=st.just(SCOPES[1]), nodes=st.just(True)),
 )
 

@@ -132,6 +132,19 @@ def test_history_restore_and_delete(notebook) -> None:
     assert isinstance(notebook.run("%memory delete k").error, MemoryNotFound)
 
 
+def test_forget_erases_history_and_what_calls_tell(notebook) -> None:
+    notebook.run("import nbtools\nwb = nbtools.workbench()")
+    notebook.run("%memory save k hunter2-geheim")
+    notebook.run("%tool memory_save --key k --value other-geheim")
+    assert "other-geheim" in str(notebook.run("wb.call_records()").value)
+    assert "2 versions" in notebook.run("%memory forget k").value.text
+    assert "geheim" not in str(notebook.run("wb.call_records()").value)
+    assert isinstance(notebook.run("%memory get k").error, MemoryNotFound)
+    assert isinstance(notebook.run("%memory history k").error, MemoryNotFound)
+    # A slip in the name must not look like success.
+    assert isinstance(notebook.run("%memory forget kk").error, MemoryNotFound)
+
+
 def test_export_and_import_carry_the_items(notebook, folder) -> None:
     notebook.run("%memory save a 1 --tags t")
     assert "1 memory items written" in notebook.run("%memory export out.jsonl").value.text

@@ -22,7 +22,7 @@ from nbtools.memory.client import KeeperRepository
 from nbtools.memory.place import Place
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query
-from nbtools.memory.wire import connect_to, dumps, frame, receive
+from nbtools.memory.wire import PROTOCOL, connect_to, dumps, frame, receive
 
 from .conftest import end_keeper, is_alive, keeper_of, wait_until
 
@@ -201,7 +201,7 @@ def test_an_older_keeper_hands_over_to_a_newer_client(path):
     old = KeeperRepository(path, idle_exit=20)
     old.apply([Change(kind="write", scope=scope, key="k", value="1")])
     pid = keeper_of(path)
-    new = KeeperRepository(path, idle_exit=20, _protocol=2)
+    new = KeeperRepository(path, idle_exit=20, _protocol=PROTOCOL + 1)
     new.apply([Change(kind="incr", scope=scope, key="k")])
     assert keeper_of(path) != pid
     assert not is_alive(pid)

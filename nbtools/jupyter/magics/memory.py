@@ -44,6 +44,8 @@ def _usage(prog: str, cell: bool) -> Parser:
     restore.take("key", metavar="KEY", kind="key")
     restore.take("version", metavar="VERSION", type=count)
     parser.leaf("delete", "remove a key; its history stays").take("key", metavar="KEY", kind="key")
+    forget = parser.leaf("forget", "erase a key with its history and what records of calls tell of it, for ever")
+    forget.take("key", metavar="KEY", kind="key")
     for name, about in (("export", "write all items to a .jsonl or .parquet file"), ("import", "read such a file")):
         moved = parser.leaf(name, about)
         moved.take("file", metavar="FILE", kind="file")
@@ -177,6 +179,25 @@ def _delete(request: Request) -> Any:
     return _change(request, "memory_delete", work, effects=_DELETES, said=lambda _: said, key=key)
 
 
+def _forget(request: Request) -> Any:
+    key, memory = request.args.key, request.session.memory
+
+    def work() -> int:
+        count = memory.forget(key)
+        if not count:
+            _ = memory[key]  # raises, with the nearest key: a secret that stays for a slip in its name must be told
+        return count
+
+    return _change(
+        request,
+        "memory_forget",
+        work,
+        effects=_DELETES,
+        said=lambda n: f"Memory item '{key}' erased, {n:,} versions. Cells and outputs of notebooks may still show it.",
+        key=key,
+    )
+
+
 def _export(request: Request) -> Any:
     args, memory = request.args, request.session.memory
     return _change(
@@ -267,6 +288,7 @@ _COMMANDS: dict[str, Callable[[Request], Any]] = {
     "history": _history,
     "restore": _restore,
     "delete": _delete,
+    "forget": _forget,
     "export": _export,
     "import": _import,
     "scope": _scope,

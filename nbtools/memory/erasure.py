@@ -1,0 +1,109 @@
+"""Erasure: what of a record of a tool call tells the value of a key that is forgotten, and what is left of it.
+
+Calls of the memory tools that name the key lose everything else they were given. In all other calls, each text and each
+number that the value was made of is taken out wherever it stands. What is short stands everywhere by chance: less than
+six characters count as a whole argument only, less than four not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["FORGOTTEN", "Erasure", "Erasures"]
+
+FORGOTTEN = "[forgotten]"
+_PART = 6
+_WHOLE = 4
+# Records keep the beginning of a long text only, so that is looked for as well.
+_BEGINNING = 1_000
+_ON_THEIR_WAY = 600.0
+# What a memory tool is told beside the value.
+_KEPT_ARGUMENTS = ("command", "scope", "match", "limit", "ttl", "version")
+
+
+class Erasure:
+    """What is looked for, of one key.
+
+    Parameters
+    ----------
+    key
+        The key.
+    values
+        Its values, JSON texts.
+    """
+
+    def __init__(self, key: str, values: Iterable[str]) -> None:
+        self.key = key
+        texts = {text for value in values for text in _texts(json.loads(value)) if len(text) >= _WHOLE}
+        self._whole = texts
+        self._parts = sorted({form for text in texts if len(text) >= _PART for form in _forms(text)}, key=len)[::-1]
+
+    def cleaned(self, record: str) -> str:
+        """Return the record of a call, a JSON text, without what must not be found in it."""
+        told = json.loads(record)
+        if not isinstance(told, dict):
+            return record
+        left = {name: self._without(value) for name, value in told.items()}
+        arguments = left.get("arguments")
+        if str(left.get("tool")).startswith("memory") and isinstance(arguments, dict) and self._is_named(arguments):
+            left["arguments"] = {name: self._spared(name, value) for name, value in arguments.items()}
+            left["message"] = FORGOTTEN if left.get("message") else None
+        return record if left == told else json.dumps(left, ensure_ascii=True, separators=(",", ":"))
+
+    def _is_named(self, arguments: Mapping[str, Any]) -> bool:
+        return any(value == self.key for value in arguments.values())
+
+    def _spared(self, name: str, value: Any) -> Any:
+        return value if value is None or value == self.key or name in _KEPT_ARGUMENTS else FORGOTTEN
+
+    def _without(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {self._without(name): self._without(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._without(item) for item in value]
+        if isinstance(value, str):
+            for part in self._parts:
+                value = value.replace(part, FORGOTTEN)
+            return FORGOTTEN if value in self._whole else value
+        is_told = isinstance(value, (int, float)) and not isinstance(value, bool) and json.dumps(value) in self._whole
+        return FORGOTTEN if is_told else value
+
+
+class Erasures:
+    """The last erasures, for records of calls that are still on their way: they are written behind the calls."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, Erasure]] = deque()
+
+    def add(self, erasure: Erasure) -> None:
+        """Clean the records of the next minutes by this one too."""
+        self._recent.append((time.monotonic() + _ON_THEIR_WAY, erasure))
+
+    def cleaned(self, record: str) -> str:
+        """Return the record of a call without what was forgotten lately."""
+        while self._recent and self._recent[0][0] < time.monotonic():
+            self._recent.popleft()
+        for _, erasure in self._recent:
+            record = erasure.cleaned(record)
+        return record
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text and number of a value; the names in it are no secrets."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield json.dumps(value)
+
+
+def _forms(text: str) -> set[str]:
+    """Return the ways in which a text is written inside of others: plain, as JSON, as Python."""
+    forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    return forms | {form[:_BEGINNING] for form in forms}

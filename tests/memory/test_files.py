@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -10,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import requests
 
 from nbtools import telemetry
 from nbtools.errors import NetworkError
@@ -21,14 +23,14 @@ from nbtools.memory.paths import size_text
 HERE = Path(__file__).parent
 
 
-def _stand_in():
-    spec = importlib.util.spec_from_file_location("gcs_stand_in", HERE / "gcs_stand_in.py")
+def _part(name):
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-gcs = _stand_in()
+gcs, lossy = _part("gcs_stand_in"), _part("lossy").lossy
 
 
 def gcs_store(address, retries=0):
@@ -54,7 +56,7 @@ def s3_address():
     server.stop()
 
 
-def s3_store(address, bucket):
+def s3_store(address, bucket, retries=0):
     from obstore.store import S3Store
 
     return S3Store(
@@ -65,7 +67,7 @@ def s3_store(address, bucket):
         region="us-east-1",
         virtual_hosted_style_request=False,
         client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
+        retry_config={"max_retries": retries},
     )
 
 
@@ -82,8 +84,6 @@ def files(request, tmp_path):
         with gcs.serving() as (address, _):
             yield MemoryFiles(ObjectFileStore("gs://bucket/x", store=gcs_store(address)))
     else:
-        import requests
-
         address = request.getfixturevalue("s3_address")
         bucket = f"b{abs(hash(tmp_path)) % 10**9}"
         assert requests.put(f"{address}/{bucket}", timeout=10).ok
@@ -254,16 +254,32 @@ def test_a_store_that_is_busy_gives_a_retryable_error():
         ("rename", {"old_path": "/memories/a", "new_path": "/memories/c"}, {"c": "one\n"}),
     ],
 )
-def test_a_write_whose_answer_is_lost_is_made_once(command, given, left, retries):
+@pytest.mark.parametrize("kind", ["gcs", "s3"])
+def test_a_write_whose_answer_is_lost_is_made_once(request, kind, command, given, left, retries):
     """With retries, the client repeats the request itself, and is told that the object changed."""
-    with gcs.serving() as (address, bucket):
-        files = MemoryFiles(ObjectFileStore("gs://bucket/x", store=gcs_store(address, retries)))
-        assert do(files, "create", path="/memories/a", file_text="one\n").ok
-        bucket.lost = 1
-        result = do(files, command, **given)
-        assert bucket.lost == 0
+    with contextlib.ExitStack() as stack:
+        if kind == "gcs":
+            address, _ = stack.enter_context(gcs.serving())
+        else:
+            address, bucket = request.getfixturevalue("s3_address"), f"lost{command.replace('_', '')}{retries}"
+            assert requests.put(f"{address}/{bucket}", timeout=10).ok
+        way = stack.enter_context(lossy(address))
+
+        def files(there, retries):
+            made = gcs_store(there, retries) if kind == "gcs" else s3_store(there, bucket, retries)
+            return MemoryFiles(ObjectFileStore("gs://bucket/x", store=made))
+
+        good = files(address, 0)
+        assert do(good, "create", path="/memories/a", file_text="one\n").ok
+        way.lost = 1
+        result = do(files(way.address, retries), command, **given)
+        assert way.lost == 0
         assert result.ok, result
-        assert {name.rpartition("/")[2]: found[0].decode() for name, found in bucket.objects.items()} == left
+        listed = do(good, "view", path="/memories").text.split("\n")[2:]
+        assert [line.rpartition("/")[2] for line in listed] == list(left)
+        for name, text in left.items():
+            lines = do(good, "view", path=f"/memories/{name}").text.split("\n")[1:]
+            assert "\n".join(line.partition("\t")[2] for line in lines) == text
 
 
 def test_a_write_is_known_again_below_the_writes_of_others():
@@ -293,8 +309,6 @@ def test_an_outcome_that_cannot_be_learned_is_not_called_retryable():
 
 
 def test_an_object_store_of_aws_keeps_the_ids_of_writes(s3_address):
-    import requests
-
     assert requests.put(f"{s3_address}/ids", timeout=10).ok
     store = ObjectFileStore("s3://ids/x", store=s3_store(s3_address, "ids"))
     for number in range(40):

@@ -152,10 +152,14 @@ class ObjectFileStore:
         }
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one; those that are gone are passed over."""
+        """Delete objects one by one; those that are gone are passed over, be it that the answer to it was lost."""
         for path in paths:
-            with contextlib.suppress(FileNotFoundError), self._told("deleting", path):
-                self._obstore.delete(self._store, _key(path))
+            try:
+                with contextlib.suppress(FileNotFoundError), self._told("deleting", path):
+                    self._obstore.delete(self._store, _key(path))
+            except NetworkError:
+                if self.read(path) is not None:
+                    raise
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Copy every object to a free path, then delete the old ones; what was copied is taken back on a conflict."""

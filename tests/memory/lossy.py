@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def lossy(address: str) -> Iterator[types.SimpleNamespace]:
-    """Pass requests on to a server on loopback; yields `address` and `lost`, how many answers to PUT to lose."""
+    """Pass requests on to a server on loopback; yields `address` and `lost`, how many answers to changes to lose."""
     facts = types.SimpleNamespace(lost=0)
 
     class Way(http.server.BaseHTTPRequestHandler):
@@ -28,7 +28,7 @@ def lossy(address: str) -> Iterator[types.SimpleNamespace]:
             answer = far.getresponse()
             content = answer.read()
             far.close()
-            if self.command == "PUT" and facts.lost:
+            if self.command in {"PUT", "POST", "DELETE"} and facts.lost:
                 facts.lost -= 1
                 self.close_connection = True
                 return

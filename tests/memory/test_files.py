@@ -246,16 +246,17 @@ def test_a_store_that_is_busy_gives_a_retryable_error():
 
 @pytest.mark.parametrize("retries", [0, 3])
 @pytest.mark.parametrize(
-    ("command", "given", "left"),
+    ("command", "given", "left", "lost"),
     [
-        ("insert", {"path": "/memories/a", "insert_line": 0, "insert_text": "new"}, {"a": "new\none\n"}),
-        ("str_replace", {"path": "/memories/a", "old_str": "one", "new_str": "one one"}, {"a": "one one\n"}),
-        ("create", {"path": "/memories/b", "file_text": "b"}, {"a": "one\n", "b": "b"}),
-        ("rename", {"old_path": "/memories/a", "new_path": "/memories/c"}, {"c": "one\n"}),
+        ("insert", {"path": "/memories/a", "insert_line": 0, "insert_text": "new"}, {"a": "new\none\n"}, 1),
+        ("str_replace", {"path": "/memories/a", "old_str": "one", "new_str": "one one"}, {"a": "one one\n"}, 1),
+        ("create", {"path": "/memories/b", "file_text": "b"}, {"a": "one\n", "b": "b"}, 1),
+        ("rename", {"old_path": "/memories/a", "new_path": "/memories/c"}, {"c": "one\n"}, 2),
+        ("delete", {"path": "/memories/a"}, {}, 1),
     ],
 )
 @pytest.mark.parametrize("kind", ["gcs", "s3"])
-def test_a_write_whose_answer_is_lost_is_made_once(request, kind, command, given, left, retries):
+def test_a_write_whose_answer_is_lost_is_made_once(request, kind, command, given, left, lost, retries):
     """With retries, the client repeats the request itself, and is told that the object changed."""
     with contextlib.ExitStack() as stack:
         if kind == "gcs":
@@ -271,7 +272,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(request, kind, command, given
 
         good = files(address, 0)
         assert do(good, "create", path="/memories/a", file_text="one\n").ok
-        way.lost = 1
+        way.lost = lost
         result = do(files(way.address, retries), command, **given)
         assert way.lost == 0
         assert result.ok, result

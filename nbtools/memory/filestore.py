@@ -167,7 +167,7 @@ class FolderFileStore:
                 missing.mkdir(0o700, exist_ok=True)
         except OSError as exc:
             raise MemoryUnavailable(
-                f"The memory files cannot be kept at {self._root}: {exc.strerror}.",
+                f"The folder of the memory files cannot be made: {exc.strerror}.",
                 hint="Set NBTOOLS_MEMORY_FILES_URL to a folder that can be written.",
             ) from exc
         self._roots = Roots([self._root])

@@ -8,7 +8,8 @@ folders of helpers that bear their name (``/usr/lib/git-core`` is git's). Where 
 purpose is to start others are refused.
 
 Allowing an interpreter (``bash``, ``python``, ``awk``) allows whatever it can do without starting anything. To the
-kernel, a program with many names (busybox) is one program.
+kernel, a program with many names (busybox) is one program. And the system's loader, which all need, runs any program
+that it can read: in the sandbox that is none of the system's ``bin`` folders; at level ``"limits"`` it is any.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from nbtools import telemetry
-from nbtools.errors import NetworkError
+from nbtools.errors import MemoryUnavailable, NetworkError
 from nbtools.memory import MemoryFiles, open_memory
 from nbtools.memory.files import MAX_FILE
 from nbtools.memory.objects import ObjectFileStore
@@ -459,6 +459,9 @@ def test_a_folder_that_cannot_be_reached_is_told_without_its_place(tmp_path):
     result = do(files, "create", path="/memories/b", file_text="x")
     assert not result.ok
     assert str(tmp_path) not in result.text
+    with pytest.raises(MemoryUnavailable, match="cannot be made: Not a directory") as caught:
+        MemoryFiles(f"file://{tmp_path}/files/below")
+    assert str(tmp_path) not in str(caught.value)
 
 
 def test_texts_are_those_of_the_sdks_own_tool(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ _WAIT_S = 0.25
 # first Tab that offered nothing would let IPython offer all of its magics instead.
 _WAITS_S: Mapping[str, float] = {"tool": 3.0}
 _MOST = 200
+_NO_QUOTES = str.maketrans("", "", "\"'`")
 _LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
 
 
@@ -112,7 +114,10 @@ def _fragment(line: str) -> str:
 def _answer(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
     from IPython.core.completer import SimpleCompletion
 
-    kept = [text for text in dict.fromkeys(offered) if text.casefold().startswith(fragment.casefold())][:_MOST]
+    # A name that needs quotes is found without them, too.
+    begun = fragment.translate(_NO_QUOTES).casefold()
+    texts = (text for text in dict.fromkeys(offered) if text.translate(_NO_QUOTES).casefold().startswith(begun))
+    kept = list(itertools.islice(texts, _MOST))
     completions = [SimpleCompletion(text=text, type="magic") for text in kept]
     # Python names make no sense in these lines; files are offered by us where they do.
     return {"completions": completions, "matched_fragment": fragment, "suppress": bool(kept), "ordered": True}
@@ -196,4 +201,4 @@ class _Source:
         return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
 
     def _file(self) -> Iterable[str]:
-        return matching_files(self.fragment)
+        return map(quoted, matching_files(self.fragment.lstrip('"')))

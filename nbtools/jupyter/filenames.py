@@ -18,7 +18,7 @@ def matching_files(fragment: str) -> list[str]:
     except OSError:
         return []
     shown = [path for path in found if tail.startswith(".") or not path.name.startswith(".")]
-    return [quoted(f"{head}{slash}{path.name}") + ("/" if path.is_dir() else "") for path in shown]
+    return [f"{head}{slash}{path.name}" + ("/" if path.is_dir() else "") for path in shown]
 
 
 def quoted(text: str) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 __all__ = ["within"]
 
 
-def within(seconds: float, source: Callable[[], Iterable[str]]) -> list[str]:
+T = TypeVar("T")
+
+
+def within(seconds: float, source: Callable[[], Iterable[T]]) -> list[T]:
     """Return what a source says within its time; nothing when it is slower or fails.
 
     A source that is late goes on in its thread, so the next question finds it warm.
     """
-    kept: list[str] = []
+    kept: list[T] = []
 
     def ask() -> None:
         try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from nbtools.jupyter.filenames import matching_files
 from nbtools.jupyter.patience import within
@@ -14,12 +14,31 @@ from nbtools.jupyter.tables import frames_in
 __all__ = ["complete_query"]
 
 _WAIT_S = 0.25
-_WORD = re.compile(r"[\w.]*\Z")
+_NAME = r'(?:"(?:[^"]|"")+"|`[^`]+`|\w+)'
+_FRAGMENT = re.compile(rf'(?P<before>(?:{_NAME}\.)*)(?P<last>"[^"\n]*|`[^`\n]*|\w*)\Z')
 _OPEN_QUOTE = re.compile(r"'([^'\n]*)\Z")
-_AFTER_TABLE = re.compile(r"\b(from|join|describe|summarize|table)\s+[\w.]*\Z", re.IGNORECASE)
-_NAMED_TABLES = re.compile(r"\b(?:from|join)\s+([\w.]+)(?:\s+(?:as\s+)?([a-z_]\w*))?", re.IGNORECASE)
+_AFTER_TABLE = re.compile(r"\b(from|join|describe|summarize|table)\s+\Z", re.IGNORECASE)
 _PARAMETER = re.compile(r"(?<![\w:])[:$]([A-Za-z_]\w*)?\Z")
 _SPLIT = re.compile(r"\w+")
+_PLAIN = re.compile(r"[^\W\d]\w*")
+_RECORDS: dict[str, list[str]] = {"nbtools.memory": [], "nbtools.calls": []}
+# Names that are read as something else when they stand without quotes.
+_RESERVED = frozenset(
+    _SPLIT.findall("""
+    all analyse analyze and any array as asc asof asymmetric both case cast check collate column constraint create
+    cross default deferrable desc describe distinct do else end except false fetch for foreign from full group having
+    in initially inner intersect into is join lambda lateral leading left like limit natural not null offset on only or
+    order outer pivot placing positional primary qualify references returning right select show some summarize
+    symmetric table then to trailing true union unique unpivot using variadic when where window with
+""")
+)
+# A table or file after FROM, JOIN or a comma, and its alias. What follows another comma is no name of a table.
+_SOURCES = re.compile(
+    r"(?:\b(?:from|join)\b|,)\s*"
+    rf"(?:(?:read_\w+\s*\(\s*)?'(?P<file>[^'\n]+)'(?:[^()'\n]*\))?|(?P<table>{_NAME}(?:\.{_NAME})*))"
+    rf"(?:\s+(?:as\s+)?(?!(?:{'|'.join(sorted(_RESERVED))})\b)(?P<alias>{_NAME}))?",
+    re.IGNORECASE,
+)
 _KEYWORDS = _SPLIT.findall("""
     SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET JOIN LEFT RIGHT INNER OUTER FULL CROSS ASOF LATERAL ON USING
     AS DISTINCT UNION ALL EXCEPT INTERSECT WITH RECURSIVE CASE WHEN THEN ELSE END AND OR NOT IN IS NULL LIKE ILIKE
@@ -51,45 +70,86 @@ def complete_query(session: Session, text: str, whole: str, connection: str | No
     connection
         The database that is asked; `None` for frames and files.
     """
-    quoted = _OPEN_QUOTE.search(text)
-    if quoted and text.count("'") % 2:
-        return quoted[1], matching_files(quoted[1])
+    open_quote = _OPEN_QUOTE.search(text)
+    if open_quote and text.count("'") % 2:
+        return open_quote[1], matching_files(open_quote[1])
     namespace = session.shell.user_ns
     if parameter := _PARAMETER.search(text):
         return parameter[1] or "", sorted(name for name in namespace if not name.startswith("_"))
-    word = _WORD.search(text)
-    fragment = word[0] if word else ""
-    frames = frames_in(namespace) if connection is None else {}
-    tables = [*frames, "nbtools.memory", "nbtools.calls"] if connection is None else _tables_of(session, connection)
-    if _AFTER_TABLE.search(text):
-        return fragment, [name for name in tables if name.startswith(fragment)]
-    columns = _columns(whole, frames)
-    before, dot, _ = fragment.rpartition(".")
-    if dot:
-        return fragment, [f"{before}.{name}" for name in columns.get(before, ())] + tables
-    names = sorted({name for found in columns.values() for name in found})
-    return fragment, [*names, *tables, *_cased(_KEYWORDS, fragment), *_FUNCTIONS]
+    found = _FRAGMENT.search(text)
+    before, fragment = (found["before"], found[0]) if found else ("", "")
+    quote = _quoting(session, connection)
+    columns = _frames(session) if connection is None else _tables_of(session, connection)
+    tables = [".".join(map(quote, name.split("."))) for name in columns]
+    if _AFTER_TABLE.search(text[: len(text) - len(fragment)]):
+        return fragment, tables
+    named = _named(session, whole, columns if connection is not None else {**columns, **_files(session, whole)})
+    if before:
+        return fragment, [f"{before}{quote(name)}" for name in named.get(_bare(before[:-1]).casefold(), ())] + tables
+    names = sorted({name for known in named.values() for name in known})
+    return fragment, [*map(quote, names), *tables, *_cased(_KEYWORDS, fragment), *_FUNCTIONS]
 
 
-def _tables_of(session: Session, connection: str) -> list[str]:
-    """Return the tables of a database that was asked before; the first question is not put by a completion."""
-    sql = session.opened("sql")
-    return [] if sql is None else within(_WAIT_S, lambda: [table["name"] for table in sql.catalog(connection)])
-
-
-def _columns(query: str, frames: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the columns of each frame that the query names, under its name and its alias."""
+def _frames(session: Session) -> dict[str, list[str]]:
+    """Return the columns of the notebook's frames, and the records of the toolkit."""
+    frames = frames_in(session.shell.user_ns)
     if not frames:
-        return {}
+        return dict(_RECORDS)
     from nbtools.sql.frames import frame_columns
 
-    found: dict[str, list[str]] = {}
-    for name, alias in _NAMED_TABLES.findall(query):
-        if name in frames:
-            found[name] = [column for column, _ in frame_columns(frames[name])]
-            if alias:
-                found[alias] = found[name]
-    return found
+    return {name: [column for column, _ in frame_columns(frame)] for name, frame in frames.items()} | _RECORDS
+
+
+def _tables_of(session: Session, connection: str) -> dict[str, list[str]]:
+    """Return the tables of a database that was asked before; the first question is not put by a completion."""
+    sql = session.opened("sql")
+    known = [] if sql is None else within(_WAIT_S, lambda: sql.catalog(connection))
+    return {table["name"]: [name for name, _ in table["columns"]] for table in known}
+
+
+def _files(session: Session, query: str) -> dict[str, list[str]]:
+    """Return the columns of the files that a query names, those that may be read."""
+    files = {found["file"] for found in _SOURCES.finditer(query) if found["file"]}
+
+    def columns(file: str) -> tuple[str, ...]:
+        return session.workbench.sql_session.query(f"select * from '{file}' limit 0").columns
+
+    return {file: within(_WAIT_S, lambda file=file: columns(file)) for file in files}  # type: ignore[misc]  # mypy infers no lambda with a default
+
+
+def _named(session: Session, query: str, known: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the columns of what the query names, under its name and its alias in lower case."""
+    folded = {name.casefold(): columns for name, columns in known.items()}
+    named: dict[str, list[str]] = {}
+    for found in _SOURCES.finditer(query):
+        name = found["file"] or _bare(found["table"])
+        columns = folded.get(name.casefold())
+        if columns is None:
+            continue
+        # A file is called by its name without the suffix.
+        named[Path(name).stem.casefold() if found["file"] else name.casefold()] = columns
+        if found["alias"]:
+            named[_bare(found["alias"]).casefold()] = columns
+    return named
+
+
+def _bare(name: str) -> str:
+    """Return a name as the database has it, without quotes."""
+    return ".".join(part[1:-1].replace('""', '"') if part[0] in '"`' else part for part in re.findall(_NAME, name))
+
+
+def _quoting(session: Session, connection: str | None) -> Callable[[str], str]:
+    """Return what writes a name for a connection, in quotes where it needs them."""
+    url = session.workbench.config.connections.get(connection, connection) if connection else "duckdb:"
+    kind = str(url).partition(":")[0].partition("+")[0].lower()
+    mark = "`" if kind in {"mysql", "mariadb", "bigquery", "spark"} else '"'
+
+    def write(name: str) -> str:
+        # PostgreSQL folds what stands without quotes to lower case.
+        plain = _PLAIN.fullmatch(name) and not (kind in {"postgresql", "postgres"} and name != name.lower())
+        return name if plain and name.casefold() not in _RESERVED else mark + name.replace(mark, mark * 2) + mark
+
+    return write
 
 
 def _cased(words: Iterable[str], fragment: str) -> list[str]:

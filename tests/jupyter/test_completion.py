@@ -68,6 +68,34 @@ def test_keys_tags_frames_and_columns_are_offered(notebook) -> None:
     assert notebook.complete("%nbsql select * from sales where y > :ye") == ["year"]
 
 
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("%nbsql select uni| from odd", ['"unit price"']),
+        ('%nbsql select "unit p| from odd', ['"unit price"']),
+        ("%nbsql select o.uni| from odd as o", ['o."unit price"']),
+        ('%nbsql select "my odd".uni| from odd "my odd"', ['"my odd"."unit price"']),
+        ("%nbsql select B.pr| from odd a, sales b", ["B.price"]),
+        ("%nbsql select sales.ci| from 'sales.csv'", ["sales.city"]),
+        ("%nbsql select b.pr| from odd a, sales b", ["b.price"]),
+        ("%nbsql select gro| from odd where 1 = 1", ['"group"', "group"]),
+        ("%nbsql select * from ord", ['"order"']),
+        ("%nbsql select ci| from 'sales.csv'", ["city"]),
+        ("%nbsql select f.| from 'sales.csv' f", ["f.city", "f.amount"]),
+        ("%%nbsql\nselect am|\nfrom read_csv('my sales.csv', header = true) as s", ['"am ount"']),
+        ("%nbsql select * from 'my", ["my sales.csv"]),
+        ("%nbsql select ci| from '/etc/passwd'", []),
+        ("%%data_analyze my", ['"my sales.csv"']),
+    ],
+)
+def test_names_are_offered_as_they_must_be_written(notebook, folder, text: str, offered: list[str]) -> None:
+    (folder / "my sales.csv").write_text("city,am ount\nBern,10\n")
+    odd = pd.DataFrame({"unit price": [1], "group": [2], "Größe": [3]})
+    notebook.shell.user_ns |= {"odd": odd, "sales": pd.DataFrame({"price": [1]}), "order": odd}
+    found = notebook.complete(text)
+    assert found == offered or (offered and found[: len(offered)] == offered)
+
+
 def test_a_line_that_could_not_run_completes_to_nothing(notebook, capsys) -> None:
     assert notebook.complete("%tool no_such_tool --") == []
     assert capsys.readouterr() == ("", "")
@@ -121,10 +149,11 @@ def test_no_memory_is_made_to_complete_a_key(notebook, tmp_path) -> None:
 
 def test_tables_of_a_database_are_offered_once_it_was_asked(notebook, folder) -> None:
     with contextlib.closing(sqlite3.connect(folder / "shop.db")) as shop:
-        shop.execute("create table items as select 7 as price")
+        shop.execute("create table items as select 7 as price, 8 as 'in stock'")
         shop.commit()
     url = f"sqlite:///{folder / 'shop.db'}"
     assert notebook.complete(f"%nbsql {url} select * from it") == []
     notebook.run(f"%nbsql {url} select 1 as x")
     assert notebook.complete(f"%nbsql {url} select * from it") == ["items"]
     assert notebook.complete(f"%%nbsql {url}\nselect *\nfrom it") == ["items"]
+    assert notebook.complete(f"%%nbsql {url}\nselect i.|\nfrom items i") == ["i.price", 'i."in stock"']

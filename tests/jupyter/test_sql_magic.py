@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pandas as pd
 import pytest
 
-from nbtools.errors import InvalidArguments, LimitExceeded, SqlInvalid, SqlNotAllowed
+from nbtools.errors import InvalidArguments, LimitExceeded, MissingExtra, SqlInvalid, SqlNotAllowed
 
 
 @pytest.fixture
@@ -114,6 +116,25 @@ def test_no_name_of_a_column_means_anything(asking) -> None:
     listed = {row[0]: row[2] for row in asking.run("%nbsql --tables").value.rows}
     assert listed["odd"].startswith("collect_schema int64, schema int64")
     assert listed["series"] == "n int64"
+
+
+def test_braces_around_a_variable_are_told(asking) -> None:
+    asking.shell.user_ns["town"] = "Bern"
+    cell = asking.run("%nbsql -o found select * from sales where city = '{town}'")
+    assert "write :town, without quotes" in cell.stdout
+    assert "write :town, without quotes" in asking.run("%nbsql select * from sales where city = {town}").lines[-1]
+    assert len(asking.run("%nbsql select * from sales where city = :town").value) == 2
+    for query in ("select '{other}' as x", "select {town: 1} as x", "select {'town': 1} as x"):
+        assert asking.run(f"%nbsql -o found {query};").stdout == ""
+
+
+def test_a_form_that_needs_a_missing_package_binds_and_claims_nothing(asking, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    cell = asking.run("rows << %nbsql --as polars select 1 as x")
+    assert isinstance(cell.error, MissingExtra)
+    assert "rows" not in cell.stdout
+    assert "rows" not in asking.shell.user_ns
+    assert "nbtools-kit[engines]" in cell.lines[-1]
 
 
 def test_arrow_and_polars_come_on_request(asking) -> None:

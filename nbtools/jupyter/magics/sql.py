@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from nbtools.errors import InvalidArguments
+from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.jupyter.arguments import Parser, count, json_value
 from nbtools.jupyter.display import Listing
 from nbtools.jupyter.magic import READS, Magic, Request
 from nbtools.jupyter.words import check_name, iter_words, take_target
+from nbtools.lazy import need
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
 __all__ = ["MAGIC"]
+
+_BRACES = re.compile(r"\{([^\W\d]\w*)\}")
 
 
 def _usage(prog: str, cell: bool) -> Parser:
@@ -94,10 +99,28 @@ def _ask(request: Request, query: str) -> Any:
     if request.args.file:
         rows = request.export(query, request.args.file, **options)
         return Listing(text=f"{rows:,} rows written to {request.args.file}")
-    result = request.ask(query, **options)
+    package, form = _FORMS[request.args.form]
+    need(package, extra="engines", why=f"A result as {request.args.form}")
+    with _braces_told(request, query):
+        result = request.ask(query, **options)
+    value = form(result)
     if request.out is not None:
         request.note(f"{request.out}: {result.footer()}")
-    return _FORMS[request.args.form](result)
+    return value
+
+
+@contextlib.contextmanager
+def _braces_told(request: Request, query: str) -> Iterator[None]:
+    """Say what {name} means in SQL, where a variable has that name: in the hint of an error, else below the cell."""
+    name = next((name for name in _BRACES.findall(query) if name in request.session.shell.user_ns), None)
+    told = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
+    try:
+        yield
+    except SqlInvalid as exc:
+        exc.hint = told if name else exc.hint
+        raise
+    if name:
+        request.note(told)
 
 
 def _frame(result: QueryResult) -> Any:
@@ -106,11 +129,12 @@ def _frame(result: QueryResult) -> Any:
     return QueryFrame.from_result(result)
 
 
-_FORMS: dict[str, Callable[[QueryResult], Any]] = {
-    "pandas": _frame,
-    "arrow": lambda result: result.to_arrow(),
-    "polars": lambda result: result.to_polars(),
-    "relation": lambda result: result.to_relation(),
+# The package that each form needs, and what makes it.
+_FORMS: dict[str, tuple[str, Callable[[QueryResult], Any]]] = {
+    "pandas": ("pandas", _frame),
+    "arrow": ("pyarrow", lambda result: result.to_arrow()),
+    "polars": ("polars", lambda result: result.to_polars()),
+    "relation": ("duckdb", lambda result: result.to_relation()),
 }
 
 

@@ -183,7 +183,9 @@ class Config:
     preloads: tuple[str, ...] = _setting(
         "packages loaded before a kernel is forked", _words, ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
     )
-    kernel_timeout: float = _setting("seconds a script may take", _positive_seconds, 300.0)
+    kernel_timeout: float = _setting(
+        "seconds a script may take where a call gives no timeout", _positive_seconds, 300.0
+    )
     kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30)
     kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0)
     gateway_url: str | None = _setting("Jupyter server that runs kernels elsewhere", _text, None)

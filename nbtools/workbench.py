@@ -163,6 +163,7 @@ class Workbench:
             memory_bytes=config.kernel_memory,
             preloads=config.preloads,
             idle_s=config.kernel_idle,
+            timeout=config.kernel_timeout,
             gateway_url=config.gateway_url,
             gateway_token=config.gateway_token,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 from pathlib import Path
@@ -191,3 +192,16 @@ def test_rows_tell_value_source_and_meaning_and_mask_secrets(load: Any) -> None:
 def test_a_config_cannot_be_changed(load: Any) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         load().spares = 3
+
+
+def test_every_setting_is_used_by_a_module() -> None:
+    package = Path(__file__).parents[1] / "nbtools"
+    used = {
+        node.attr
+        for file in package.rglob("*.py")
+        if file.name != "config.py"
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] == "config"
+    }
+    settings = {field.name for field in dataclasses.fields(Config)}
+    assert settings - used == set(), "a setting that nobody reads promises what it does not do"

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from nbtools import aio, confine
 from nbtools.errors import KernelDied, LanguageUnavailable
@@ -77,6 +77,8 @@ class Kernels:
         Modules that forked kernels have loaded.
     idle_s
         Seconds after which an unused session is ended; `None` never ends one.
+    timeout
+        Seconds until code is ended where a call says nothing else.
     cap
         How much output a run may make.
     gateway_url, gateway_token
@@ -98,6 +100,7 @@ class Kernels:
         file_bytes: int | None = 16 << 30,
         preloads: Sequence[str] = DEFAULT_PRELOADS,
         idle_s: float | None = 3600.0,
+        timeout: float = 300.0,
         cap: Cap | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
@@ -107,6 +110,7 @@ class Kernels:
         self._roots = Roots(allowed_paths) if allowed_paths else None
         self._sandbox: Level = sandbox
         self._spares = spares
+        self.timeout = timeout
         self._preloads = tuple(preloads)
         self._cap = cap or Cap()
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
@@ -131,7 +135,7 @@ class Kernels:
         *,
         language: str = "python",
         session: str | None = None,
-        timeout: float | None = 300.0,
+        timeout: float | Literal["setting"] | None = "setting",
         grace: float = 2.0,
         sandbox: Level | None = None,
         cwd: str | Path | None = None,
@@ -174,11 +178,12 @@ class Kernels:
         """
         folder = request.checked_folder(cwd, self._roots) if cwd is not None else None
         level = request.checked_level(sandbox or self._sandbox)
+        limit = self.timeout if timeout == "setting" else timeout
         order = _Order(
             code=request.checked_code(code),
             profile=self._profile(language, level, folder, inputs_paths, write_paths),
             world=_world(folder, variables or {}, inputs_paths, figure_path, memory),
-            timeout=None if timeout is None else request.checked_seconds(timeout, "timeout"),
+            timeout=None if limit is None else request.checked_seconds(limit, "timeout"),
             grace=request.checked_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
             session=None if session is None else request.checked_name(session),

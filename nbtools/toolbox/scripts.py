@@ -31,7 +31,9 @@ def _one_name(language: str) -> str:
     return language_of(language)
 
 
-_Seconds = Annotated[float, Gt(0), Le(86_400)]
+# The tools end their scripts themselves; the door only has to wait as long as any script may take.
+_LONGEST_S = 86_400.0
+_Seconds = Annotated[float, Gt(0), Le(_LONGEST_S)]
 _Language = Annotated[str, Canonical(_one_name)]
 
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
@@ -46,6 +48,7 @@ _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JS
 
 @tool(
     title="Analyse a file by a script",
+    timeout=_LONGEST_S,
     examples=(
         {
             "input_file_path": "penguins.csv",
@@ -56,7 +59,7 @@ _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JS
 async def data_analyze(
     input_file_path: FilePath,
     analysis_script: str,
-    timeout: _Seconds = 300.0,
+    timeout: _Seconds | None = None,
     session: str | None = None,
     *,
     ctx: Context,
@@ -75,7 +78,7 @@ async def data_analyze(
     analysis_script
         Python code. Print what is wanted.
     timeout
-        Seconds until the script is ended, at most 86,400.
+        Seconds until the script is ended, at most 86,400; null takes the setting, 300 unless it was changed.
     session
         Name of a session whose variables stay from call to call; null takes a clean kernel.
 
@@ -89,16 +92,17 @@ async def data_analyze(
         It outlived its time.
     """
     file = _input(ctx.use(Roots), input_file_path)
+    seconds = _time(ctx, timeout)
     execution = await run(
         ctx,
         analysis_script,
         session=session,
-        timeout=timeout,
+        timeout=seconds,
         variables={"input_file_path": str(file)},
         inputs=[file],
         cwd=_folder(ctx),
     )
-    _check(execution, timeout, file, analysis_script)
+    _check(execution, seconds, file, analysis_script)
     said = _said(execution)
     if len(said) > Cap.text_bytes:
         execution, said = dataclasses.replace(execution, truncated=True), said[: Cap.text_bytes]
@@ -107,6 +111,7 @@ async def data_analyze(
 
 @tool(
     title="Draw a file by a script",
+    timeout=_LONGEST_S,
     examples=(
         {
             "input_file_path": "penguins.csv",
@@ -121,7 +126,7 @@ async def data_visualize(
     input_file_path: FilePath,
     visualization_script: str,
     output_image_path: FilePath,
-    timeout: _Seconds = 300.0,
+    timeout: _Seconds | None = None,
     *,
     ctx: Context,
 ) -> Output:
@@ -140,7 +145,7 @@ async def data_visualize(
         Where the picture goes, below the allowed folders; it ends in .png, .svg, .pdf or .jpg. A picture that is
         there is replaced.
     timeout
-        Seconds until the script is ended, at most 86,400.
+        Seconds until the script is ended, at most 86,400; null takes the setting, 300 unless it was changed.
 
     Raises
     ------
@@ -153,6 +158,7 @@ async def data_visualize(
     """
     roots = ctx.use(Roots)
     file = _input(roots, input_file_path)
+    seconds = _time(ctx, timeout)
     target = _picture(roots, output_image_path)
     with _canvas(roots, target, staged=is_confined(ctx)) as drawn:
         before = _state(drawn)
@@ -160,14 +166,14 @@ async def data_visualize(
             ctx,
             visualization_script,
             session=None,
-            timeout=timeout,
+            timeout=seconds,
             variables={"input_file_path": str(file), "output_image_path": str(drawn)},
             inputs=[file],
             writes=[drawn.parent] if drawn != target else [],
             cwd=_folder(ctx),
             figure=drawn,
         )
-        _check(execution, timeout, file, visualization_script)
+        _check(execution, seconds, file, visualization_script)
         if _state(drawn) in {None, before}:
             raise _nothing_drawn(execution, output_image_path, drawn)
         _deliver(roots, drawn, target)
@@ -180,6 +186,7 @@ async def data_visualize(
 
 @tool(
     title="Run code",
+    timeout=_LONGEST_S,
     destructive=True,
     open_world=True,
     examples=({"code": "print(6 * 7)"}, {"code": "echo $((6 * 7))", "language": "bash", "timeout": 10}),
@@ -187,7 +194,7 @@ async def data_visualize(
 async def code_execute(
     code: str,
     language: _Language = "python",
-    timeout: _Seconds = 300.0,
+    timeout: _Seconds | None = None,
     working_dir: FilePath | None = None,
     session: str | None = None,
     *,
@@ -207,7 +214,7 @@ async def code_execute(
     language
         "python", "bash", "shell", "node", "powershell", or "kernel:NAME" for an installed Jupyter kernel.
     timeout
-        Seconds until the code is ended, at most 86,400.
+        Seconds until the code is ended, at most 86,400; null takes the setting, 300 unless it was changed.
     working_dir
         Folder to run in, below the allowed ones; null takes the working folder, and for a model a folder of the
         kernel's own.
@@ -227,7 +234,8 @@ async def code_execute(
     folder = _folder(ctx) if working_dir is None else roots.resolve(working_dir)
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
-    execution = await run(ctx, code, language=language, session=session, timeout=timeout, variables={}, cwd=folder)
+    seconds = _time(ctx, timeout)
+    execution = await run(ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder)
     if execution.status == "stopped":
         raise Cancelled("the code was stopped.", data=_outcome(execution, code))
     data = _outcome(execution, code)
@@ -282,6 +290,13 @@ def _report(data: dict[str, Any]) -> str:
 def _folder(ctx: Context) -> Path | None:
     """Return where a script runs: a person's in the working folder, a confined one in a folder of its own."""
     return None if is_confined(ctx) else ctx.use(Roots).start()
+
+
+def _time(ctx: Context, given: float | None) -> float:
+    """Return the seconds that a script may take: those that were given, else the setting's."""
+    from nbtools.kernels import Kernels
+
+    return given or ctx.use(Kernels).timeout
 
 
 def _input(roots: Roots, path: str) -> Path:

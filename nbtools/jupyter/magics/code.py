@@ -36,7 +36,8 @@ def run_code(request: Request, code: str, language: str | None, session: str | N
     if told.get("success") is False:
         request.bind(result)
         late, code_of_exit = told.get("timed_out"), told.get("exit_code")
-        found = f"it took longer than {timeout or 300:g} s" if late else f"it ended with exit code {code_of_exit}"
+        took = told.get("duration_seconds") or 0.0
+        found = f"it was ended after {took:.3g} s" if late else f"it ended with exit code {code_of_exit}"
         hint = "Allow more with --timeout." if late else "What it said is above."
         if told.get("error"):  # an exception: its traceback was not shown as it ran
             told = {**told, "traceback": told.get("stderr")}

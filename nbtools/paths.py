@@ -4,6 +4,8 @@
 judgement is caught when the file is touched: `Roots.folder` walks from the root down with ``O_NOFOLLOW`` and holds the
 folder itself, and a `Folder` touches its entries by name, never through a link. Where the system has no calls relative
 to a folder (Windows), the path is judged once more instead.
+
+What confined scripts left lies in a folder of the workbench, outside the roots: it is read as ``artifacts/NAME``.
 """
 
 from __future__ import annotations
@@ -14,18 +16,33 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self
 
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PathNotAllowed
 
-__all__ = ["HOW_TO_ALLOW", "EntryPath", "FilePath", "Folder", "Place", "Roots", "is_too_wide"]
+__all__ = [
+    "ARTIFACTS",
+    "HOW_TO_ALLOW",
+    "EntryPath",
+    "FilePath",
+    "Folder",
+    "Place",
+    "Roots",
+    "is_too_wide",
+    "open_plain",
+]
+
+ARTIFACTS = "artifacts"
+"""The name under which tools read what scripts left."""
 
 HOW_TO_ALLOW = 'Set ALLOWED_PATHS=FOLDER, or allowed_paths = ["FOLDER"] in nbtools.toml.'
 _MAX_PATH = 4_096
 _RELATIVE_CALLS = os.open in os.supports_dir_fd
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+# A folder on the way need not be readable, only passable.
+_WAY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # What lies there looks like files and is the state of the system: never meant by a root as wide as "/".
 _NOT_FILES = (Path("/proc"), Path("/sys"), Path("/dev"))
@@ -96,6 +113,8 @@ class Roots:
         lies below a root, else from the first root.
     none_because
         Why no folder is allowed, as a sentence: then `roots` may be empty, and every path is refused with it.
+    artifacts
+        Returns the folder of what scripts left, which is read and never written; `None` while there is none.
 
     Raises
     ------
@@ -103,8 +122,15 @@ class Roots:
         There is no root, and no reason is given.
     """
 
-    def __init__(self, roots: Iterable[str | os.PathLike[str]], *, none_because: str | None = None) -> None:
+    def __init__(
+        self,
+        roots: Iterable[str | os.PathLike[str]],
+        *,
+        none_because: str | None = None,
+        artifacts: Callable[[], Path | None] = lambda: None,
+    ) -> None:
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
+        self._artifacts = artifacts
         self._none_because = none_because
         if not self.roots and none_because is None:
             raise InvalidArguments("no allowed root was given", hint="Set ALLOWED_PATHS, or pass allowed_paths=[…].")
@@ -118,7 +144,22 @@ class Roots:
             if path == root or root in path.parents:
                 hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)
                 return root if hidden is None or hidden == root or hidden in root.parents else None
-        return None
+        return self._artifacts() if self._is_left(path) else None
+
+    def _is_left(self, path: Path) -> bool:
+        """Tell whether a path is the folder of what scripts left, or below it."""
+        place = self._artifacts()
+        return place is not None and (path == place or place in path.parents)
+
+    def _left_as(self, path: str | os.PathLike[str]) -> Path | None:
+        """Return where ``artifacts/NAME`` is that a script left; what the working folder has itself comes first."""
+        place, parts = self._artifacts(), Path(os.path.normpath(path)).parts
+        if place is None or parts[:1] != (ARTIFACTS,):
+            return None
+        if self.roots and os.path.lexists(self.start().joinpath(*parts)):
+            return None
+        left = place.joinpath(*parts[1:])
+        return left if os.path.lexists(left) else None
 
     def allows(self, path: str | os.PathLike[str]) -> bool:
         """Tell whether a path leads below a root, whether or not it exists."""
@@ -147,6 +188,9 @@ class Roots:
                 f"{text[:60]!r} is no path: it is empty, too long, or holds what no file name can hold.",
                 hint="Give the path of a file below an allowed root.",
             )
+        left = self._left_as(text)
+        if left is not None:
+            return left
         whole = os.path.join(self.start(), os.path.expanduser(text))  # noqa: PTH111, PTH118 - a Path would drop the last '/'
         name = os.path.basename(whole)  # noqa: PTH119 - same
         if follow or name in {"", ".", ".."}:
@@ -197,12 +241,13 @@ class Roots:
             )
         if for_writing and real in self.roots:
             raise PathNotAllowed(f"{shown} is an allowed folder itself.", hint="Name something below it.")
+        if for_writing and self._is_left(real):
+            raise PathNotAllowed(f"{shown} was left by a script, and is only read.", hint="Write another file.")
         try:
             mode = real.stat(follow_symlinks=follow).st_mode
         except (FileNotFoundError, NotADirectoryError):
             if must_exist:
-                hint = f"Relative paths start at {self.start()}."
-                raise FileMissing(f"{shown} does not exist.", hint=hint) from None
+                raise FileMissing(f"{shown} does not exist.", hint=self._where(path)) from None
             return real
         except OSError as exc:
             raise FileMissing(f"{shown} cannot be reached: {exc.strerror}.") from exc
@@ -221,6 +266,13 @@ class Roots:
             As `resolve` does; it need not exist.
         """
         return Place(text, self.resolve(text, must_exist=False, follow=follow), follow=follow)
+
+    def _where(self, path: str | os.PathLike[str]) -> str:
+        """Return what to do about a path that leads nowhere."""
+        left = self._left_as(Path(ARTIFACTS, os.fspath(path)))
+        if left is not None:
+            return f"A script left it: it is read as {ARTIFACTS}/{os.path.normpath(path)}."
+        return f"Relative paths start at {self.start()}." if self.roots else HOW_TO_ALLOW
 
     def folder(self, real: Path, *, make: bool = False, mode: int = 0o777) -> Folder:
         """Open a folder by its resolved path without following any link below its root.
@@ -251,26 +303,7 @@ class Roots:
             raise PathNotAllowed(f"{str(real)!r} is outside the allowed folders.")
         if not _RELATIVE_CALLS:
             return self._folder_by_path(real, make=make, mode=mode)
-        handle = None
-        try:
-            handle = os.open(root, _FOLDER_FLAGS)
-            for part in real.relative_to(root).parts:
-                if make:
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, mode, dir_fd=handle)
-                below = os.open(part, _FOLDER_FLAGS | _NO_LINK, dir_fd=handle)
-                os.close(handle)
-                handle = below
-        except FileNotFoundError:
-            _close(handle)
-            raise FileMissing(f"the folder {str(real)!r} does not exist.") from None
-        except OSError as exc:
-            _close(handle)
-            raise PathNotAllowed(
-                f"the folder {str(real)!r} cannot be opened: {exc.strerror}.",
-                hint="A part of the path is no folder, may not be entered, or changed meanwhile.",
-            ) from exc
-        return Folder(real, handle)
+        return Folder(real, _walked(root, real, make=make, mode=mode))
 
     def _folder_by_path(self, real: Path, *, make: bool, mode: int) -> Folder:
         try:
@@ -475,6 +508,46 @@ class Folder:
             os.mkdir(self._named(name), dir_fd=self._handle)
         else:
             os.close(self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+
+def open_plain(path: Path) -> int:
+    """Open a regular file by its absolute path and return its descriptor; no part of the path may be a link.
+
+    Raises
+    ------
+    PathNotAllowed
+        The path, or a part of it, is a link, a device, a socket or a pipe, or it may not be opened.
+    FileMissing
+        It does not exist.
+    """
+    if not _RELATIVE_CALLS:
+        return Roots([path.anchor]).open_file(path)
+    with Folder(path.parent, _walked(Path(path.anchor), path.parent)) as folder:
+        return folder.open_file(path.name)
+
+
+def _walked(root: Path, real: Path, *, make: bool = False, mode: int = 0o777) -> int:
+    """Return the descriptor of a folder, reached from a folder above it through no link."""
+    handle, parts = None, real.relative_to(root).parts
+    try:
+        handle = os.open(root, _WAY_FLAGS if parts else _FOLDER_FLAGS)
+        for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, mode, dir_fd=handle)
+            below = os.open(part, (_WAY_FLAGS if left else _FOLDER_FLAGS) | _NO_LINK, dir_fd=handle)
+            os.close(handle)
+            handle = below
+    except FileNotFoundError:
+        _close(handle)
+        raise FileMissing(f"the folder {str(real)!r} does not exist.") from None
+    except OSError as exc:
+        _close(handle)
+        raise PathNotAllowed(
+            f"the folder {str(real)!r} cannot be opened: {exc.strerror}.",
+            hint="A part of the path is no folder, may not be entered, or changed meanwhile.",
+        ) from exc
+    return handle
 
 
 def _close(handle: int | None) -> None:

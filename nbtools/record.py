@@ -81,7 +81,7 @@ class CallRecord:
             message=_cut(result.error.message) if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s,
-            artifacts=tuple({**a.to_dict(), "sha256": a.digest()} for a in result.artifacts),
+            artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,16 +11,20 @@ import dataclasses
 import hashlib
 import html
 import mimetypes
+import os
 from pathlib import Path
 from typing import Any
 
 from nbtools import errors
 from nbtools.errors import NbtoolsError
+from nbtools.paths import open_plain
 
 __all__ = ["Artifact", "ErrorInfo", "Output", "ToolResult"]
 
 _SHOWN_TEXT = 20_000
 _SHOWN_IMAGE = 8 * 2**20
+_MOST_HASHED = 256 * 2**20
+_BLOCK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,30 +39,58 @@ class Artifact:
         MIME type, guessed by suffix.
     size
         Bytes.
+    sha256
+        Of the content, in hexadecimal; `None` when it is too large to be read for that.
     """
 
     path: str
     mime: str
     size: int
+    sha256: str | None = None
 
     @classmethod
-    def from_path(cls, path: str | Path) -> Artifact:
-        """Describe an existing file."""
-        file = Path(path)
+    def from_path(cls, path: str | Path, *, plain: bool = False, hashed: int = _MOST_HASHED) -> Artifact:
+        """Describe an existing file; it is opened once, and read by blocks.
+
+        Parameters
+        ----------
+        path
+            Where it is.
+        plain
+            Whether no part of the path may be a link, as for a path that a confined script named.
+        hashed
+            Size in bytes above which the content is not hashed.
+
+        Raises
+        ------
+        FileMissing, PathNotAllowed
+            It is not there, is no regular file, or may not be read.
+        """
+        file = Path(path) if plain else Path(os.path.realpath(path))
         guessed = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        return cls(path=str(file), mime=guessed, size=file.stat().st_size)
+        with os.fdopen(open_plain(file), "rb") as handle:
+            size, digest = os.fstat(handle.fileno()).st_size, hashlib.sha256()
+            left = size if size <= hashed else 0
+            # As much as it had: a file that grows meanwhile has no end.
+            while left > 0 and (block := handle.read(min(left, _BLOCK))):
+                digest.update(block)
+                left -= len(block)
+        return cls(path=str(file), mime=guessed, size=size, sha256=digest.hexdigest() if size <= hashed else None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return path, MIME type and size."""
-        return dataclasses.asdict(self)
+        return {"path": self.path, "mime": self.mime, "size": self.size}
 
-    def digest(self) -> str | None:
-        """Return the SHA-256 of the file's content in hexadecimal, `None` when it is gone."""
-        try:
-            with Path(self.path).open("rb") as handle:
-                return hashlib.file_digest(handle, "sha256").hexdigest()
-        except OSError:
-            return None
+    def read(self) -> bytes:
+        """Return the file's content; a link that was put in its place since is not followed.
+
+        Raises
+        ------
+        FileMissing, PathNotAllowed
+            It is gone, or something else is in its place.
+        """
+        with os.fdopen(open_plain(Path(self.path)), "rb") as handle:
+            return handle.read(self.size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,8 +257,8 @@ def _picture(artifact: Artifact) -> str:
     if artifact.size > _SHOWN_IMAGE:
         return f"<div>{html.escape(artifact.path)} is too large to show here.</div>"
     try:
-        content = Path(artifact.path).read_bytes()
-    except OSError:
+        content = artifact.read()
+    except (OSError, NbtoolsError):
         return f"<div>{html.escape(artifact.path)} is gone.</div>"
     name = html.escape(Path(artifact.path).name)
     source = f"data:{artifact.mime};base64,{base64.b64encode(content).decode()}"

@@ -14,7 +14,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from nbtools import aio
@@ -23,6 +22,7 @@ from nbtools.door import Door
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
 from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.parameters import SchemaParameters
+from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import Output, ToolResult
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from nbtools.health import Check
     from nbtools.kernels import Kernels
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
-    from nbtools.paths import Roots
     from nbtools.sql import QueryResult, SqlSession
 
 __all__ = ["Workbench"]
@@ -44,7 +43,7 @@ _Frames = Callable[[str], Any]
 # In the order in which they are closed: the memory is the last that is needed.
 _PARTS = (
     *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
-    *("_memory_files", "_memory"),
+    *("_memory_files", "_memory", "_folder"),
 )
 _QUERY = SchemaParameters(
     {
@@ -115,9 +114,18 @@ class Workbench:
     @functools.cached_property
     def roots(self) -> Roots:
         """The folders below which files may be used."""
-        from nbtools.paths import Roots
+        return Roots(self.config.allowed_paths, artifacts=self._left)
 
-        return Roots(self.config.allowed_paths)
+    @property
+    def artifacts(self) -> Path:
+        """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
+        from nbtools.kernels.folder import Folder
+
+        folder: Folder = self._built("_folder", lambda: Folder(self.config.home, holding=ARTIFACTS))
+        return folder.path / ARTIFACTS
+
+    def _left(self) -> Path | None:
+        return self.artifacts if "_folder" in self.__dict__ else None
 
     @property
     def memory(self) -> AgentMemory:
@@ -162,6 +170,7 @@ class Workbench:
             spares=config.spares,
             memory_bytes=config.kernel_memory,
             preloads=config.preloads,
+            place=self.artifacts,
             idle_s=config.kernel_idle,
             timeout=config.kernel_timeout,
             gateway_url=config.gateway_url,
@@ -181,6 +190,7 @@ class Workbench:
         config = self.config
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            artifacts=self.artifacts,
             connections=config.connections,
             frames=self._frame,
             frame_names=lambda: names_behind(self._frames),
@@ -267,7 +277,6 @@ class Workbench:
         """Return what tools may ask their context for."""
         from nbtools.kernels import Kernels
         from nbtools.memory import AgentMemory, MemoryFiles
-        from nbtools.paths import Roots
         from nbtools.sql import SqlSession
         from nbtools.toolbox import CommandPolicy, Confinements, Processes, WebPolicy
 
@@ -301,12 +310,11 @@ class Workbench:
         if narrow == self.config.allowed_paths:
             return {}
         from nbtools.kernels import Kernels
-        from nbtools.paths import Roots
         from nbtools.sql import SqlSession
         from nbtools.toolbox import CommandPolicy, Processes
 
         commands = CommandPolicy(allowed=self.config.allowed_commands)
-        roots = Roots(narrow, none_because=self.config.no_model_paths)
+        roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._left)
 
         def processes() -> Processes:
             return Processes(commands, roots, network=self.config.network, memory_bytes=self.config.kernel_memory)
@@ -575,9 +583,7 @@ class Workbench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -361,7 +361,7 @@ def test_artifacts_come_with_success_and_with_failure(tmp_path: Path) -> None:
     good, bad = made.call(call("draw", {"well": True})), made.call(call("draw", {"well": False}))
     assert good.artifacts == bad.artifacts == (artifact,)
     assert bad.data == {"stdout": "x", "artifacts": [artifact.to_dict()]}
-    assert made.door.recorder.recent()[0].artifacts[0]["sha256"] == artifact.digest()
+    assert made.door.recorder.recent()[0].artifacts[0]["sha256"] == artifact.sha256
 
 
 def test_a_models_null_for_an_argument_without_null_means_not_given() -> None:

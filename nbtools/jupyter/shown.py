@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display import duration
 from nbtools.result import Artifact, ToolResult
 
@@ -73,8 +74,8 @@ def pictures(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
     for artifact in artifacts:
         if artifact.mime in _KINDS and artifact.size <= _LARGEST:
             try:
-                content = Path(artifact.path).read_bytes()
-            except OSError:
+                content = artifact.read()
+            except (OSError, NbtoolsError):
                 continue  # it is gone already; the footer still names it
             data = content.decode() if artifact.mime in _TEXTUAL else base64.b64encode(content).decode()
             bundles.append({artifact.mime: data, "text/plain": f"<picture {Path(artifact.path).name}>"})

@@ -33,15 +33,19 @@ class Folder:
     ----------
     otherwise
         Where to make it when the system has no folder for temporary files that can be written.
+    holding
+        Name of a folder to make in it at once; `None` makes none.
     """
 
-    def __init__(self, otherwise: Path | None = None) -> None:
+    def __init__(self, otherwise: Path | None = None, *, holding: str | None = None) -> None:
         place = _short_place(otherwise)
         sweep(place)
         self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _try_lock(self._lock)
+        if holding is not None:
+            self.make(holding)
 
     def make(self, name: str) -> Path:
         """Make a folder inside, for one kernel."""

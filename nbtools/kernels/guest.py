@@ -171,10 +171,16 @@ class Guest:
                 sys.path.remove(self._folder)
             sys.path.insert(0, folder)
             self._folder = folder
+        for path in world.get("links") or ():
+            _link(path)
         # A module written a moment ago must be found: finders cache what a folder held.
         importlib.invalidate_caches()
         names = self.shell.user_ns
         names.update(world.get("variables") or {})
+        if self._figure_path:
+            names["output_image_path"] = self._figure_path
+            with contextlib.suppress(OSError):
+                pathlib.Path(self._figure_path).parent.mkdir(parents=True, exist_ok=True)
         if world.get("memory") and self.memory is not None:
             names["memory"] = self.memory
         elif isinstance(names.get("memory"), Memory):
@@ -252,6 +258,15 @@ class Guest:
             report["figure"] = self._figure
         if report:
             self.publish(report)
+
+
+def _link(path: str) -> None:
+    """Put a link to a file into the working folder, in the place of an older link; the script's own file stays."""
+    link = pathlib.Path(pathlib.Path(path).name)
+    with contextlib.suppress(OSError):
+        if link.is_symlink():
+            link.unlink()
+        link.symlink_to(path)
 
 
 def _error(result: Any) -> BaseException | None:

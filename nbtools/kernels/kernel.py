@@ -115,7 +115,11 @@ class Execution:
     truncated
         Whether output was dropped because a cap was reached.
     artifacts
-        Files that the code wrote in its working folder.
+        Files that the code wrote in its working folder, where they are now.
+    kept
+        The folder of the owner to which `artifacts` were taken; `None` when they lie where the code wrote them.
+    figure
+        Where the picture is now; `None` when none was asked for, or none was written.
     confinement
         The level really in force: ``"off"``, ``"limits"`` or ``"strict"``.
     language, session
@@ -134,6 +138,8 @@ class Execution:
     signal: str | None = None
     truncated: bool = False
     artifacts: tuple[Path, ...] = ()
+    kept: Path | None = None
+    figure: Path | None = None
     confinement: str = "off"
     language: str = "python"
     session: str | None = None
@@ -210,8 +216,11 @@ class World:
         (text as it is, anything else as JSON), Node.js as globals.
     files
         Input files, or folders of them, that the variables name. A kernel on another machine gets copies of them.
+    links
+        Files that a Python kernel finds in its working folder too, by their names, as links.
     figure_path
-        Where to save the open figure when the code did not write that file itself; `None` saves nothing.
+        Where to save the open figure when the code did not write that file itself, absolute; `None` saves nothing. A
+        Python kernel finds it in ``output_image_path``.
     memory
         The object that serves ``memory`` inside a Python kernel: its methods are called in this process, with what
         the code passed. `None` grants no memory. Kernels of other languages ignore it.
@@ -220,6 +229,7 @@ class World:
     cwd: Path | None = None
     variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    links: tuple[Path, ...] = ()
     figure_path: Path | None = None
     memory: Any = None
 

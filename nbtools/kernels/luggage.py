@@ -74,6 +74,7 @@ class Luggage:
         remote = World(
             cwd=Path(f"{folder}/work"),
             variables={name: _moved(value, moves) for name, value in world.variables.items()},
+            links=tuple(Path(moves[str(path)]) for path in world.links if str(path) in moves),
             figure_path=Path(f"{folder}/{figure}") if figure else None,
         )
         return cls(world=remote, files=files, figure=figure)

@@ -35,10 +35,10 @@ class Lease:
     folder: Path | None
     environment: int
 
-    async def close(self, *, keep_folder: bool = False) -> None:
-        """End the kernel and, unless something in it is wanted, remove its folder."""
+    async def close(self) -> None:
+        """End the kernel and remove its folder."""
         await self.kernel.close()
-        if self.folder is not None and not keep_folder:
+        if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -53,6 +53,8 @@ class Pool:
         Where working folders are made.
     spares
         How many to hold ready per profile.
+    readable
+        What every kernel may read, whatever its profile says.
     is_stale
         Whether what the backend made so far should not be used any more.
     """
@@ -63,11 +65,13 @@ class Pool:
         folder: Folder,
         *,
         spares: int,
+        readable: tuple[Path, ...] = (),
         is_stale: Callable[[], bool] = lambda: False,
     ) -> None:
         self._open = open_kernel
         self._folder = folder
         self._spares = spares
+        self._readable = readable
         self._is_stale = is_stale
         self._ready: collections.OrderedDict[Profile, list[Lease]] = collections.OrderedDict()
         self._filling: dict[Profile, int] = {}
@@ -94,6 +98,7 @@ class Pool:
         if profile.cwd is None:
             own = self._folder.make(f"j{secrets.token_hex(6)}")
             profile = dataclasses.replace(profile, cwd=own)
+        profile = dataclasses.replace(profile, read_paths=(*profile.read_paths, *self._readable))
         try:
             return Lease(kernel=await self._open(profile), folder=own, environment=_environment())
         except BaseException:

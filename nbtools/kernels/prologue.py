@@ -36,6 +36,7 @@ def world_as_json(world: World) -> dict[str, Any]:
     return {
         "cwd": str(world.cwd) if world.cwd else None,
         "variables": dict(world.variables),
+        "links": [str(path) for path in world.links],
         "figure_path": str(world.figure_path) if world.figure_path else None,
         "memory": world.memory is not None,
     }

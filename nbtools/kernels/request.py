@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -187,7 +188,10 @@ def _path_as_text(value: Any) -> str:
 
 
 def outside(paths: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
-    """Return those of the paths that no root holds, resolved, sorted, each once."""
+    """Return those of the paths that no root holds, sorted, each once.
+
+    No link is followed: one that was put in the place of a file that was judged must not open what it leads to.
+    """
     known = tuple(roots)
-    real = {Path(path).resolve() for path in paths}
-    return tuple(sorted(path for path in real if not any(path == root or root in path.parents for root in known)))
+    whole = {Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100 - resolve() would follow links
+    return tuple(sorted(path for path in whole if not any(path == root or root in path.parents for root in known)))

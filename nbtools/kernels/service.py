@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +24,8 @@ from nbtools.kernels.kernel import Cap, Execution, Level, OnOutput, Profile, Wor
 from nbtools.kernels.nursery import DEFAULT_PRELOADS
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.sessions import Sessions
-from nbtools.kernels.supervise import stoppable, take_in
-from nbtools.paths import Roots
+from nbtools.kernels.supervise import stoppable, take_in, to_the_end
+from nbtools.paths import ARTIFACTS, Roots
 
 __all__ = ["Kernels", "language_of"]
 
@@ -36,7 +35,6 @@ _ALIASES = {
     "sh": "shell",
     "pwsh": "powershell",
 }
-_FOLDERS_KEPT = 100
 _CLOSE_DELAY_S = 0.005
 
 
@@ -81,6 +79,8 @@ class Kernels:
         Seconds until code is ended where a call says nothing else.
     cap
         How much output a run may make.
+    place
+        Where files go that a script left in a folder of the kernel's own; `None` takes a folder that goes with `close`.
     gateway_url, gateway_token
         The Jupyter server for remote kernels.
     """
@@ -102,6 +102,7 @@ class Kernels:
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
         cap: Cap | None = None,
+        place: Path | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
@@ -113,6 +114,8 @@ class Kernels:
         self.timeout = timeout
         self._preloads = tuple(preloads)
         self._cap = cap or Cap()
+        self._given_place = place
+        self._place = place
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
         self._base = Profile(
             network=network,
@@ -126,7 +129,6 @@ class Kernels:
         self._backends: Backends | None = None
         self._pool: Pool | None = None
         self._sessions = Sessions(self._ready_pool, self._dispose, idle_s)
-        self._kept: list[Path] = []
         self._closing: set[asyncio.Task[None]] = set()
 
     async def arun(
@@ -159,13 +161,13 @@ class Kernels:
         sandbox
             The level of confinement; one that is named here and cannot be enforced is refused.
         cwd
-            The working folder; `None` takes a new one, which is kept until `close` if the script writes files there.
+            The working folder; `None` takes a new one, with links to the input files; what is left there is kept.
         variables, memory
             Global names for the script, of JSON values, and what ``memory`` is in it; `None` grants none.
         inputs_paths, write_paths
-            What a strict kernel may read, and write, besides allowed roots and working folder.
+            What a strict kernel may read, and write, besides allowed roots and working folder; links are not followed.
         figure_path
-            Where to save the open figure when the script did not write that file.
+            Where to save the open figure if the script did not: ``output_image_path``, relative to the working folder.
         on_output
             Called on the nbtools loop with each `Output` as it appears.
 
@@ -204,7 +206,7 @@ class Kernels:
         base = dataclasses.replace(self._base, language=language_of(language), sandbox=level)
         if level != "strict":
             return dataclasses.replace(base, read_paths=(), network=True)
-        roots = (*base.read_paths, *((folder,) if folder else ()))
+        roots = (*base.read_paths, *filter(None, (folder, self._given_place)))
         return dataclasses.replace(
             base,
             cwd=folder,
@@ -246,18 +248,19 @@ class Kernels:
     async def _lease(self, order: _Order) -> Execution:
         pool = self._ready_pool()
         lease = await pool.take(order.profile)
-        kept = False
         try:
-            execution = await self._run(lease, order)
-            kept = lease.folder is not None and any(lease.folder in path.parents for path in execution.artifacts)
+            return await self._run(lease, order)
         finally:
-            self._dispose(lease, kept)
+            self._dispose(lease)
             pool.refill(order.profile)
-        return execution
 
     async def _run(self, lease: Lease, order: _Order) -> Execution:
         folder = order.world.cwd or lease.folder
-        world = dataclasses.replace(order.world, cwd=folder)
+        assert folder is not None, "a lease has a folder, or was given one"
+        is_own = folder == lease.folder
+        figure = None if order.world.figure_path is None else folder / order.world.figure_path
+        links = order.world.files if is_own else ()
+        world = dataclasses.replace(order.world, cwd=folder, figure_path=figure, links=links)
         begun = artifacts.moment()
         execution = await lease.kernel.run(
             order.code,
@@ -267,30 +270,19 @@ class Kernels:
             cap=self._cap,
             world=world,
         )
-        found: tuple[Path, ...] = execution.artifacts
-        if folder is not None and not found:
-            found = await _written(folder, begun, is_own=folder == lease.folder)
-        figure = world.figure_path
-        if figure is not None and figure not in found and artifacts.is_written_since(figure, begun):
-            found = (*found, figure)
-        return dataclasses.replace(
-            execution,
-            artifacts=found,
-            language=order.profile.language,
-            notes=(*order.notes, *execution.notes),
-        )
+        place = self._place if is_own else None
+        collecting = aio.in_thread(_collected, execution, world, begun, place=place, move=order.session is None)
+        execution = await to_the_end(collecting)
+        notes = (*order.notes, *execution.notes)
+        return dataclasses.replace(execution, language=order.profile.language, notes=notes)
 
-    def _dispose(self, lease: Lease, keep_folder: bool) -> None:
+    def _dispose(self, lease: Lease) -> None:
         """End a lease beside the caller's way; its result is there already."""
-        if keep_folder and lease.folder is not None:
-            self._kept.append(lease.folder)
-            while len(self._kept) > _FOLDERS_KEPT:
-                shutil.rmtree(self._kept.pop(0), ignore_errors=True)
 
         async def end() -> None:
             # The caller, in another thread, wants its result first.
             await asyncio.sleep(_CLOSE_DELAY_S)
-            await lease.close(keep_folder=keep_folder)
+            await lease.close()
 
         task = asyncio.ensure_future(end())
         self._closing.add(task)
@@ -356,8 +348,15 @@ class Kernels:
     def _ready_pool(self) -> Pool:
         if self._pool is None:
             self._folder = Folder(self._home)
+            self._place = self._given_place or self._folder.make(ARTIFACTS)
             self._backends = Backends(self._choice, folder=self._folder, preloads=self._preloads, **self._gateway)
-            self._pool = Pool(self._backends.open, self._folder, spares=self._spares, is_stale=self._backends.is_stale)
+            self._pool = Pool(
+                self._backends.open,
+                self._folder,
+                spares=self._spares,
+                readable=(self._place,),
+                is_stale=self._backends.is_stale,
+            )
         return self._pool
 
     async def awarm(self, *, sandbox: Level | None = None) -> None:
@@ -387,7 +386,6 @@ class Kernels:
         await asyncio.gather(*self._closing, return_exceptions=True)
         if backends is not None:
             await backends.close()
-        self._kept.clear()
         if folder is not None:
             folder.close()
 
@@ -431,7 +429,7 @@ def _world(
         cwd=folder,
         variables=request.checked_variables(variables),
         files=tuple(map(_absolute, inputs_paths)),
-        figure_path=None if figure_path is None else _absolute(figure_path),
+        figure_path=None if figure_path is None else Path(figure_path).expanduser(),
         memory=memory,
     )
 
@@ -440,8 +438,31 @@ def _absolute(path: str | Path) -> Path:
     return Path(path).expanduser().absolute()
 
 
-async def _written(folder: Path, begun: int, *, is_own: bool) -> tuple[Path, ...]:
-    if is_own:
-        return artifacts.written_since(folder, begun)
-    # The folder of a project may be large.
-    return await aio.in_thread(artifacts.written_since, folder, begun)
+def _collected(execution: Execution, world: World, begun: int, *, place: Path | None, move: bool) -> Execution:
+    """Return the execution with the files that it left.
+
+    Parameters
+    ----------
+    place
+        Where they are taken, when they lie in a folder of the kernel's own; `None` leaves them.
+    move
+        Whether they are moved there; else they are copied.
+    """
+    folder, figure = world.cwd, world.figure_path
+    assert folder is not None, "every run has a folder"
+    found = execution.artifacts or artifacts.written_since(folder, begun)
+    if figure is not None and not artifacts.is_written_since(figure, begun):
+        figure = None
+    if figure is not None and figure not in found:
+        found = (*found, figure)
+    inside = [path for path in found if folder in path.parents]
+    if place is None or not inside:
+        return dataclasses.replace(execution, artifacts=found, figure=figure)
+    kept, notes = artifacts.keep(inside, folder, place, move=move)
+    return dataclasses.replace(
+        execution,
+        artifacts=(*kept.values(), *(path for path in found if path not in inside)),
+        kept=place,
+        figure=kept.get(figure) if figure in inside else figure,
+        notes=(*execution.notes, *notes),
+    )

@@ -24,12 +24,12 @@ class Sessions:
     pool
         Gives the pool that kernels come from.
     dispose
-        Ends a lease beside the caller's way; the flag says whether its folder stays.
+        Ends a lease beside the caller's way.
     idle
         Seconds after which an unused session is ended; `None` never ends one.
     """
 
-    def __init__(self, pool: Callable[[], Pool], dispose: Callable[[Lease, bool], None], idle: float | None) -> None:
+    def __init__(self, pool: Callable[[], Pool], dispose: Callable[[Lease], None], idle: float | None) -> None:
         self._pool = pool
         self._dispose = dispose
         self._idle = idle
@@ -110,7 +110,7 @@ class Sessions:
         """Give up a session's kernel; the name stays, and the next run starts it anew."""
         session.lost = why
         if session.lease is not None:
-            self._dispose(session.lease, True)
+            self._dispose(session.lease)
             session.lease = None
 
     async def stop(self, name: str) -> None:
@@ -166,5 +166,5 @@ class Sessions:
             if is_idle and not session.lock.locked():
                 del self._by_name[name]
                 if session.lease is not None:
-                    self._dispose(session.lease, False)
+                    self._dispose(session.lease)
         self._watch()

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from nbtools import aio
 
-__all__ = ["Ending", "stoppable", "supervise", "take_in"]
+__all__ = ["Ending", "stoppable", "supervise", "take_in", "to_the_end"]
 
 T = TypeVar("T")
 Ending = Literal["timeout", "stopped", "output_limit"]
@@ -128,6 +128,17 @@ async def _patiently(done: asyncio.Future[Any], seconds: float) -> bool:
 async def _quietly(step: Callable[[], Awaitable[None]]) -> None:
     with contextlib.suppress(Exception):
         await step()
+
+
+async def to_the_end(work: Awaitable[T]) -> T:
+    """Await something short, whatever cancels the current task meanwhile."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            take_in()
+    return task.result()
 
 
 def take_in() -> None:

@@ -7,6 +7,7 @@ that dies is started again once per call; a call is repeated by itself only if t
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import mimetypes
 import re
@@ -229,7 +230,7 @@ class McpExecutor:
         folder = Path(self._folder.name)
         path = folder / f"{len(list(folder.iterdir())) + 1}{suffix}"
         path.write_bytes(base64.b64decode(content))
-        return Artifact(path=str(path), mime=mime, size=path.stat().st_size)
+        return dataclasses.replace(Artifact.from_path(path), mime=mime)
 
     async def aclose(self) -> None:
         """End the connection, and the server that was started for it."""

@@ -77,7 +77,11 @@ class _Session:
         task = asyncio.create_task(self._executor.acall(call))
         try:
             result = await asyncio.shield(task)
-            return self._answered(result) if client.pending is None else self._asking(client.pending)
+            if client.pending is not None:
+                return self._asking(client.pending)
+            self._note(result)
+            # Beside the loop, because files are read for it.
+            return await aio.in_thread(self._answered, result)
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -98,14 +102,17 @@ class _Session:
             data = {**data, "error": result.error.to_dict()} if result.data else {"error": result.error.to_dict()}
         return self.types.CallToolResult(content=content, structured_content=_sayable(data), is_error=not result.ok)
 
-    def _blocks(self, result: ToolResult, artifact: Artifact) -> list[Any]:
-        uri = f"{_ARTIFACTS}{result.call_id}/{quote(Path(artifact.path).name)}"
-        self._files[uri] = artifact
+    def _note(self, result: ToolResult) -> None:
+        """Offer the files of a result as resources; the oldest are forgotten when there are too many."""
+        for artifact in result.artifacts:
+            self._files[_uri(result, artifact)] = artifact
         while len(self._files) > _MAX_RESOURCES:
             self._files.popitem(last=False)
-        name = Path(artifact.path).name
+
+    def _blocks(self, result: ToolResult, artifact: Artifact) -> list[Any]:
+        uri, name = _uri(result, artifact), Path(artifact.path).name
         link = self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)
-        with contextlib.suppress(OSError, UnicodeDecodeError):
+        with contextlib.suppress(OSError, NbtoolsError, UnicodeDecodeError):
             shown = self._shown(uri, artifact)
             return [link] if shown is None else [shown, link]
         return [link]
@@ -114,11 +121,11 @@ class _Session:
         """Return an artifact's content as a block: pictures and sounds, and texts that are short."""
         kind, types = artifact.mime.partition("/")[0], self.types
         if artifact.size <= _MAX_MEDIA and kind in {"image", "audio"} and artifact.mime != "image/svg+xml":
-            data = base64.b64encode(Path(artifact.path).read_bytes()).decode()
+            data = base64.b64encode(artifact.read()).decode()
             block = types.ImageContent if kind == "image" else types.AudioContent
             return block(type=kind, data=data, mime_type=artifact.mime)
         if artifact.size <= _MAX_TEXT and (kind == "text" or artifact.mime == "application/json"):
-            text = redact(Path(artifact.path).read_text(encoding="utf-8"))
+            text = redact(artifact.read().decode())
             content = types.TextResourceContents(uri=uri, mime_type=artifact.mime, text=text)
             return types.EmbeddedResource(type="resource", resource=content)
         return None
@@ -154,13 +161,17 @@ class _Session:
                 content = self.types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
                 return self.types.ReadResourceResult(contents=[content])
             artifact = self._files[uri]
-            content = await aio.in_thread(Path(artifact.path).read_bytes)
+            content = await aio.in_thread(artifact.read)
             with contextlib.suppress(UnicodeDecodeError):  # what is no text holds no secret that one could read
                 content = redact(content.decode()).encode()
             blob = base64.b64encode(content).decode()
             content = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
             return self.types.ReadResourceResult(contents=[content])
         raise self._mcp_error(self.types.INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+
+
+def _uri(result: ToolResult, artifact: Artifact) -> str:
+    return f"{_ARTIFACTS}{result.call_id}/{quote(Path(artifact.path).name)}"
 
 
 class _Progress:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
+from nbtools.paths import ARTIFACTS
 from nbtools.sql.duckdb_frames import Cursors, literal, offer, quoted
 from nbtools.sql.duckdb_statement import EXPLAIN, read, roll_back, single
 from nbtools.sql.engines import Control, Fetched, Request, Table, tables_of
@@ -143,6 +144,9 @@ class DuckDBEngine:
         # The slash matters: without it /data would also allow /database.
         folders = ", ".join(literal(os.path.join(root, "")) for root in self._roots)  # noqa: PTH118 - see above
         yield "allowed_directories", f"[{folders}]"
+        # What scripts left is named artifacts/…, wherever that folder is.
+        above = ",".join(str(root.parent) for root in self._roots if root.name == ARTIFACTS)
+        yield "GLOBAL file_search_path", literal(above)
         yield "enable_external_access", "false"
         # Set for a single statement when somebody looks; nothing else can be changed once the rest is locked.
         yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print']"

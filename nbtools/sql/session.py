@@ -69,6 +69,8 @@ class SqlSession:
     ----------
     allowed_paths
         Folders whose files may be read; none by default.
+    artifacts
+        One more such folder, whose files are named ``artifacts/…``.
     connections
         Databases by name: URLs such as ``"sqlite:///sales.db"``. A password belongs into an environment variable
         (``postgresql://me:${PGPASSWORD}@host/db``) or the keyring, and is never shown.
@@ -98,6 +100,7 @@ class SqlSession:
         self,
         *,
         allowed_paths: Iterable[str | Path] = (),
+        artifacts: Path | None = None,
         connections: Mapping[str, str] | None = None,
         frames: Callable[[str], Any] | None = None,
         frame_names: Callable[[], Iterable[str]] | None = None,
@@ -113,12 +116,13 @@ class SqlSession:
         self.limit = limit
         self.max_bytes = max_bytes
         paths = tuple(allowed_paths)
-        self._roots = Roots(paths) if paths else None
+        self._roots = Roots(paths, artifacts=lambda: artifacts) if paths else None
+        readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
         self._frames = frames
         self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
         self._opening = Opening(
-            roots=self._roots.roots if self._roots else (),
+            roots=readable,
             memory_bytes=memory_bytes,
             spill_bytes=spill_bytes,
             schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from nbtools.errors import (
 )
 from nbtools.kernels.kernel import Execution
 from nbtools.kernels.kernel import Output as Piece
+from nbtools.kernels.supervise import to_the_end
+from nbtools.paths import ARTIFACTS
 from nbtools.result import Artifact
 from nbtools.tool import Context
 from nbtools.toolbox.policies import Confinements, Level
 
-__all__ = ["artifacts_of", "failure_of", "is_confined", "kept", "level_of", "run", "story_of"]
+__all__ = ["failure_of", "is_confined", "kept", "level_of", "run", "story_of"]
 
+_MOST_HASHED = 256 * 2**20  # bytes of all files that one run left
 _QUOTED = 80  # characters of the line that raised
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _HINTS = {
@@ -73,18 +78,22 @@ async def run(
     timeout: float,
     variables: Mapping[str, Any],
     inputs: Sequence[Path] = (),
-    writes: Sequence[Path] = (),
     cwd: Path | None = None,
     figure: Path | None = None,
-) -> Execution:
+) -> tuple[Execution, tuple[Artifact, ...]]:
     """Run code in a managed kernel, under the confinement that the caller is held to, and show its output live.
 
     Parameters
     ----------
-    inputs, writes
-        What a strictly confined script may read and write besides.
+    inputs
+        What a strictly confined script may read besides.
     figure
         Where the open figure is saved when the script did not write that file.
+
+    Returns
+    -------
+    tuple
+        What became of it, and the files that it left.
     """
     from nbtools.kernels import Kernels
 
@@ -92,7 +101,7 @@ async def run(
         if piece.kind in _SHOWN:
             ctx.emit(piece.kind, piece.text, piece.data)
 
-    return await ctx.use(Kernels).arun(
+    execution = await ctx.use(Kernels).arun(
         code,
         language=language,
         session=session,
@@ -101,11 +110,29 @@ async def run(
         cwd=cwd,
         variables=variables,
         inputs_paths=inputs,
-        write_paths=writes,
         figure_path=figure,
         on_output=show,
         memory=_LateMemory(ctx),
     )
+    if not execution.artifacts:
+        return execution, ()
+    return await to_the_end(in_thread(_described, execution))
+
+
+def _described(execution: Execution) -> tuple[Execution, tuple[Artifact, ...]]:
+    """Describe the files that a script left, each opened once; it says how many are too large to be hashed."""
+    found: list[Artifact] = []
+    room = _MOST_HASHED
+    for path in execution.artifacts:
+        with contextlib.suppress(NbtoolsError, OSError):
+            artifact = Artifact.from_path(path, plain=True, hashed=room)
+            room -= artifact.size if artifact.sha256 else 0
+            found.append(artifact)
+    large = sum(artifact.sha256 is None for artifact in found)
+    if large:
+        note = f"{large} of the files have no SHA-256: together they have more than {_MOST_HASHED:,} bytes"
+        execution = dataclasses.replace(execution, notes=(*execution.notes, note))
+    return execution, tuple(found)
 
 
 def kept(execution: Execution) -> dict[str, Any]:
@@ -113,7 +140,7 @@ def kept(execution: Execution) -> dict[str, Any]:
     return {
         "stdout": execution.stdout,
         "stderr": execution.stderr,
-        "artifacts": [str(path) for path in execution.artifacts],
+        "artifacts": [_named(path, execution.kept) for path in execution.artifacts],
         "duration": round(execution.duration_s, 6),
         "confinement": execution.confinement,
         **({"session": execution.session} if execution.session else {}),
@@ -122,24 +149,33 @@ def kept(execution: Execution) -> dict[str, Any]:
     }
 
 
-def artifacts_of(execution: Execution) -> tuple[Artifact, ...]:
-    """Describe the files that a script wrote and that are still there."""
-    return tuple(Artifact.from_path(path) for path in execution.artifacts if path.is_file())
+def _named(path: Path, kept: Path | None) -> str:
+    """Return the name under which a file that a script left is read by the next call."""
+    return (
+        f"{ARTIFACTS}/{path.relative_to(kept).as_posix()}" if kept is not None and kept in path.parents else str(path)
+    )
 
 
 def failure_of(
-    execution: Execution, *, timeout: float, hint: str | None = None, script: str = ""
+    execution: Execution,
+    *,
+    timeout: float,
+    artifacts: tuple[Artifact, ...] = (),
+    hint: str | None = None,
+    script: str = "",
 ) -> NbtoolsError | None:
     """Return the error that a status stands for, with the output so far as its data; `None` when all went well.
 
     Parameters
     ----------
+    artifacts
+        The files that the script left.
     hint
         What to say when the script itself raised; `None` says nothing.
     script
         The script's text, of which the line that raised is quoted.
     """
-    data: dict[str, Any] = {**kept(execution), "artifacts": artifacts_of(execution)}
+    data: dict[str, Any] = {**kept(execution), "artifacts": artifacts}
     status = execution.status
     if status == "ok":
         return None

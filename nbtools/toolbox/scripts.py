@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import dataclasses
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Gt, Le
 
-from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, PermissionDenied
+from nbtools.aio import in_thread
+from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError, PermissionDenied
 from nbtools.kernels.kernel import Cap, Execution
 from nbtools.parameters import Canonical
-from nbtools.paths import FilePath, Roots
+from nbtools.paths import FilePath, Roots, open_plain
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.execution import artifacts_of, failure_of, is_confined, kept, run, story_of
+from nbtools.toolbox.execution import failure_of, is_confined, kept, run, story_of
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
@@ -39,9 +36,14 @@ _Language = Annotated[str, Canonical(_one_name)]
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
 _HEAD_BYTES = 1 << 16
+_HOW_TO_DRAW = "Save with plt.savefig(output_image_path), or leave a matplotlib figure open."
 _BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b"\xff\xd8\xff", ".pdf": b"%PDF-"}
 # What a run notes of its figure begins so; "saved" or the error follows.
 _UNSAVED = "figure "
+_REFUSED = (
+    "A script writes in its own folder alone: give a plain name such as 'out.csv', and a picture output_image_path. "
+    "What it leaves there is read by other tools as artifacts/NAME."
+)
 # Exceptions that speak of the file's content rather than of the script.
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
 
@@ -68,8 +70,8 @@ async def data_analyze(
 
     The script finds the file's absolute path in input_file_path and the notes of this agent in memory; pandas, numpy,
     matplotlib and duckdb load fast. The text is its standard output; data has stdout, stderr, artifacts (files that
-    it wrote in its working folder) and duration (seconds). A script that raises is an error with its own line and
-    message; what it printed before is kept.
+    it wrote in its working folder, under the names by which other tools read them) and duration (seconds). A script
+    that raises is an error with its own line and message; what it printed before is kept.
 
     Parameters
     ----------
@@ -91,9 +93,10 @@ async def data_analyze(
     CallTimeout
         It outlived its time.
     """
-    file = _input(ctx.use(Roots), input_file_path)
     seconds = _time(ctx, timeout)
-    execution = await run(
+    roots = ctx.use(Roots)
+    file = _input(roots, input_file_path)
+    execution, artifacts = await run(
         ctx,
         analysis_script,
         session=session,
@@ -102,11 +105,11 @@ async def data_analyze(
         inputs=[file],
         cwd=_folder(ctx),
     )
-    _check(execution, seconds, file, analysis_script)
+    _check(execution, artifacts, seconds, _Script(roots, file, analysis_script))
     said = _said(execution)
     if len(said) > Cap.text_bytes:
         execution, said = dataclasses.replace(execution, truncated=True), said[: Cap.text_bytes]
-    return Output(data=kept(execution), text=said, artifacts=artifacts_of(execution))
+    return Output(data=kept(execution), text=said, artifacts=artifacts)
 
 
 @tool(
@@ -160,28 +163,28 @@ async def data_visualize(
     file = _input(roots, input_file_path)
     seconds = _time(ctx, timeout)
     target = _picture(roots, output_image_path)
-    with _canvas(roots, target, staged=is_confined(ctx)) as drawn:
-        before = _state(drawn)
-        execution = await run(
-            ctx,
-            visualization_script,
-            session=None,
-            timeout=seconds,
-            variables={"input_file_path": str(file), "output_image_path": str(drawn)},
-            inputs=[file],
-            writes=[drawn.parent] if drawn != target else [],
-            cwd=_folder(ctx),
-            figure=drawn,
-        )
-        _check(execution, seconds, file, visualization_script)
-        if _state(drawn) in {None, before}:
-            raise _nothing_drawn(execution, output_image_path, drawn)
-        _deliver(roots, drawn, target)
-    data = {**kept(execution), "path": str(target)}
-    data["artifacts"] = sorted({str(target), *(p for p in data["artifacts"] if p != str(drawn))})
-    others = tuple(a for a in artifacts_of(execution) if a.path not in {str(target), str(drawn)})
-    text = f"Visualization saved to: {output_image_path}"
-    return Output(data=data, text=text, artifacts=(Artifact.from_path(target), *others))
+    # A confined script draws in its own folder, and the finished picture is put in place afterwards.
+    execution, artifacts = await run(
+        ctx,
+        visualization_script,
+        session=None,
+        timeout=seconds,
+        variables={"input_file_path": str(file)},
+        inputs=[file],
+        cwd=_folder(ctx),
+        figure=_in_own_folder(output_image_path) if is_confined(ctx) else target,
+    )
+    _check(execution, artifacts, seconds, _Script(roots, file, visualization_script))
+    own = execution.artifacts if execution.kept else ()
+    drawn = execution.figure or next((path for path in own if path.name == target.name), None)
+    if drawn is None:
+        raise _nothing_drawn(execution, artifacts, output_image_path)
+    picture = await in_thread(_delivered, roots, drawn, target)
+    others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in {drawn, target}))
+    data = {**kept(others), "path": str(target)}
+    data["artifacts"] = sorted([str(target), *data["artifacts"]])
+    rest = (artifact for artifact in artifacts if Path(artifact.path) not in {drawn, target})
+    return Output(data=data, text=f"Visualization saved to: {output_image_path}", artifacts=(picture, *rest))
 
 
 @tool(
@@ -235,11 +238,13 @@ async def code_execute(
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
     seconds = _time(ctx, timeout)
-    execution = await run(ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder)
+    execution, artifacts = await run(
+        ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder
+    )
     if execution.status == "stopped":
         raise Cancelled("the code was stopped.", data=_outcome(execution, code))
     data = _outcome(execution, code)
-    return Output(data=data, text=_report(data), artifacts=artifacts_of(execution))
+    return Output(data=data, text=_report(data), artifacts=artifacts)
 
 
 def _outcome(execution: Execution, script: str) -> dict[str, Any]:
@@ -315,21 +320,33 @@ def _input(roots: Roots, path: str) -> Path:
     return real
 
 
-def _check(execution: Execution, timeout: float, file: Path, script: str) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Script:
+    """A script, and the file that it was given."""
+
+    roots: Roots
+    file: Path
+    text: str
+
+
+def _check(execution: Execution, artifacts: tuple[Artifact, ...], timeout: float, script: _Script) -> None:
     """Raise the error that a run stands for, with a hint about the file where that explains it."""
     hint = None
     if execution.status == "error":
-        hint = _about(file, execution.error.name if execution.error else "")
-    error = failure_of(execution, timeout=timeout, hint=hint, script=script)
+        hint = _about(script, execution.error.name if execution.error else "")
+        if hint is None and execution.confinement == "strict" and execution.error is not None:
+            hint = _REFUSED if execution.error.name == "PermissionError" else None
+    error = failure_of(execution, timeout=timeout, artifacts=artifacts, hint=hint, script=script.text)
     if error is not None:
         raise error
 
 
-def _about(file: Path, error: str) -> str | None:
+def _about(script: _Script, error: str) -> str | None:
+    file = script.file
     try:
-        with file.open("rb") as handle:
+        with os.fdopen(script.roots.open_file(file), "rb") as handle:
             head = handle.read(_HEAD_BYTES)
-    except OSError:
+    except (OSError, NbtoolsError):
         return None
     if not head:
         return f"{file.name} is empty (0 bytes)."
@@ -362,50 +379,31 @@ def _picture(roots: Roots, path: str) -> Path:
         raise InvalidArguments(
             f"{path!r} does not end like a picture.", hint=f"End it in one of {', '.join(_PICTURES)}."
         )
-    return roots.resolve(path, must_exist=False, for_writing=True)
-
-
-@contextlib.contextmanager
-def _canvas(roots: Roots, target: Path, *, staged: bool) -> Iterator[Path]:
-    """Give the path that the script draws to.
-
-    A confined script may not write among the user's files: it draws in a folder of its own, and the finished picture
-    is put in place afterwards.
-    """
+    target = roots.resolve(path, must_exist=False, for_writing=True)
     if target.is_dir():
         raise InvalidArguments(f"{str(target)!r} is a folder.", hint="Name a file in it.")
     roots.folder(target.parent, make=True).close()
-    if not staged:
-        yield target
-        return
-    stage = Path(tempfile.mkdtemp(prefix="nbtools-picture-")).resolve()
-    try:
-        yield stage / target.name
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+    return target
 
 
-def _state(file: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever a file is written; `None` when there is nothing in it."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return (status.st_ino, status.st_ctime_ns, status.st_size) if status.st_size else None
+def _in_own_folder(path: str) -> Path:
+    """Return where a confined script draws: under the name that it was given, as far as that stays in its folder."""
+    given = Path(path)
+    return Path(given.name) if given.is_absolute() or {"..", "~"} & {*given.parts} else given
 
 
-def _deliver(roots: Roots, drawn: Path, target: Path) -> None:
+def _delivered(roots: Roots, drawn: Path, target: Path) -> Artifact:
     """Put a picture in place that was drawn elsewhere, if it is one."""
-    if drawn == target:
-        with target.open("rb") as picture:
-            _check_picture(picture.read(_HEAD_BYTES), target)
-        return
-    with os.fdopen(Roots([drawn.parent]).open_file(drawn), "rb") as picture:
-        content = picture.read(_PICTURE_BYTES + 1)
+    with os.fdopen(open_plain(drawn), "rb") as picture:
+        content = picture.read(_HEAD_BYTES if drawn == target else _PICTURE_BYTES + 1)
+    if not content:
+        raise ExecutionFailed(f"the script left {target.name} empty.", hint=_HOW_TO_DRAW)
     if len(content) > _PICTURE_BYTES:
         raise ExecutionFailed(f"the picture has more than {_PICTURE_BYTES:,} bytes.", hint="Draw it smaller.")
     _check_picture(content[:_HEAD_BYTES], target)
-    roots.write_file(target, content)
+    if drawn != target:
+        roots.write_file(target, content)
+    return Artifact.from_path(target, plain=True)
 
 
 def _check_picture(head: bytes, target: Path) -> None:
@@ -420,13 +418,11 @@ def _check_picture(head: bytes, target: Path) -> None:
         )
 
 
-def _nothing_drawn(execution: Execution, path: str, drawn: Path) -> ExecutionFailed:
-    written = [file for file in execution.artifacts if file.suffix.lower() in _PICTURES]
-    elsewhere = [str(file) for file in written if file != drawn]
-    hint = "Save with plt.savefig(output_image_path), or leave a matplotlib figure open."
-    if drawn.is_file() and not drawn.stat().st_size:
-        message = f"the script left {path} empty."
-    elif unsaved := [note for note in execution.notes if note.startswith(_UNSAVED) and note != f"{_UNSAVED}saved"]:
+def _nothing_drawn(execution: Execution, artifacts: tuple[Artifact, ...], path: str) -> ExecutionFailed:
+    data = kept(execution)
+    elsewhere = [name for name in data["artifacts"] if name.lower().endswith(_PICTURES)]
+    hint = _HOW_TO_DRAW
+    if unsaved := [note for note in execution.notes if note.startswith(_UNSAVED) and note != f"{_UNSAVED}saved"]:
         why = unsaved[0].removeprefix(_UNSAVED).strip()
         message = f"the open figure could not be saved to {path}: {why}"
         hint = "Look for a formula that is not valid, or a size or place that is far too large."
@@ -434,7 +430,7 @@ def _nothing_drawn(execution: Execution, path: str, drawn: Path) -> ExecutionFai
         message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
     else:
         message = f"the script made no picture: it left no open figure and wrote nothing to {path}."
-    return ExecutionFailed(message, hint=hint, data={**kept(execution), "artifacts": artifacts_of(execution)})
+    return ExecutionFailed(message, hint=hint, data={**data, "artifacts": artifacts})
 
 
 TOOLS = (data_analyze, data_visualize, code_execute)

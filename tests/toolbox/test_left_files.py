@@ -1,0 +1,276 @@
+"""Files that confined scripts leave, and those that they are given: through the whole workbench, by its real tools."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools import Workbench
+from nbtools.confine import capabilities
+from nbtools.kernels import Kernels, artifacts
+from nbtools.paths import Roots
+from nbtools.result import Artifact, ToolResult
+
+strict = pytest.mark.skipif(not capabilities().can("strict"), reason="this host cannot confine strictly")
+CALLERS = [pytest.param("model", marks=strict), "python"]
+CSV = "species,mass\nAdelie,3700\nGentoo,5000\n,\n"
+CLEAN = "import pandas as pd\npd.read_csv(input_file_path).dropna().to_csv('clean.csv', index=False)"
+PLOT = "import pandas as pd\npd.read_csv(input_file_path).mass.plot()"
+SECRET = "the key of somebody"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("work").resolve()
+    (made.parent / "outside").mkdir(exist_ok=True)
+    (made.parent / "outside" / "key.txt").write_text(SECRET)
+    return made
+
+
+@pytest.fixture(scope="module")
+def secret(root: Path) -> Path:
+    return root.parent / "outside" / "key.txt"
+
+
+@pytest.fixture(scope="module")
+def shared(root: Path) -> Iterator[Workbench]:
+    with Workbench(memory_url=":memory:", home=root.parent / "home", allowed_paths=[root]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def bench(shared: Workbench, root: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+    monkeypatch.chdir(root)
+    (root / "data.csv").write_text(CSV)
+    return shared
+
+
+def analyze(bench: Workbench, script: str, caller: Any = "model", **more: Any) -> ToolResult:
+    return bench.call("data_analyze", {"input_file_path": "data.csv", "analysis_script": script, **more}, caller=caller)
+
+
+def draw(bench: Workbench, script: str, path: str = "chart.png", file: str = "data.csv", caller: Any = "model") -> Any:
+    given = {"input_file_path": file, "visualization_script": script, "output_image_path": path}
+    return bench.call("data_visualize", given, caller=caller)
+
+
+# -- three calls -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("tool", ["sql_query", "file_read"])
+def test_a_file_is_cleaned_plotted_and_asked_in_three_calls(bench, root, caller, tool) -> None:
+    cleaned = analyze(bench, CLEAN, caller).raise_for_error()
+    (name,) = cleaned.data["artifacts"]
+    assert name == (str(root / "clean.csv") if caller == "python" else "artifacts/clean.csv")
+    draw(bench, PLOT, file=name, caller=caller).raise_for_error()
+    question = {"query": f"select sum(mass) as n from '{name}'"} if tool == "sql_query" else {"path": name}
+    assert ("8700" in bench.call(tool, question, caller=caller).text) is (tool == "sql_query")
+    assert bench.call(tool, question, caller=caller).ok
+
+
+@strict
+def test_what_a_model_left_is_listed_found_and_asked(bench) -> None:
+    analyze(bench, "import os\nos.makedirs('out')\nopen('out/a.csv', 'w').write('n\\n1\\n')").raise_for_error()
+    assert "a.csv" in bench.call("file_list", {"path": "artifacts/out"}).text
+    assert bench.call("file_glob", {"pattern": "**/a.csv", "base_path": "artifacts"}).text == "artifacts/out/a.csv"
+    for file in ("artifacts/out/a.csv", "artifacts/out/*.csv"):
+        assert bench.call("sql_query", {"query": f"select * from '{file}'"}, caller="model").data["rows"] == [[1]]
+
+
+@strict
+def test_a_name_without_the_folder_gets_the_hint(bench) -> None:
+    analyze(bench, "open('left.csv', 'w').write('n\\n1\\n')").raise_for_error()
+    missing = bench.call("file_read", {"path": "left.csv"}, caller="model")
+    assert missing.error.hint == "A script left it: it is read as artifacts/left.csv."
+
+
+@strict
+def test_what_scripts_left_is_never_written_nor_worked_in(bench) -> None:
+    analyze(bench, "open('left.csv', 'w').write('n\\n1\\n')").raise_for_error()
+    place = bench.artifacts
+    for tool, given in (
+        ("file_write", {"path": str(place / "left.csv"), "content": "x"}),
+        ("file_delete", {"path": str(place / "left.csv")}),
+        ("code_execute", {"code": "1", "working_dir": "artifacts"}),
+        ("code_execute", {"code": "1", "working_dir": str(place)}),
+    ):
+        assert bench.call(tool, given).error.code == "PATH_NOT_ALLOWED"
+    refused = analyze(bench, f"open({str(place / 'left.csv')!r}, 'w')")
+    assert "PermissionError" in refused.error.message
+    assert (place / "left.csv").read_text() == "n\n1\n"
+    bench.call("file_write", {"path": "artifacts/mine.txt", "content": "x"}).raise_for_error()
+    assert Path("artifacts/mine.txt").read_text() == "x"
+
+
+# -- what a model does naturally -------------------------------------------------------------------------------------
+
+
+@strict
+def test_the_input_is_in_the_scripts_folder_under_its_own_name_and_read_only(bench, root) -> None:
+    result = analyze(bench, "print(open('data.csv').readline().strip())\nopen('data.csv', 'a')")
+    assert result.data["stdout"] == "species,mass\n"
+    assert "PermissionError" in result.error.message
+    assert "own folder" in result.error.hint
+    assert (root / "data.csv").read_text() == CSV
+
+
+@strict
+@pytest.mark.parametrize("path", ["chart.png", "charts/new.png"])
+@pytest.mark.parametrize("saved", ["{path}", "{name}"])
+def test_a_picture_saved_under_the_given_name_is_the_picture(bench, root, path, saved) -> None:
+    name = saved.format(path=path, name=Path(path).name)
+    script = f"import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig({name!r})\nplt.close('all')"
+    result = draw(bench, script, path).raise_for_error()
+    assert result.data["artifacts"] == [str(root / path)]
+    assert (root / path).read_bytes().startswith(b"\x89PNG")
+
+
+@strict
+def test_a_picture_saved_where_it_may_not_be_gets_the_hint(bench, root) -> None:
+    script = f"import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig({str(root / 'there.png')!r})"
+    assert "output_image_path" in draw(bench, script, "there.png").error.hint
+
+
+# -- what a script put in the place of a file --------------------------------------------------------------------------
+
+
+def swaps(tmp_path: Path) -> dict[str, Any]:
+    """Return what may be put in the place of a file, by name."""
+    target = tmp_path / "secret.txt"
+    target.write_text(SECRET)
+
+    def folder(path: Path) -> None:
+        path.mkdir()
+        (path / "inner").symlink_to(target)
+
+    return {"link": lambda path: path.symlink_to(target), "pipe": os.mkfifo, "folder": folder}
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+@pytest.mark.parametrize("move", [True, False])
+def test_what_is_no_file_any_more_is_not_kept(tmp_path, kind, move) -> None:
+    """Found as files, then swapped before they are taken: the moment that a process left running waits for."""
+    folder, place = tmp_path / "script", tmp_path / "place"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("good.txt", "bad.txt", "deep/lost.txt"):
+        (folder / name).write_text("harmless")
+    found = artifacts.written_since(folder, 0)
+    (folder / "bad.txt").unlink()
+    swaps(tmp_path)[kind](folder / "bad.txt")
+    (folder / "deep").rename(folder / "other")
+    (folder / "deep").symlink_to(tmp_path)
+    (tmp_path / "lost.txt").write_text(SECRET)
+    kept, notes = artifacts.keep(found, folder, place, move=move)
+    assert list(kept.values()) == [place / "good.txt"]
+    assert "2 of the files" in notes[0]
+    assert [path.name for path in place.rglob("*") if not path.is_dir()] == ["good.txt"]
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in place.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_an_artifact_is_read_through_no_link_later_on(tmp_path, kind) -> None:
+    path = tmp_path.resolve() / "x.txt"
+    path.write_text("harmless")
+    artifact = Artifact.from_path(path)
+    assert artifact.read() == b"harmless"
+    path.unlink()
+    swaps(tmp_path)[kind](path)
+    with pytest.raises(OSError, match=r"x\.txt"):
+        artifact.read()
+
+
+@strict
+def test_a_session_that_swaps_its_file_for_a_link_gives_what_it_left(bench, secret) -> None:
+    first = analyze(bench, "open('x.txt', 'w').write('harmless')", session="swap").raise_for_error()
+    linked = analyze(
+        bench, f"import os\nos.remove('x.txt'); os.symlink({str(secret)!r}, 'x.txt')", session="swap"
+    ).raise_for_error()
+    assert linked.artifacts == ()
+    assert first.artifacts[0].read() == b"harmless"
+    assert bench.call("file_read", {"path": "artifacts/x.txt"}, caller="model").text == "harmless"
+
+
+FLIPPING = """
+import os, threading, time
+if 'flipping' not in globals():
+    def flip():
+        while True:
+            try:
+                open('t1', 'w').write('harmless'); os.replace('t1', 'x.txt')
+                time.sleep(0.001)
+                os.symlink({secret!r}, 't2'); os.replace('t2', 'x.txt')
+                time.sleep(0.001)
+                os.mkfifo('t3'); os.replace('t3', 'x.txt')
+                time.sleep(0.001)
+            except OSError:
+                pass
+    flipping = threading.Thread(target=flip, daemon=True); flipping.start()
+time.sleep(0.02)
+"""
+
+
+@strict
+def test_a_thread_that_flips_a_file_gets_nothing_through(bench, secret) -> None:
+    script = FLIPPING.format(secret=str(secret))
+    for _ in range(25):
+        result = analyze(bench, script, session="flip", timeout=20)
+        assert result.ok, result
+        read = [artifact.read() for artifact in result.artifacts if Path(artifact.path).name == "x.txt"]
+        assert read in ([], [b"harmless"], [b""])
+    assert SECRET.encode() not in b"".join(p.read_bytes() for p in bench.artifacts.rglob("*") if p.is_file())
+
+
+# -- what a script is given --------------------------------------------------------------------------------------------
+
+
+@strict
+def test_an_input_that_became_a_link_is_not_opened_for_the_script(root, secret) -> None:
+    """What is named below a root was judged there; where it leads now is not asked again."""
+    (root / "folder").symlink_to(secret.parent)
+    given = root / "folder" / "key.txt"
+    with Kernels(spares=0, preloads=(), allowed_paths=[root], sandbox="strict") as kernels:
+        done = kernels.run(f"print(open({str(given)!r}).read())", inputs_paths=[given])
+    (root / "folder").unlink()
+    assert done.error is not None
+    assert done.error.name == "PermissionError"
+    assert SECRET not in done.stdout
+
+
+# -- load --------------------------------------------------------------------------------------------------------------
+
+
+def test_large_files_hold_up_nobody_and_it_is_told_that_they_are_not_hashed(bench) -> None:
+    waits: list[float] = []
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            begun = time.monotonic()
+            bench.call("calculator", {"expression": "1"})
+            waits.append(time.monotonic() - begun)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    sparse = "for i in range(60): open(f'b{i}.bin', 'wb').truncate(1900 * 2**20)"
+    begun = time.monotonic()
+    result = analyze(bench, sparse)
+    took = time.monotonic() - begun
+    ended.set()
+    asking.join()
+    assert result.ok, result
+    assert len(result.artifacts) == 60
+    assert any("60 of the files have no SHA-256" in note for note in result.data["notes"])
+    assert took < 20
+    assert max(waits) < 5
+
+
+def test_only_roots_are_written_when_nothing_was_left(tmp_path) -> None:
+    roots = Roots([tmp_path], artifacts=lambda: tmp_path.parent / "none")
+    assert roots.resolve("artifacts/x", must_exist=False, for_writing=True) == roots.start() / "artifacts" / "x"

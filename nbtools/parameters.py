@@ -173,35 +173,13 @@ class FunctionParameters:
         from pydantic import ValidationError
 
         try:
-            given = {name: _columns_of(value) for name, value in arguments.items()}
-            made = self.model.model_validate(given, context=roots)
+            made = self.model.model_validate(dict(arguments), context=roots)
         except ValidationError as exc:
             if exc.error_count() == 1 and isinstance(error := _own_error(exc.errors()[0]), NbtoolsError):
                 raise error from None
             names = [str(field.alias) for field in self.model.model_fields.values()]
             raise _invalid([_told(problem, names) for problem in exc.errors(include_url=False)], names) from None
         return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
-
-
-def _columns_of(value: Any) -> Any:
-    """Return the columns of a DataFrame (pandas, polars) as lists by name, and anything else as it is.
-
-    Raises
-    ------
-    InvalidArguments
-        Two columns have one name: one of them would be lost.
-    """
-    kind = type(value)
-    if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] not in {"pandas", "polars"}:
-        return value
-    names = [str(name) for name in value.columns]
-    if len(set(names)) < len(names):
-        raise InvalidArguments(f"the DataFrame has two columns of one name: {', '.join(names)[:200]}.")
-    if kind.__module__.startswith("polars"):
-        columns = [column.to_list() for column in value.get_columns()]
-    else:
-        columns = [column.tolist() for _, column in value.items()]
-    return dict(zip(names, columns, strict=True))
 
 
 class SchemaParameters:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.paths import FilePath, Roots
@@ -18,6 +19,29 @@ __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
 _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
 
 
+class _Table:
+    """Makes a parameter take DataFrames (pandas, polars) too, by their columns."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(_lists_of, handler(source))
+
+
+def _lists_of(value: Any) -> Any:
+    kind = type(value)
+    if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] not in {"pandas", "polars"}:
+        return value
+    names = [str(name) for name in value.columns]
+    if len(set(names)) < len(names):
+        raise InvalidArguments(f"the DataFrame has two columns of one name: {', '.join(names)[:200]}.")
+    if kind.__module__.startswith("polars"):
+        columns = [column.to_list() for column in value.get_columns()]
+    else:
+        columns = [column.tolist() for _, column in value.items()]
+    return dict(zip(names, columns, strict=True))
+
+
 @tool(
     title="Write a table as CSV",
     destructive=True,
@@ -28,7 +52,11 @@ _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
     ),
 )
 def dataframe_to_csv(
-    data: list[dict[str, Any]] | dict[str, list[Any]], path: FilePath, escape_formulas: bool = False, *, ctx: Context
+    data: Annotated[list[dict[str, Any]] | dict[str, list[Any]], _Table()],
+    path: FilePath,
+    escape_formulas: bool = False,
+    *,
+    ctx: Context,
 ) -> Output:
     """Write a table as a CSV file below the allowed folders, replacing the one that is there.
 

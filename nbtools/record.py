@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import collections
 import dataclasses
+import hashlib
 import queue
 import threading
 import weakref
@@ -20,7 +21,7 @@ from nbtools.redaction import conceal
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
-__all__ = ["CallRecord", "CallRecorder"]
+__all__ = ["CallRecord", "CallRecorder", "name_of"]
 
 _KEPT = 1_000
 _BATCH = 100
@@ -41,6 +42,8 @@ class CallRecord:
         The call, the run it belongs to, the call that made it.
     tool, caller
         What was called and by which face.
+    session
+        The connection it came over, by a name that leads to no other; empty for the workbench's own user.
     arguments
         As given, redacted.
     ok, code, message
@@ -65,6 +68,7 @@ class CallRecord:
     started_at: float
     duration_s: float
     artifacts: tuple[Mapping[str, Any], ...] = ()
+    session: str = ""
 
     @classmethod
     def from_result(cls, call: ToolCall, result: ToolResult, started_at: float) -> CallRecord:
@@ -75,6 +79,7 @@ class CallRecord:
             parent_id=call.parent_id,
             tool=call.tool,
             caller=call.caller,
+            session=name_of(call.session),
             arguments=conceal(_told(dict(call.arguments))),
             ok=result.ok,
             code=result.error.code if result.error else None,
@@ -88,6 +93,11 @@ class CallRecord:
         """Return the record as JSON values."""
         told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**told, "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
+
+
+def name_of(session: str) -> str:
+    """Return what a session is called in records: its own id may open it."""
+    return hashlib.sha256(session.encode()).hexdigest()[:16] if session else ""
 
 
 def _told(value: Any, depth: int = 0) -> Any:

@@ -294,6 +294,7 @@ class Workbench:
 
         return {
             AgentMemory: lambda: self.memory,
+            CallRecorder: lambda: self.recorder,
             CommandPolicy: lambda: commands,
             Confinements: lambda: confinements,
             Kernels: lambda: self.kernels,
@@ -416,10 +417,8 @@ class Workbench:
             The statement is not read-only, or reads what it may not.
         SqlInvalid
             It cannot be parsed or bound.
-        LimitExceeded
-            The result is larger than the setting ``sql_max_bytes``, or the query needs more memory than it may have.
-        SqlFailed, CallTimeout
-            It failed while it ran.
+        SqlFailed, CallTimeout, LimitExceeded
+            It failed while it ran; the last when it needs too much, or its result is larger than ``sql_max_bytes``.
         """
         kept: list[QueryResult] = []
 

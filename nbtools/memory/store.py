@@ -21,6 +21,7 @@ from nbtools.memory.records import (
     Keep,
     Limits,
     MemoryRecord,
+    Scope,
     check_key,
     check_tags,
     check_ttl,
@@ -349,14 +350,27 @@ class AgentMemory(Mapping[str, Any]):
 
         return import_records(self.repository, None if all_scopes else self.scope, path, self.limits)
 
-    def snapshot(self, what: Literal["memory", "calls"] = "memory") -> Any:
-        """Return all records of the store, or all records of tool calls, at one moment, as a pandas DataFrame."""
+    def snapshot(
+        self, what: Literal["memory", "calls"] = "memory", *, own: bool = False, run_id: str | None = None
+    ) -> Any:
+        """Return the records of the store, or those of tool calls, at one moment, as a pandas DataFrame.
+
+        Parameters
+        ----------
+        what
+            Which records.
+        own
+            Of the memory, only the scopes that this store's ids lead to; otherwise everybody's.
+        run_id
+            Of the calls, only those of that run; `None` for all.
+        """
         from nbtools.memory.transfer import frame_of_calls, frame_of_records
 
         if what == "memory":
-            return frame_of_records(self.repository.query(Query()).records)
+            scopes = tuple(self._reach()) if own else (None,)
+            return frame_of_records([r for scope in scopes for r in self.repository.query(Query(scope=scope)).records])
         if what == "calls":
-            return frame_of_calls(self.repository.calls(CallQuery(limit=None)))
+            return frame_of_calls(self.repository.calls(CallQuery(limit=None, run_id=run_id)))
         raise InvalidArguments(f"There is no table {what!r}.", hint="use 'memory' or 'calls'")
 
     def close(self) -> None:
@@ -376,6 +390,15 @@ class AgentMemory(Mapping[str, Any]):
 
     def _query(self, **conditions: Any) -> Found:
         return self.repository.query(Query(scope=self.scope, **conditions))
+
+    def _reach(self) -> Iterator[Scope]:
+        """Return the scopes that the ids of this store lead to, from the agent's own inwards."""
+        agent, workflow, node = self._ids
+        yield Scope(agent_id=agent)
+        if workflow is not None:
+            yield Scope(agent_id=agent, workflow_id=workflow)
+        if node is not None:
+            yield Scope(agent_id=agent, workflow_id=workflow, node_id=node)
 
     def _apply(self, change: Change) -> Applied:
         return self.repository.apply([change])[0]

@@ -96,6 +96,7 @@ class DuckDBEngine:
         self._snapshots = threading.Lock()
         self._instance: Any = None
         self._own: frozenset[str] = frozenset()
+        self._copied: set[tuple[str, str]] = set()
         self._cursors = Cursors(self._fresh_cursor)
         # Parsed once: every statement needs both.
         self._begin, self._end = duckdb.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
@@ -233,7 +234,14 @@ class DuckDBEngine:
         """Copy a record into its schema. All cursors share it, and any copy is as good as another."""
         with self._snapshots, contextlib.closing(self._fresh_cursor()) as cursor:
             offer(cursor, "snapshot", frame)
+            self._copied.add((schema, table))
             cursor.execute(f"CREATE OR REPLACE TABLE {quoted(schema)}.main.{quoted(table)} AS FROM temp.snapshot")
+
+    def forget_records(self) -> None:
+        """Drop the copies of records that queries named; none may be running."""
+        for schema, table in self._copied:
+            self._asked(f"DROP TABLE IF EXISTS {quoted(schema)}.main.{quoted(table)}")
+        self._copied.clear()
 
     def _asked(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query of our own about the catalog."""

@@ -51,7 +51,7 @@ def find_frames(
     names
         Tables the query names, as it writes them.
     given
-        Frames passed with this very query; they win.
+        Frames passed with this very query, or functions that return them; they win.
     tables
         Records of the toolkit, such as ``nbtools.memory``: each call returns a snapshot.
     lookup
@@ -59,16 +59,18 @@ def find_frames(
     """
     frames: dict[str, Any] = {}
     phrases: list[str] = []
-    folded = {name.casefold(): name for name in tables}
+    records = {name.casefold(): name for name in tables}
+    own = {name.casefold(): value for name, value in (given or {}).items()}
     for name in names:
-        record = folded.get(name.casefold())
-        found = (given or {}).get(name)
-        if found is not None:
-            frames[name] = _checked(name, found)
-            phrases.append(f"frame {name}")
-        elif record is not None:
-            frames[record] = _checked(name, tables[record]())
+        record = records.get(name.casefold())
+        found = (given or {}).get(name, own.get(name.casefold()))
+        if record is not None:
+            found = tables[record] if found is None else found
+            frames[record] = _checked(name, found() if callable(found) else found)
             phrases.append(f"record {record}")
+        elif found is not None:
+            frames[name] = _checked(name, found() if callable(found) else found)
+            phrases.append(f"frame {name}")
         elif lookup is not None and "." not in name:
             # SQL does not care about case, Python does: the name as written wins.
             found = next((value for value in map(lookup, (name, name.lower())) if is_frame(value)), None)

@@ -173,7 +173,7 @@ class SqlSession:
         isolated
             Run in the confined worker process.
         frames
-            Tables for this query alone, by name.
+            Tables for this query alone, by name, or functions that return them; they win over all others.
         whole
             Whether a result of more bytes is an error. Otherwise, for a model, it is cut, as at the session's limit.
         on_progress

@@ -101,7 +101,12 @@ class _Worker:
             self.wire.send_json(b"H", {"tables": tables})
             return
         self.sent = 0
-        fetched = engine.run(dataclasses.replace(request, on_rows=self.send_rows), control)
+        try:
+            fetched = engine.run(dataclasses.replace(request, on_rows=self.send_rows), control)
+        finally:
+            if isinstance(engine, DuckDBEngine):
+                # The next request may come from somebody who sees other records.
+                engine.forget_records()
         if not self.sent:
             # What has no rows has types all the same.
             self.send_rows(fetched.columns, fetched.rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
@@ -31,8 +32,9 @@ async def sql_query(
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
     ('data/x.csv'), and nbtools.memory and nbtools.calls. Gives columns, types, rows, row_count and truncated. A model
-    gets 10,000 rows (or limit) and 4 MB at the most, and truncated says that there are more; a person gets all rows, or
-    an error when they are more than 4 MB. It may take 30 s unless the settings say otherwise.
+    sees its own memory and calls, and gets 10,000 rows (or limit) and 4 MB at the most: truncated says that there are
+    more. A person gets all rows, or an error when they are more than 4 MB. It may take 30 s unless the settings say
+    otherwise.
 
     Parameters
     ----------
@@ -61,9 +63,30 @@ async def sql_query(
         isolated=ctx.by_model,
         whole=not ctx.by_model,
         max_bytes=_MAX_BYTES,
+        frames=_own_records(ctx) if ctx.by_model else None,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )
     return Output(data=result.to_dict(), text=result.text())
+
+
+def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
+    """Return what a model sees of the toolkit's records: its own memory, and the calls of its own run."""
+    from nbtools.memory import AgentMemory
+    from nbtools.record import CallRecorder, name_of
+
+    def memory() -> Any:
+        return ctx.use(AgentMemory).snapshot("memory", own=True)
+
+    def calls() -> Any:
+        ctx.use(CallRecorder).flush()
+        found = ctx.use(AgentMemory).snapshot("calls", run_id=ctx.call.run_id)
+        # A person's calls of the same notebook belong to the same run.
+        mine = found["caller"] == ctx.caller
+        if "session" in found:
+            mine &= found["session"].fillna("") == name_of(ctx.call.session)
+        return found[mine]
+
+    return {"nbtools.memory": memory, "nbtools.calls": calls}
 
 
 TOOLS = (sql_query,)

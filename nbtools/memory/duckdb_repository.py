@@ -64,6 +64,8 @@ class DuckDBRepository:
         engine = self._ready()
         request = Request(request_id or secrets.token_hex(8), changes, is_new=request_id is None)
         (outcome,) = engine.commit([request])
+        if self._place is not None and (self._place.is_lost() or (engine.journal and engine.journal.is_lost())):
+            engine.settle()  # Without the journal, whose folder was removed, a change is stored when it is in the file.
         if isinstance(outcome, NbtoolsError):
             raise outcome
         self._keep_house(engine)

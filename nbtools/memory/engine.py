@@ -29,7 +29,7 @@ from nbtools.memory.erasure import Erasure, Erasures
 from nbtools.memory.index import LiveIndex, Source
 from nbtools.memory.journal import Entry, Journal
 from nbtools.memory.records import Scope
-from nbtools.memory.repository import CallQuery, Query
+from nbtools.memory.repository import CallQuery, Query, outcome_unknown
 from nbtools.memory.rows import Clock, Row, versions_of
 from nbtools.memory.search import cosine, fuse, relative
 
@@ -97,6 +97,8 @@ class Engine:
         # Held by whoever copies the file: what was copied before a forget must not take the place of what came after.
         self.upkeep = threading.Lock()
         self._erasures = Erasures()
+        # The requests of this moment that forget something.
+        self._forgetting: set[str] = set()
         self._cache = RowCache(_CACHE_BYTES)
         self._seq = tables.applied()
         self._has_forgotten = self._seq > 0
@@ -118,13 +120,14 @@ class Engine:
         to store gets `MemoryWriteFailed`.
         """
         outcomes = self._commit(requests)
-        forgets = [any(change.kind == "forget" for change in request.changes) for request in requests]
-        if any(forgets):
+        if self._forgetting:
+            forgetting, self._forgetting = self._forgetting, set()
             try:
                 self.erase()
             except OSError as exc:
                 failed = _not_erased(exc)
-                return [failed if forget else outcome for forget, outcome in zip(forgets, outcomes, strict=True)]
+                pairs = zip(requests, outcomes, strict=True)
+                return [failed if request.request_id in forgetting else outcome for request, outcome in pairs]
         return outcomes
 
     def settle(self) -> None:
@@ -166,8 +169,8 @@ class Engine:
                 outcome, rows = (stored, ()) if stored is not None else self._decide(stage, request)
                 outcomes.append(outcome)
                 if rows:
-                    rows = self._cleaned(rows, entries)
-                    entries.append(Entry(request.request_id, rows))
+                    entry = Entry(request.request_id, rows)
+                    entries.append(self._cleaned(entry, entries) if _is_special(rows) else entry)
             failed = self._store(entries, stage.seq) if entries else None
             # What was refused may have been refused because of what was not stored, so all fail together.
             return outcomes if failed is None else [failed] * len(requests)
@@ -347,21 +350,27 @@ class Engine:
             # Only a client of its own making sends such a change; the others of the group have nothing to do with it.
             return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
 
-    def _cleaned(self, rows: tuple[tuple[int, Row], ...], entries: Sequence[Entry]) -> tuple[tuple[int, Row], ...]:
-        """Return rows to store without what was forgotten, and note what is forgotten now."""
-        for _, row in rows:
+    def _cleaned(self, entry: Entry, before: Sequence[Entry]) -> Entry:
+        """Return what to store without what was forgotten, and note what is forgotten now."""
+        for _, row in entry.rows:
             if row.op == "forget":
-                new = [one for entry in (*self._pending(), *entries) for _, one in entry.rows]
-                old = [*self.tables.history(row.scope, row.key), *new, *(one for _, one in rows)]
+                self._forgetting.add(entry.request)
+                new = [one for some in (*self._pending(), *before, entry) for _, one in some.rows]
+                old = [*self.tables.history(row.scope, row.key), *new]
                 texts = [one.value for one in old if one.id == row.id and one.value is not None]
                 self._erasures.add(Erasure(row.key, texts))
-        return tuple([(n, _cleaned(row, self._erasures)) if row.op == "call" else (n, row) for n, row in rows])
+        rows = [(n, _cleaned(row, self._erasures) if row.op == "call" else row) for n, row in entry.rows]
+        return Entry(entry.request, tuple(rows))
 
     def _store(self, entries: list[Entry], seq: int) -> NbtoolsError | None:
         if self.journal is not None:
+            was_broken = self.journal.is_broken
             try:
                 self.journal.append(entries)
             except OSError as exc:
+                if self.journal.is_broken and not was_broken:
+                    why = f"The change may be half written, and could not be taken back: {exc.strerror or exc}."
+                    return outcome_unknown(why, entries[-1].request)
                 return MemoryWriteFailed(
                     f"The change was not stored: {exc.strerror or exc}.",
                     hint="make room on the disk, then repeat it",
@@ -409,6 +418,7 @@ class Engine:
             if change.kind in ("delete", "clear"):
                 done.append(Done(None, len(mine)))
             elif change.kind == "forget":
+                self._forgetting.add(request.request_id)  # The files may not have been written anew yet.
                 done.append(Done(None, mine[0].version if mine else 0))
             else:
                 done.append(Done(mine[0] if mine and change.kind != "call" else None, 1))
@@ -522,6 +532,11 @@ class Engine:
         near |= {row.id: score for row in fresh if row.vector and (score := cosine(vector, row.vector)) > 0}
         best = sorted(near, key=lambda record_id: -near[record_id])[:_NEAREST]
         return [row.id for row in self._live_rows(best) if _matches(row, query)]
+
+
+def _is_special(rows: Sequence[tuple[int, Row]]) -> bool:
+    """Tell whether records of calls are among the rows, or something is forgotten."""
+    return any(row.op in ("call", "forget") for _, row in rows)
 
 
 def _cleaned(row: Row, erasures: Erasures) -> Row:

@@ -46,6 +46,12 @@ class Journal:
         Where the segments lie; made when it is missing.
     segment_bytes
         Size at which a new segment is begun.
+
+    Attributes
+    ----------
+    is_broken
+        Whether a write failed and could not be taken back: nobody knows how the last segment ends, and nothing more is
+        written to it.
     """
 
     def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
@@ -58,7 +64,7 @@ class Journal:
         self._limit = segment_bytes
         self._fd = -1
         self._size = 0
-        self._broken = False
+        self.is_broken = False
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Store entries, all or none, and return when the disk has them.
@@ -68,7 +74,7 @@ class Journal:
         OSError
             Nothing was stored (the disk is full, for instance).
         """
-        if self._broken:
+        if self.is_broken:
             raise OSError(errno.EIO, "an earlier write could not be taken back")
         data = b"".join(map(_encode, entries))
         if self._fd < 0 or self._size >= self._limit:
@@ -85,8 +91,10 @@ class Journal:
         self._size += len(data)
 
     def is_lost(self) -> bool:
-        """Tell whether what was appended may not be found again: the file was removed, or ends in an unknown way."""
-        return self._broken or (self._fd >= 0 and not os.fstat(self._fd).st_nlink)
+        """Tell whether what was appended may not be found again: it was removed, or is broken."""
+        if self._fd < 0:
+            return self.is_broken or not self.folder.exists()
+        return not os.fstat(self._fd).st_nlink
 
     def replay(self, after: int) -> Iterator[Entry]:
         """Yield the entries with rows behind a sequence number, and leave the journal ready for appending.
@@ -148,7 +156,7 @@ class Journal:
             os.ftruncate(self._fd, self._size)
             _sync(self._fd)
         except OSError:
-            self._broken = True
+            self.is_broken = True
             self.close()
             raise
 

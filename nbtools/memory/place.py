@@ -59,6 +59,7 @@ class Place:
         self.opened = self.folder / "opened"
         self.messages = self.folder / "keeper.log"
         self._fd = -1
+        self._mine = (0, 0)
 
     def make(self) -> None:
         """Make the folder, and the one that the file lies in.
@@ -119,6 +120,8 @@ class Place:
             raise self.refusal(exc) from exc
         with contextlib.suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.fstat(self._fd)
+            self._mine = (held.st_ino, held.st_dev)
             # Had too late if the lock file was removed meanwhile: then somebody else may hold the one that is there.
             if not self.is_lost() and not self._is_held_elsewhere():
                 return True
@@ -138,10 +141,13 @@ class Place:
 
     def is_lost(self) -> bool:
         """Tell whether the lock file that this process holds was removed or replaced: then it holds nothing."""
+        if self._fd < 0:
+            return True
         try:
-            return self._fd < 0 or not os.path.samestat(os.fstat(self._fd), self.lock.stat())
+            found = self.lock.stat()
         except OSError:
             return True
+        return (found.st_ino, found.st_dev) != self._mine
 
     def release(self) -> None:
         """Let go of the file."""

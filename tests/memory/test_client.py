@@ -14,7 +14,7 @@ import threading
 import pytest
 
 from nbtools.errors import InvalidArguments, MemoryUnavailable
-from nbtools.memory import MemoryFiles
+from nbtools.memory import MemoryFiles, open_memory
 from nbtools.memory.place import Place
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
@@ -252,3 +252,18 @@ def test_a_rename_of_what_is_not_there_or_onto_what_is_there_is_refused(open_sha
         "Error: The path /memories/c does not exist",
         "Error: The path /memories/c does not exist",
     ]
+
+
+def test_what_an_embedded_memory_stored_survives_though_its_folder_was_removed(tmp_path):
+    path = tmp_path / "m.duckdb"
+    code = (
+        "import os, shutil, sys; from nbtools.memory import open_memory\n"
+        "memory = open_memory(sys.argv[1], agent_id='a', embedded=True)\n"
+        "memory.write('before', 1)\n"
+        "shutil.rmtree(sys.argv[1] + '.keeper')\n"
+        "for number in range(20): memory.write(f'k{number}', number)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False)
+    with open_memory(path, agent_id="a", embedded=True) as memory:
+        assert len(memory) == 21

@@ -307,6 +307,23 @@ def test_a_full_disk_stores_nothing_and_says_so(tmp_path, monkeypatch):
         assert memory.write("k", 3).version == 2
 
 
+def test_a_write_that_cannot_be_taken_back_is_not_called_retryable(tmp_path, monkeypatch):
+    with open_memory(tmp_path / "m.duckdb", embedded=True) as memory:
+        memory.incr("n")
+
+        def refuse(*_):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr("nbtools.memory.journal._sync", refuse)
+        with pytest.raises(MemoryWriteFailed, match="not known whether") as caught:
+            memory.incr("n")
+        assert not caught.value.retryable
+        monkeypatch.undo()
+        with pytest.raises(MemoryWriteFailed, match="not stored") as caught:
+            memory.incr("n")
+        assert caught.value.retryable
+
+
 def test_calls_keep_what_json_cannot_hold(tmp_path):
     log = CallLog(open_repository(":memory:"))
     log.append({"call_id": "1", "arguments": {"x": float("nan"), 5: {1}, "p": tmp_path}, "ok": True})

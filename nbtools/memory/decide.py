@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from nbtools.memory.records import Scope
@@ -108,23 +109,25 @@ class Stage:
             return self._clear(place, change, change.scope)
         if change.kind == "forget":
             return self._forget(place, change.scope, change.key)
-        record_id = change.scope.record_id(change.key)
+        scope, record_id = change.scope, change.scope.record_id(change.key)
         newest = self._newest(record_id)
         live = newest if newest is not None and newest.is_live(self._now) else None
         check_version(change.key, change.if_version, live.version if live else 0)
         version = newest.version + 1 if newest else 1
-        if change.kind == "delete":
-            if live is None:
-                return Done(None, 0)
+        if live is None and change.kind in ("delete", "touch"):
+            return Done(None, 0)
+        if live is not None and change.kind == "delete":
             self._delete(place, live)
             return Done(None, 1)
-        value, tags, expires = self._content(change, change.scope, live)
+        if live is not None and change.kind == "touch":
+            change = replace(change, kind="write", value=live.value, tags=None, vector=live.vector)
+        value, tags, expires = self._content(change, scope, live)
         created = min(live.created, self._now) if live else self._now
         row = self._add(
             place,
             change.kind,
             record_id,
-            change.scope,
+            scope,
             change.key,
             value,
             created,

@@ -41,6 +41,12 @@ _TYPES = {
     "version": "BIGINT",
     "vector": "FLOAT[]",
 }
+# As `nbtools.memory.search.cosine`: of several vectors, the nearest counts.
+_NEAR = (
+    "CASE WHEN len(vector) = len(asked) THEN list_cosine_similarity(vector, asked) ELSE list_max(list_transform("
+    "range(0, len(vector), len(asked)), lambda start: "
+    "list_cosine_similarity(vector[start + 1:start + len(asked)], asked))) END"
+)
 _LOG = "seq, request, place, id, op, value, tags, created, updated, expires, version"
 _UNNEST_ITEMS = ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in _TYPES.items())
 _MERGE = f"""
@@ -134,14 +140,14 @@ class Tables:
         return [record_id for (record_id,) in self._all(sql, [now, limit])]
 
     def near(self, vector: Sequence[float], prefix: str, skip: Sequence[str], limit: int) -> list[tuple[str, float]]:
-        """Return ids that start with `prefix` and whose vectors point the same way, nearest first, but for `skip`."""
+        """Return the ids that start with `prefix`, but for `skip`, and the cosines of their vectors, nearest first."""
         rows = self._all(
-            "SELECT id, list_cosine_similarity(vector, ?::FLOAT[]) AS near FROM items WHERE len(vector) = ? "
+            f"SELECT id, {_NEAR} AS near FROM items, (SELECT ?::FLOAT[] AS asked) WHERE len(vector) % len(asked) = 0 "
             "AND value IS NOT NULL AND starts_with(id, ?) AND id NOT IN (SELECT unnest(?::VARCHAR[])) "
             "ORDER BY near DESC LIMIT ?",
-            [list(vector), len(vector), prefix, list(skip), limit],
+            [list(vector), prefix, list(skip), limit],
         )
-        return [(record_id, score) for record_id, score in rows if score is not None and score > 0]
+        return [(record_id, score) for record_id, score in rows if score is not None]
 
     def history(self, scope: Scope, key: str) -> list[Row]:
         """Return the merged versions of a key, oldest first."""

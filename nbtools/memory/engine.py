@@ -43,6 +43,7 @@ _CACHE_BYTES = 8 << 20
 _REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
 _NEAREST = 200
+_MOST_FOUND = 1_000
 _KNOWN_AT_START = 5_000
 # Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
 _LONG_LOG = 5_000
@@ -517,21 +518,29 @@ class Engine:
         return [row for row in rows if row.is_live(now)]
 
     def _search(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
-        ranked = self._index.search(query, self.clock.now()) if query.text is not None else []
-        if query.vector is not None:
-            ranked = fuse([record_id for record_id, _ in ranked], self._nearest(query, query.vector))
-        scores = dict(relative(ranked if query.limit is None else ranked[: query.limit]))
+        most = _MOST_FOUND if query.limit is None else query.limit
+        if query.text is None:
+            assert query.vector is not None, "a search has a text or a vector"
+            scores = dict(self._nearest(query, query.vector, most)[:most])
+        else:
+            ranked = self._index.search(query, self.clock.now())
+            if query.vector is not None:
+                near = self._nearest(query, query.vector, _NEAREST)
+                ranked = fuse([name for name, _ in ranked], [name for name, score in near if score > 0])
+            scores = dict(relative(ranked[:most]))
         found: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
         return found, len(found)
 
-    def _nearest(self, query: Query, vector: Sequence[float]) -> list[str]:
-        prefix = query.scope.prefix if query.scope is not None else ""
+    def _nearest(self, query: Query, vector: Sequence[float], most: int) -> list[tuple[str, float]]:
+        prefix = query.scope.record_id(query.prefix) if query.scope is not None else ""
+        # Some may be due, or have other tags.
+        most = max(2 * most, _NEAREST)
         with self._state:
             fresh = [row for row in self._overlay.values() if row.id.startswith(prefix)]
-        near = dict(self.tables.near(vector, prefix, [row.id for row in fresh], _NEAREST))
-        near |= {row.id: score for row in fresh if row.vector and (score := cosine(vector, row.vector)) > 0}
-        best = sorted(near, key=lambda record_id: -near[record_id])[:_NEAREST]
-        return [row.id for row in self._live_rows(best) if _matches(row, query)]
+        near = dict(self.tables.near(vector, prefix, [row.id for row in fresh], most))
+        near |= {row.id: cosine(vector, row.vector) for row in fresh if row.vector}
+        best = sorted(near, key=lambda record_id: -near[record_id])[:most]
+        return [(row.id, near[row.id]) for row in self._live_rows(best) if _matches(row, query)]
 
 
 def _is_special(rows: Sequence[tuple[int, Row]]) -> bool:

@@ -1,13 +1,16 @@
 """LangGraph's store over a memory: people who have a graph keep their notes here.
 
 An item's place is one key: ``store/`` + its namespace, a part a level + ``=`` + its own key. ``/``, ``=`` and ``%`` in
-parts are escaped, so no two items collide, and a namespace prefix is a key prefix.
+them are escaped, and all that no key may hold; so no two items collide, and a namespace prefix is a key prefix.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 from nbtools.aio import in_thread
 from nbtools.errors import InvalidArguments
@@ -21,13 +24,14 @@ __all__ = ["NbtoolsStore"]
 _base = need("langgraph.store.base", extra="langgraph", why="Keeping a graph's store in the memory")
 _START = "store/"
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "=": "%3D"})
+_SAFE = "".join(character for character in map(chr, range(32, 127)) if ord(character) not in _ESCAPES)
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "$eq": lambda found, wanted: bool(found == wanted),
     "$ne": lambda found, wanted: bool(found != wanted),
-    "$gt": lambda found, wanted: float(found) > float(wanted),
-    "$gte": lambda found, wanted: float(found) >= float(wanted),
-    "$lt": lambda found, wanted: float(found) < float(wanted),
-    "$lte": lambda found, wanted: float(found) <= float(wanted),
+    "$gt": lambda found, wanted: bool(found > wanted),
+    "$gte": lambda found, wanted: bool(found >= wanted),
+    "$lt": lambda found, wanted: bool(found < wanted),
+    "$lte": lambda found, wanted: bool(found <= wanted),
 }
 _Namespace = tuple[str, ...]
 
@@ -35,14 +39,23 @@ _Namespace = tuple[str, ...]
 class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optional package's class
     """A ``BaseStore`` of LangGraph over an `AgentMemory`.
 
-    Reads of a batch see the store as it was before the batch, its writes are applied together. Searches with a query
-    rank by BM25 (and by nearness, when the memory was opened with ``embed``). A time to live is counted from the last
-    write; reading does not prolong it.
+    Reads of a batch see the store as it was before the batch, its writes are applied together. Where there is an
+    embedder, a search with a query ranks by the nearness of vectors: the score is the cosine, and items without a
+    vector follow without a score. Where there is none it finds by words, and the score is a part of the best one's.
+    Without a query items come in the order of their keys.
+
+    Two things differ from LangGraph's own stores: what has expired is never returned, and reading an item that has a
+    time to live makes a version of it, of the time of that reading.
 
     Parameters
     ----------
     memory
         The memory, in the scope whose records the graph is to see. It stays its owner's to close.
+    index
+        What is embedded and by what, as LangGraph's stores take it; ``embed`` may be left out when the memory was
+        opened with one. `None` embeds whole values by that, if there is one.
+    ttl
+        LangGraph's defaults for times to live: ``default_ttl`` in minutes and ``refresh_on_read``.
 
     Examples
     --------
@@ -55,52 +68,116 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
 
     supports_ttl = True
 
-    def __init__(self, memory: AgentMemory) -> None:
+    def __init__(
+        self, memory: AgentMemory, *, index: Mapping[str, Any] | None = None, ttl: Mapping[str, Any] | None = None
+    ) -> None:
         self._memory = memory
+        self.index_config = dict(index) if index is not None else None
+        self.ttl_config = dict(ttl) if ttl is not None else None
+        asked = (index or {}).get("embed")
+        mine = memory.embed
+        self.embeddings: Any = None
+        if asked is not None:
+            self.embeddings = _base.ensure_embeddings(asked)
+        elif mine is not None:
+            self.embeddings = _base.ensure_embeddings(lambda texts: [list(mine(text)) for text in texts])
+        self._paths = _paths((index or {}).get("fields") or ("$",))
 
     def batch(self, ops: Iterable[Any]) -> list[Any]:
-        """Perform operations and return their results in order."""
+        """Perform operations and return their results in order.
+
+        Raises
+        ------
+        langgraph.store.base.InvalidNamespaceError
+            A label of a namespace is not one that LangGraph allows.
+        """
         asked = list(ops)
-        answers = [None if isinstance(op, _base.PutOp) else self._read(op) for op in asked]
+        for op in asked:
+            _base.validate_op_namespace(op)
+        read: dict[str, MemoryRecord] = {}
+        answers = [None if isinstance(op, _base.PutOp) else self._read(op, read) for op in asked]
         # Of several writes to one place the last one counts.
-        puts = {(op.namespace, op.key): self._change(op) for op in asked if isinstance(op, _base.PutOp)}
-        if puts:
-            self._memory.repository.apply(list(puts.values()))
+        puts = {_place(op.namespace, op.key): op for op in asked if isinstance(op, _base.PutOp)}
+        changes = [*self._changes(puts), *self._refreshed(read[key] for key in read.keys() - puts.keys())]
+        if changes:
+            self._memory.repository.apply(changes)
         return answers
 
     async def abatch(self, ops: Iterable[Any]) -> list[Any]:
         """Perform operations beside the running loop."""
         return await in_thread(self.batch, list(ops))
 
-    def _read(self, op: Any) -> Any:
-        if isinstance(op, _base.GetOp):
-            record = self._memory.record(_place(op.namespace, op.key))
-            return None if record is None else _base.Item(**_fields(record))
-        if isinstance(op, _base.SearchOp):
-            return self._found(op)
+    def _read(self, op: Any, read: dict[str, MemoryRecord]) -> Any:
+        """Answer an operation, and add the records that it keeps alive to `read`."""
         if isinstance(op, _base.ListNamespacesOp):
             return self._namespaces(op)
-        raise InvalidArguments(f"{type(op).__name__} is no operation of a store.")
+        if isinstance(op, _base.GetOp):
+            query = Query(scope=self._memory.scope, keys=(_place(op.namespace, op.key),))
+            records = [*self._memory.repository.query(query).records]
+        elif isinstance(op, _base.SearchOp):
+            records = self._found(op)
+        else:
+            raise InvalidArguments(f"{type(op).__name__} is no operation of a store.")
+        if op.refresh_ttl:
+            read |= {record.key: record for record in records}
+        if isinstance(op, _base.SearchOp):
+            return [_base.SearchItem(**_fields(record), score=record.score) for record in records]
+        return _base.Item(**_fields(records[0])) if records else None
 
-    def _change(self, op: Any) -> Change:
-        key = check_key(_place(op.namespace, op.key), self._memory.limits)
-        if op.value is None:
-            return Change(kind="delete", scope=self._memory.scope, key=key)
-        ttl = op.ttl * 60 if isinstance(op.ttl, int | float) else None
-        value = encode_value(dict(op.value), self._memory.limits)
-        return Change(kind="write", scope=self._memory.scope, key=key, value=value, ttl=check_ttl(ttl))
+    def _changes(self, puts: Mapping[str, Any]) -> list[Change]:
+        vectors = self._vectors(puts)
+        changes = []
+        for place, op in puts.items():
+            key = check_key(place, self._memory.limits)
+            if op.value is None:
+                changes.append(Change(kind="delete", scope=self._memory.scope, key=key))
+                continue
+            ttl = check_ttl(None if op.ttl is None else op.ttl * 60)
+            value = encode_value(dict(op.value), self._memory.limits)
+            vector = vectors.get(place) or None
+            changes.append(Change(kind="write", scope=self._memory.scope, key=key, value=value, ttl=ttl, vector=vector))
+        return changes
 
-    def _found(self, op: Any) -> list[Any]:
-        # A filter looks into values, which the store cannot do: then all are read, and cut afterwards.
-        enough = None if op.filter else op.offset + op.limit
-        query = Query(scope=self._memory.scope, prefix=_prefix(op.namespace_prefix), text=op.query, limit=enough)
-        records = [
-            record
-            for record in self._memory.repository.query(query).records
-            if isinstance(record.value, dict) and _fits(record.value, op.filter)
+    def _vectors(self, puts: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+        """Embed what is put, all in one go."""
+        texts: dict[str, list[str]] = {}
+        for place, op in puts.items():
+            if op.value is not None and op.index is not False and self.embeddings is not None:
+                paths = self._paths if op.index is None else _paths(op.index)
+                texts[place] = [text for path in paths for text in _base.get_text_at_path(op.value, path)]
+        unique = [*dict.fromkeys(text for some in texts.values() for text in some)]
+        made = self.embeddings.embed_documents(unique) if unique else []
+        vectors = dict(zip(unique, made, strict=True))
+        # The vectors of several texts stand one after the other.
+        return {place: tuple(float(x) for text in some for x in vectors[text]) for place, some in texts.items()}
+
+    def _refreshed(self, records: Iterable[MemoryRecord]) -> list[Change]:
+        """Return what lets records that were read live for their time again."""
+        return [
+            Change(kind="touch", scope=record.scope, key=record.key, ttl=life.total_seconds())
+            for record in records
+            if record.expires_at is not None and (life := record.expires_at - record.updated_at)
         ]
-        page = records[op.offset : op.offset + op.limit]
-        return [_base.SearchItem(**_fields(record), score=record.score) for record in page]
+
+    def _found(self, op: Any) -> list[MemoryRecord]:
+        # A filter looks into values, which the store cannot do: then all are read, and cut afterwards.
+        end = op.offset + op.limit
+        among = Query(scope=self._memory.scope, prefix=_prefix(op.namespace_prefix))
+        records: dict[str, MemoryRecord] = {}
+        if op.query:
+            if self.embeddings is not None:
+                ranked = replace(among, vector=tuple(map(float, self.embeddings.embed_query(op.query))))
+            else:
+                ranked = replace(among, text=op.query)
+            self._take(records, replace(ranked, limit=None if op.filter else end), op.filter)
+        if len(records) < end and (not op.query or self.embeddings is not None):
+            self._take(records, replace(among, limit=None if op.filter else end), op.filter)
+        return [*records.values()][op.offset : end]
+
+    def _take(self, records: dict[str, MemoryRecord], query: Query, wanted: Mapping[str, Any] | None) -> None:
+        for record in self._memory.repository.query(query).records:
+            if isinstance(record.value, dict) and _fits(record.value, wanted):
+                records.setdefault(record.key, record)
 
     def _namespaces(self, op: Any) -> list[_Namespace]:
         query = Query(scope=self._memory.scope, prefix=_START, values=False)
@@ -112,18 +189,29 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         return cut[op.offset : op.offset + op.limit]
 
 
+def _paths(paths: Iterable[str]) -> list[Any]:
+    # The whole value has no parts.
+    return [path if path == "$" else _base.tokenize_path(path) for path in paths]
+
+
+def _escaped(part: str) -> str:
+    if part.isprintable() and unicodedata.is_normalized("NFC", part):
+        return part.translate(_ESCAPES)
+    # What no key may hold, such as a new line, is written as bytes.
+    return quote(part, safe=_SAFE)
+
+
 def _prefix(namespace: _Namespace) -> str:
-    return _START + "".join(f"{part.translate(_ESCAPES)}/" for part in namespace)
+    return _START + "".join(f"{_escaped(part)}/" for part in namespace)
 
 
 def _place(namespace: _Namespace, key: str) -> str:
-    return f"{_prefix(namespace)}={key}"
+    return f"{_prefix(namespace)}={_escaped(key)}"
 
 
 def _split(place: str) -> tuple[_Namespace, str]:
     parts, _, key = place.removeprefix(_START).partition("=")
-    unescaped = (part.replace("%2F", "/").replace("%3D", "=").replace("%25", "%") for part in parts.split("/")[:-1])
-    return tuple(unescaped), key
+    return tuple(unquote(part) for part in parts.split("/")[:-1]), unquote(key)
 
 
 def _fields(record: MemoryRecord) -> dict[str, Any]:
@@ -138,7 +226,15 @@ def _fields(record: MemoryRecord) -> dict[str, Any]:
 
 
 def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    return all(_fits_one(value.get(name), condition) for name, condition in (wanted or {}).items())
+    return all(_fits_one(_at(value, name), condition) for name, condition in (wanted or {}).items())
+
+
+def _at(value: Any, name: str) -> Any:
+    """Return what has a name, or what a path such as ``user.name`` leads to, `None` for nothing."""
+    if not isinstance(value, Mapping) or name in value:
+        return value.get(name) if isinstance(value, Mapping) else None
+    first, _, rest = name.partition(".")
+    return _at(value.get(first), rest) if rest else None
 
 
 def _fits_one(found: Any, condition: Any) -> bool:
@@ -153,7 +249,7 @@ def _fits_one(found: Any, condition: Any) -> bool:
         try:
             if not _COMPARE[name](found, wanted):
                 return False
-        except (TypeError, ValueError):
+        except TypeError:  # Such values have no order.
             return False
     return True
 

@@ -266,9 +266,10 @@ class PostgresRepository:
         texts = {name: record_text(row.key, row.tags, row.value or "null") for name, row in rows.items()}
         ranked = rank(query.text, texts, total=total) if query.text is not None else []
         if query.vector is not None:
-            nearness = {name: cosine(query.vector, row.vector) for name, row in rows.items() if row.vector}
-            nearest = sorted((name for name in nearness if nearness[name] > 0), key=lambda name: -nearness[name])
-            ranked = fuse([name for name, _ in ranked], nearest)
+            cosines = {name: cosine(query.vector, row.vector) for name, row in rows.items() if row.vector}
+            nearest = sorted(cosines.items(), key=lambda pair: -pair[1])
+            ranked = fuse([name for name, _ in ranked], [name for name, score in nearest if score > 0])
+            ranked = nearest if query.text is None else ranked
         if query.count:
             return Found(total=len(ranked))
         most = ranked[: _MOST_FOUND if query.limit is None else query.limit]

@@ -150,15 +150,18 @@ class InMemoryRepository:
             return self._clear(change, change.scope, now)
         if change.kind == "forget":
             return self._forget(change.scope.record_id(change.key), change.key)
-        record_id = change.scope.record_id(change.key)
+        scope, record_id = change.scope, change.scope.record_id(change.key)
         live = self._live(record_id)
         check_version(change.key, change.if_version, live.version if live else 0)
-        if change.kind == "delete":
-            if live is None:
-                return Applied(count=0)
+        if live is None and change.kind in ("delete", "touch"):
+            return Applied(count=0)
+        if live is not None and change.kind == "delete":
             self._append(record_id, live, "delete", now, value=None, expires_at=None)
             return Applied()
-        return Applied(record=self._put(change, change.scope, live, now))
+        if live is not None and change.kind == "touch":
+            vector = self._vectors.get(record_id)
+            change = replace(change, kind="write", value=live.value, tags=None, vector=vector)
+        return Applied(record=self._put(change, scope, live, now))
 
     def _put(self, change: Change, scope: Scope, live: MemoryRecord | None, now: datetime) -> MemoryRecord:
         record_id = scope.record_id(change.key)
@@ -226,6 +229,7 @@ class InMemoryRepository:
     def _ranked(self, found: list[MemoryRecord], query: Query) -> list[MemoryRecord]:
         by_id = {r.id: r for r in found}
         words: list[tuple[str, float]] = []
+        nearest: list[tuple[str, float]] = []
         if query.text is not None:
             # Words are known or not in a whole scope, whatever else a query asks for.
             among = sorted((r for r in self._all_live() if _is_of(r, query)), key=lambda r: r.updated_at)
@@ -233,10 +237,11 @@ class InMemoryRepository:
             words = [(among[place].id, score) for place, score in ranked if among[place].id in by_id]
         if query.vector is not None:
             near = {name: cosine(query.vector, self._vectors[name]) for name in by_id if name in self._vectors}
-            nearest = sorted((name for name in near if near[name] > 0), key=lambda name: -near[name])
-            words = fuse([name for name, _ in words], nearest)
+            nearest = sorted(near.items(), key=lambda pair: -pair[1])
+            words = fuse([name for name, _ in words], [name for name, score in nearest if score > 0])
         most = _MOST_FOUND if query.limit is None else query.limit
-        return [replace(by_id[name], score=score) for name, score in relative(words[:most])]
+        best = nearest[:most] if query.text is None else relative(words[:most])
+        return [replace(by_id[name], score=score) for name, score in best]
 
 
 def _blanked(applied: Applied, record_id: str) -> Applied:

@@ -38,6 +38,7 @@ class Change:
     kind      meaning
     ========= ======================================================================================================
     write     `key` becomes `value` (JSON text). `tags` and `ttl` (seconds, 0 for ever) of `None` keep what it has
+    touch     `key` lives `ttl` seconds from now, as what it is; nothing happens when it is not there
     incr      add `by` to the number at `key`, a missing one counts as 0; tags and expiry stay
     restore   `key` takes value and tags of its `version` again, without expiry
     delete    `key` goes; nothing happens when it is not there
@@ -51,11 +52,12 @@ class Change:
     if_version
         The version that the live record must have (write, incr, restore, delete); 0 means that there must be none.
     vector
-        What `embed` made of the record's text; a write without one forgets the old one. A repository whose ``info()``
+        What `embed` made of the record's text, or of several texts one after the other; a write without one forgets the
+        old one. A repository whose ``info()``
         says ``vectors: False`` may ignore it.
     """
 
-    kind: Literal["write", "incr", "restore", "delete", "clear", "forget", "call"]
+    kind: Literal["write", "touch", "incr", "restore", "delete", "clear", "forget", "call"]
     scope: Scope | None = None
     key: str = ""
     value: str | None = None
@@ -75,10 +77,9 @@ class Applied:
     Attributes
     ----------
     record
-        The record as it is now (write, incr, restore), else `None`.
+        The record as it is now (write, touch, incr, restore), else `None`.
     count
-        How many records were touched: 1 or 0 for a delete, any number for a clear, 1 for the rest. For a forget, how
-        many versions there were.
+    kind: Literal["write", "touch", "incr", "restore", "delete", "clear", "forget", "call"]
     """
 
     record: MemoryRecord | None = None
@@ -101,8 +102,9 @@ class Query:
         Tags that the record has: ``all`` of them or ``any``.
     text, vector
         Rank by BM25 over key, tags and the words of the value, best first, with `score` set; a vector adds its cosine
-        nearness, the two rankings fused by reciprocal rank. Without either, the order is that of the key by code point
-        (of the id when `scope` is `None`).
+        nearness, the two rankings fused by reciprocal rank. A vector alone ranks all that have one by their cosines,
+        which are the scores then. Without either, the order is that of the key by code point (of the id when `scope` is
+        `None`).
     limit
         At most so many records; `None` for all. A search without a limit returns at most 1,000.
     after

@@ -157,9 +157,14 @@ def relative(ranked: Sequence[tuple[Id, float]]) -> list[tuple[Id, float]]:
 
 
 def cosine(left: Sequence[float], right: Sequence[float]) -> float:
-    """Return the cosine of two vectors; 0 when their lengths differ or one is zero."""
-    if len(left) != len(right):
+    """Return the cosine of two vectors; 0 when their lengths differ or one is zero.
+
+    `right` may be several vectors one after the other, of which the nearest counts.
+    """
+    if not left or len(right) % len(left):
         return 0.0
+    if len(right) > len(left):
+        return max(cosine(left, right[start : start + len(left)]) for start in range(0, len(right), len(left)))
     size = math.sqrt(sum(x * x for x in left)) * math.sqrt(sum(y * y for y in right))
     return sum(x * y for x, y in zip(left, right, strict=True)) / size if size else 0.0
 

@@ -86,7 +86,7 @@ class AgentMemory(Mapping[str, Any]):
         self.repository = repository
         self.limits = limits or Limits()
         self._ids = (agent_id, workflow_id, node_id)
-        self._embed = embed
+        self.embed = embed
         self._owns = owns_repository
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class AgentMemory(Mapping[str, Any]):
             raise InvalidArguments(f"The query is {query!r}, expected a string.")
         if not query.strip() or limit < 1:
             return []
-        vector = tuple(map(float, self._embed(query))) if self._embed else None
+        vector = tuple(map(float, self.embed(query))) if self.embed else None
         wanted = check_tags(tags, self.limits) or ()
         return [*self._query(text=query, vector=vector, limit=limit, tags=wanted, prefix=prefix).records]
 
@@ -270,7 +270,7 @@ class AgentMemory(Mapping[str, Any]):
         if not _check_count(version, "version"):
             raise InvalidArguments(f"version is {version!r}, expected 1 or more.")
         vector = None
-        if self._embed:
+        if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
             vector = self._vector(key, old[0].tags, json.dumps(old[0].value)) if old else None
         applied = self._apply(Change(kind="restore", scope=self.scope, key=key, version=version, vector=vector))
@@ -335,7 +335,7 @@ class AgentMemory(Mapping[str, Any]):
             node_id=mine[2] if node_id is None else node_id,
             scope=scope,
             limits=self.limits,
-            embed=self._embed,
+            embed=self.embed,
         )
 
     def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
@@ -404,7 +404,7 @@ class AgentMemory(Mapping[str, Any]):
         return self.repository.apply([change])[0]
 
     def _vector(self, key: str, tags: Iterable[str], text: str) -> tuple[float, ...] | None:
-        return tuple(map(float, self._embed(record_text(key, tags, text)))) if self._embed else None
+        return tuple(map(float, self.embed(record_text(key, tags, text)))) if self.embed else None
 
     def _can_be_key(self, key: object) -> bool:
         """Tell whether a store may be asked for it; what may not be stored is simply not there."""

@@ -331,6 +331,29 @@ def test_vectors_are_fused_with_words(repository):
     assert keys_of(repository, text="gamma", vector=(1.0, 0.0), limit=10) == ["both"]
 
 
+def test_a_vector_alone_ranks_by_its_cosine(repository):
+    """Below a prefix too, however many nearer ones lie elsewhere; of several vectors the nearest counts."""
+    put(repository, "x/same", '"v"', vector=(2.0, 0.0))
+    put(repository, "x/opposite", '"v"', vector=(-1.0, 0.0))
+    put(repository, "x/two", '"v"', vector=(0.0, 1.0, 1.0, 1.0))
+    put(repository, "x/none", '"v"')
+    repository.apply([write(f"y/{n}", '"v"', vector=(1.0, 0.0)) for n in range(250)])
+    found = repository.query(Query(scope=AGENT, prefix="x/", vector=(1.0, 0.0), limit=5)).records
+    assert [record.key for record in found] == ["x/same", "x/two", "x/opposite"]
+    assert [record.score for record in found] == pytest.approx([1.0, 0.5**0.5, -1.0])
+
+
+def test_a_touch_prolongs_a_life_and_keeps_the_rest(repository):
+    put(repository, "k", '"v"', tags=("t",), vector=(1.0, 0.0), ttl=60.0)
+    touched = repository.apply([Change(kind="touch", scope=AGENT, key="k", ttl=600.0)])[0].record
+    assert (touched.value, touched.tags) == ("v", ("t",))
+    assert touched.expires_at - touched.updated_at == timedelta(seconds=600)
+    assert keys_of(repository, vector=(1.0, 0.0)) == ["k"]
+    nobody = Change(kind="touch", scope=AGENT, key="nobody", ttl=600.0)
+    assert repository.apply([nobody])[0].count == 0
+    assert keys_of(repository) == ["k"]
+
+
 def test_calls_are_kept_in_order_and_replaced_by_id(repository):
     for number in range(5):
         record = f'{{"call_id":"c{number}","tool":"t{number % 2}","run_id":"r"}}'

@@ -285,6 +285,13 @@ class Config:
             )
         return {**made, "ALLOWED_PATHS": os.pathsep.join(folders)} if folders else made
 
+    def but(self, **arguments: Any) -> Config:
+        """Return these settings with some given explicitly; one that is `None` counts as not given."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        fresh = Config.load(**given) if given else self
+        changes = {name: getattr(fresh, name) for name in given}
+        return dataclasses.replace(self, **changes, sources={**self.sources, **dict.fromkeys(given, "argument")})
+
     def rows(self) -> list[dict[str, str]]:
         """Return every setting as a row: setting, value (secrets masked), source and meaning."""
         return [

@@ -24,6 +24,7 @@
     ├── ExecutionFailed       RuntimeError    model         EXECUTION_FAILED
     ├── CallTimeout           TimeoutError    world         TIMEOUT
     ├── Cancelled             RuntimeError    user          CANCELLED
+    ├── WorkbenchClosed       RuntimeError    user          CANCELLED
     ├── LimitExceeded         RuntimeError    model         LIMIT_EXCEEDED
     ├── KernelDied            RuntimeError    world         KERNEL_DIED
     ├── LanguageUnavailable   LookupError     user          LANGUAGE_UNAVAILABLE
@@ -80,6 +81,7 @@ __all__ = [
     "ToolNotFound",
     "VersionConflict",
     "Who",
+    "WorkbenchClosed",
     "nearest",
 ]
 
@@ -346,6 +348,13 @@ class CallTimeout(NbtoolsError, TimeoutError):
 
 class Cancelled(NbtoolsError, RuntimeError):
     """The user, or the caller's own cancellation, stopped the work."""
+
+    code = "CANCELLED"
+    who: ClassVar[Who] = "user"
+
+
+class WorkbenchClosed(NbtoolsError, RuntimeError):
+    """A workbench was used after it was closed."""
 
     code = "CANCELLED"
     who: ClassVar[Who] = "user"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from nbtools.errors import MissingExtra
 
-__all__ = ["facade", "has", "need"]
+__all__ = ["facade", "has", "need", "until_closed"]
+
+T = TypeVar("T")
 
 
 def need(module: str, *, extra: str, why: str) -> ModuleType:
@@ -65,3 +68,17 @@ def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+class until_closed(functools.cached_property[T]):  # noqa: N801 - a decorator, named as such
+    """An attribute that is made at its first use; each use asks the owner's ``check_open()`` first."""
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> T:  # type: ignore[override]  # none asks the class
+        if instance is not None:
+            instance.check_open()
+        found: T = super().__get__(instance, owner)
+        return found
+
+    def __set__(self, instance: Any, value: T) -> None:
+        # A descriptor that can be set is asked even when the instance has the value.
+        instance.__dict__[self.attrname] = value

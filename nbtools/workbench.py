@@ -7,7 +7,6 @@ workbench built it closes.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import tempfile
 import threading
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from nbtools import aio
 from nbtools.config import Config
 from nbtools.door import Door
+from nbtools.errors import WorkbenchClosed
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
 from nbtools.gate import Approver, check_names, rules_from_config
+from nbtools.lazy import until_closed
 from nbtools.parameters import SchemaParameters
 from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from nbtools.kernels import Kernels
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
     from nbtools.sql import QueryResult, SqlSession
+    from nbtools.toolbox import Processes
 
 __all__ = ["Workbench"]
 
@@ -97,13 +99,13 @@ class Workbench:
         frames: _Frames | None = None,
         **settings: Any,
     ) -> None:
-        self.config = config if config is not None and not settings else _configured(config, settings)
+        self.config = Config.load(**settings) if config is None else config.but(**settings)
         self._approver = approver
         self._extra = tuple(tools)
         self._frames = frames
         self._lock = threading.RLock()
         self._closers: list[Any] = []
-        self._closed = False
+        self.is_closed = False
         if self.config.otel:
             from nbtools.telemetry import connect_opentelemetry
 
@@ -111,7 +113,7 @@ class Workbench:
 
     # -- the parts, each built at first use --------------------------------------------------------------------------
 
-    @functools.cached_property
+    @until_closed
     def roots(self) -> Roots:
         """The folders below which files may be used."""
         return Roots(self.config.allowed_paths, artifacts=self._left)
@@ -136,9 +138,8 @@ class Workbench:
     def _open_memory(self) -> AgentMemory:
         from nbtools.memory import default_memory_url, open_memory
 
-        return open_memory(
-            self.config.memory_url or default_memory_url(self.config.home), agent_id=self.config.agent_id
-        )
+        url = self.config.memory_url or default_memory_url(self.config.home)
+        return open_memory(url, agent_id=self.config.agent_id)
 
     @property
     def memory_files(self) -> MemoryFiles:
@@ -201,18 +202,18 @@ class Workbench:
             max_bytes=config.sql_max_bytes,
         )
 
-    @functools.cached_property
+    @until_closed
     def recorder(self) -> CallRecorder:
         """Keeps the record of calls, in the memory database when it can be had."""
         return CallRecorder(lambda records: self._call_log.append(*records))
 
-    @functools.cached_property
+    @until_closed
     def _call_log(self) -> CallLog:
         from nbtools.memory import CallLog
 
         return CallLog(self.memory.repository)
 
-    @functools.cached_property
+    @until_closed
     def door(self) -> Door:
         """What every call goes through."""
         return Door(
@@ -223,7 +224,7 @@ class Workbench:
             recorder=self.recorder,
         )
 
-    @functools.cached_property
+    @until_closed
     def registry(self) -> Registry:
         """All tools: the shelf, the user's own, those of installed packages, and those that the settings configure."""
         shelf, faults = self._offered
@@ -232,7 +233,7 @@ class Workbench:
         configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
         return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
 
-    @functools.cached_property
+    @until_closed
     def _offered(self) -> tuple[Registry, tuple[str, ...]]:
         """The tools before the settings', and what is wrong with those of installed packages."""
         from nbtools.toolbox import STANDARD
@@ -243,7 +244,7 @@ class Workbench:
         shelf = Registry(dataclasses.replace(t, note=notes[t.name]) if t.name in notes else t for t in tools)
         return shelf.with_tool(*self._extra).with_entry_points()
 
-    @functools.cached_property
+    @until_closed
     def executor(self) -> Executor:
         """Performs calls: the tools of this process and, behind them, those of outside servers."""
         check_names(self.door.rules, self.registry)
@@ -253,9 +254,8 @@ class Workbench:
     def executor_with(self, approver: Approver, services: Mapping[type, Callable[[], Any]] | None = None) -> Executor:
         """Return an executor of the same tools that asks somebody else for approval and has more services."""
         known = self.door
-        more = {**known.services, **(services or {})}
         door = Door(
-            services=more,
+            services={**known.services, **(services or {})},
             model_services=known.model_services,
             rules=known.rules,
             approver=approver,
@@ -289,9 +289,6 @@ class Workbench:
         commands = CommandPolicy(allowed=config.allowed_commands)
         web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
 
-        def processes() -> Processes:
-            return Processes(commands, self.roots, network=config.network, memory_bytes=config.kernel_memory)
-
         return {
             AgentMemory: lambda: self.memory,
             CallRecorder: lambda: self.recorder,
@@ -299,7 +296,7 @@ class Workbench:
             Confinements: lambda: confinements,
             Kernels: lambda: self.kernels,
             MemoryFiles: lambda: self.memory_files,
-            Processes: lambda: self._built("_processes", processes),
+            Processes: lambda: self._built("_processes", lambda: self._open_processes(self.roots)),
             Roots: lambda: self.roots,
             SqlSession: lambda: self.sql_session,
             WebPolicy: lambda: web,
@@ -312,26 +309,27 @@ class Workbench:
             return {}
         from nbtools.kernels import Kernels
         from nbtools.sql import SqlSession
-        from nbtools.toolbox import CommandPolicy, Processes
+        from nbtools.toolbox import Processes
 
-        commands = CommandPolicy(allowed=self.config.allowed_commands)
         roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._left)
-
-        def processes() -> Processes:
-            return Processes(commands, roots, network=self.config.network, memory_bytes=self.config.kernel_memory)
 
         return {
             Kernels: lambda: self._built("_model_kernels", lambda: self._open_kernels(narrow)),
-            Processes: lambda: self._built("_model_processes", processes),
+            Processes: lambda: self._built("_model_processes", lambda: self._open_processes(roots)),
             Roots: lambda: roots,
             SqlSession: lambda: self._built("_model_sql", lambda: self._open_sql(narrow)),
         }
 
+    def _open_processes(self, roots: Roots) -> Processes:
+        from nbtools.toolbox import CommandPolicy, Processes
+
+        commands = CommandPolicy(allowed=self.config.allowed_commands)
+        return Processes(commands, roots, network=self.config.network, memory_bytes=self.config.kernel_memory)
+
     def _built(self, name: str, build: Callable[[], Any]) -> Any:
         """Return a part, building it once; a build that failed is tried again at the next use."""
         with self._lock:
-            if self._closed:
-                raise RuntimeError("this workbench is closed; open another one")
+            self.check_open()
             if name not in self.__dict__:
                 self.__dict__[name] = build()
             return self.__dict__[name]
@@ -529,6 +527,7 @@ class Workbench:
 
     def use_frames(self, frames: _Frames | None) -> None:
         """Let SQL see the DataFrames that `frames` returns by name; `None` takes that back."""
+        self.check_open()
         self._frames = frames
 
     def _frame(self, name: str) -> Any:
@@ -545,12 +544,14 @@ class Workbench:
         """Return what a status card shows: version, memory, kernels, tools, engine, limits; nothing is started."""
         from nbtools.health import status
 
+        self.check_open()
         return status(self.config, self.__dict__.get("_kernels"), self.__dict__.get("_memory"))
 
     def doctor(self) -> list[Check]:
         """Check each part, starting it where that is needed, and say what is missing and how to get it."""
         from nbtools.health import doctor
 
+        self.check_open()
         return doctor(
             self.config,
             memory=lambda: self.memory,
@@ -563,21 +564,22 @@ class Workbench:
 
     def close(self) -> None:
         """End what this workbench started; harmless when repeated."""
-        if "recorder" in self.__dict__:
+        recorder = self.__dict__.get("recorder")
+        if recorder is not None:
             # Outside the lock: writing the last records may open the memory.
-            self.recorder.close()
+            recorder.close()
         with self._lock:
-            self._closed = True
+            self.is_closed = True
             parts = [self.__dict__.pop(name, None) for name in _PARTS]
             closers, self._closers = self._closers, []
         for part in [*closers, *parts]:
             if part is not None:
                 part.close()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed; it is not opened again."""
-        return self._closed
+    def check_open(self) -> None:
+        """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""
+        if self.is_closed:
+            raise WorkbenchClosed("this workbench is closed.", hint="Open another one with nbtools.Workbench().")
 
     def __enter__(self) -> Self:
         return self
@@ -587,13 +589,3 @@ class Workbench:
 
     def __repr__(self) -> str:
         return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[str(p) for p in self.config.allowed_paths]})"
-
-
-def _configured(config: Config | None, settings: Mapping[str, Any]) -> Config:
-    if config is None:
-        return Config.load(**settings)
-    given = {name: value for name, value in settings.items() if value is not None}
-    fresh = Config.load(**given)
-    changes = {name: getattr(fresh, name) for name in given}
-    sources = {**config.sources, **dict.fromkeys(given, "argument")}
-    return dataclasses.replace(config, **changes, sources=sources)

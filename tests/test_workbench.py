@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from nbtools import Workbench
+from nbtools import Workbench, aio
+from nbtools.errors import NbtoolsError, WorkbenchClosed
 
 
 @pytest.fixture
@@ -52,3 +54,42 @@ def test_a_script_may_take_the_time_that_the_setting_says(tmp_path: Path) -> Non
         assert bench.kernels.run(endless).status == "timeout"
         # What a call says beats the setting, in both directions.
         assert bench.call("code_execute", {"code": "import time; time.sleep(1.5)", "timeout": 60}).data["success"]
+
+
+ANSWERS_STILL = {"close", "config", "is_closed", "opened"}
+# What has to be given to each method of a workbench.
+GIVEN: dict[str, tuple[object, ...]] = {
+    "acall": ("calculator", {"expression": "1"}),
+    "aexport": ("select 1", "x.csv"),
+    "aquery": ("select 1",),
+    "call": ("calculator", {"expression": "1"}),
+    "executor_with": (None,),
+    "export": ("select 1", "x.csv"),
+    "query": ("select 1",),
+    "sql": ("select 1",),
+    "use_frames": (None,),
+}
+
+
+@pytest.mark.parametrize("was_used", [True, False])
+def test_everything_of_a_closed_workbench_raises_one_error(tmp_path: Path, was_used: bool) -> None:
+    with Workbench(home=tmp_path, memory_url=":memory:") as bench:
+        tools, memory = bench.tools, bench.memory
+        if was_used:
+            assert bench.call("calculator", {"expression": "1"}).ok
+            assert bench.sql("select 1 as x")["x"].to_list() == [1]
+            assert bench.registry
+            assert bench.roots
+    assert bench.is_closed
+    assert bench.opened("memory") is None
+    bench.close()
+    for name in sorted(name for name in dir(bench) if not name.startswith("_") and name not in ANSWERS_STILL):
+        with pytest.raises(WorkbenchClosed, match="this workbench is closed") as caught:  # noqa: PT012 - some are properties
+            found = getattr(bench, name)(*GIVEN.get(name, ()))
+            if inspect.isawaitable(found):
+                aio.run(found)
+        assert caught.value.code == "CANCELLED", name
+    with pytest.raises(WorkbenchClosed):
+        tools.calculator(expression="1")
+    with pytest.raises(NbtoolsError):
+        memory.write("k", 1)

@@ -11,13 +11,13 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from nbtools.errors import MemoryUnavailable, NbtoolsError
+from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
 from nbtools.memory.decide import Done, Request
-from nbtools.memory.engine import Engine
+from nbtools.memory.engine import Engine, Outcome
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
 from nbtools.memory.rows import Clock, row_to_record
@@ -26,6 +26,7 @@ __all__ = ["DuckDBRepository"]
 
 _MERGE_AT = 1_000
 _CLEAN_EVERY = 1_000
+_T = TypeVar("_T")
 
 
 class DuckDBRepository:
@@ -61,30 +62,27 @@ class DuckDBRepository:
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
         """Apply a batch, once per request id."""
-        engine = self._ready()
         request = Request(request_id or secrets.token_hex(8), changes, is_new=request_id is None)
-        (outcome,) = engine.commit([request])
-        if self._place is not None and (self._place.is_lost() or (engine.journal and engine.journal.is_lost())):
-            engine.settle()  # Without the journal, whose folder was removed, a change is stored when it is in the file.
+        (outcome,) = self._asked(lambda engine: self._commit(engine, request))
         if isinstance(outcome, NbtoolsError):
             raise outcome
-        self._keep_house(engine)
+        self._asked(self._keep_house)
         return [_applied(done) for done in outcome]
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        rows, total = self._ready().query(query)
+        rows, total = self._asked(lambda engine: engine.query(query))
         records = tuple(row_to_record(row, values=query.values, score=score) for row, score in rows)
         return Found(records=records, total=total)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
-        rows = self._ready().versions(scope, key)
+        rows = self._asked(lambda engine: engine.versions(scope, key))
         return [row_to_record(row) for row in (rows if limit is None else rows[-limit:] if limit else [])]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
-        return [json.loads(text) for text in self._ready().calls(query)]
+        return [json.loads(text) for text in self._asked(lambda engine: engine.calls(query))]
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
@@ -98,13 +96,34 @@ class DuckDBRepository:
             # A forked child has a copy of the file that must not be touched: what it would write is lost.
             if engine is None or self._pid != os.getpid():
                 return
-            if self._place is None:
-                engine.close()
-                return
-            from nbtools.memory.salvage import close_engine
+            self._let_go(engine)
 
-            close_engine(engine, self._place)
-            self._place.release()
+    def _commit(self, engine: Engine, request: Request) -> list[Outcome]:
+        outcomes = engine.commit([request])
+        if self._place is not None and (self._place.is_lost() or (engine.journal and engine.journal.is_lost())):
+            engine.settle()  # Without the journal, whose folder was removed, a change is stored when it is in the file.
+        return outcomes
+
+    def _let_go(self, engine: Engine) -> None:
+        if self._place is None:
+            engine.close()
+            return
+        from nbtools.memory.salvage import close_engine
+
+        close_engine(engine, self._place)
+        self._place.release()
+
+    def _asked(self, ask: Callable[[Engine], _T]) -> _T:
+        """Ask the engine; when it meets damage, ask a second time, behind a start that repairs the file."""
+        engine = self._ready()
+        try:
+            return ask(engine)
+        except MemoryDamaged:
+            with self._lock:
+                if self._engine is engine:
+                    self._engine = None
+                    self._let_go(engine)
+        return ask(self._ready())
 
     def _ready(self) -> Engine:
         engine = self._engine

@@ -63,10 +63,22 @@ _ROW_OF_LOG = "seq, id, op, value, tags, created, updated, expires, version"
 
 
 class Tables:
-    """An open memory file, `None` for one in memory."""
+    """An open memory file, `None` for one in memory.
+
+    DuckDB compares the checksum of every block that it reads. Whatever meets a damaged one raises `MemoryDamaged`.
+
+    Attributes
+    ----------
+    is_read
+        Whether every block was read since the file was opened.
+    damage
+        What was found damaged, `None` for nothing.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.is_read = path is None
+        self.damage: str | None = None
         self._connection = connect(path)
         self._write = threading.Lock()
         self._local = threading.local()
@@ -294,11 +306,12 @@ class Tables:
                 self._all(f"SELECT bit_xor(hash({table})) FROM {table}", [])
         except (duckdb.Error, RuntimeError) as exc:
             raise MemoryDamaged(str(exc)) from exc
+        self.is_read = True
 
     def copy_to(self, target: Path) -> None:
         """Write a copy of the whole file, as of one moment."""
         name = str(target).replace("'", "''")
-        with self._write:
+        with self._write, self._noticing():
             # Only a cursor's own transaction would see the attached copy, so the writing connection makes it.
             self._connection.execute(f"ATTACH '{name}' AS snapshot (STORAGE_VERSION 'v1.5.0')")
             try:
@@ -330,14 +343,35 @@ class Tables:
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        self._connection.begin()
+        with self._noticing():
+            self._connection.begin()
+            try:
+                yield self._connection
+                self._connection.commit()
+            except BaseException:
+                # After an error everything fails until the rollback, and after damage even that.
+                with suppress(Exception):
+                    self._connection.rollback()
+                raise
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Raise damage as what it is, and remember it."""
+        import duckdb
+
         try:
-            yield self._connection
-            self._connection.commit()
-        except BaseException:
-            # After an error everything fails until the rollback.
-            self._connection.rollback()
-            raise
+            yield
+        except (duckdb.Error, RuntimeError) as exc:
+            text = str(exc)
+            if "Corrupt" in text or "checksum" in text or isinstance(exc, duckdb.SerializationException):
+                self.damage = self.damage or text
+            elif not isinstance(exc, (duckdb.FatalException, duckdb.InternalException)):
+                raise
+            raise MemoryDamaged(
+                f"{self.path} cannot be read: {text.splitlines()[0]}",
+                hint="ask again: it is opened anew, and what is damaged is recovered from snapshot and journal",
+                retryable=True,
+            ) from exc
 
     def _cursor(self) -> Any:
         cursor = getattr(self._local, "cursor", None)
@@ -352,7 +386,8 @@ class Tables:
         with self._gate:
             self._reading += 1
         try:
-            yield
+            with self._noticing():
+                yield
         finally:
             with self._gate:
                 self._reading -= 1

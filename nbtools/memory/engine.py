@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import InvalidArguments, MemoryWriteFailed, NbtoolsError
+from nbtools.errors import InvalidArguments, MemoryDamaged, MemoryWriteFailed, NbtoolsError
 from nbtools.memory.cache import KnownIds, RowCache
 from nbtools.memory.calls import CALLS_KEPT
 from nbtools.memory.decide import Done, Request, Stage, View
@@ -125,6 +125,8 @@ class Engine:
             forgetting, self._forgetting = self._forgetting, set()
             try:
                 self.erase()
+            except MemoryDamaged:
+                raise
             except OSError as exc:
                 failed = _not_erased(exc)
                 pairs = zip(requests, outcomes, strict=True)
@@ -216,6 +218,8 @@ class Engine:
         """Prepare for questions; when nobody asks, also with what takes longer."""
         self._index.tidy(is_quiet=is_quiet)
         self.know_ids()
+        if is_quiet and not self.tables.is_read:
+            self.tables.read_all()
         if is_quiet and self._merges != self._merges_given_back and not self._unmerged_rows:
             self._merges_given_back = self._merges
             self.tables.give_back()
@@ -345,6 +349,8 @@ class Engine:
     def _decide(self, stage: Stage, request: Request) -> tuple[Outcome, tuple[tuple[int, Row], ...]]:
         try:
             return stage.decide(request.changes)
+        except MemoryDamaged:
+            raise
         except NbtoolsError as exc:
             return exc, ()
         except (ArithmeticError, AssertionError, TypeError, ValueError) as exc:
@@ -451,6 +457,7 @@ class Engine:
                 self._unmerged_bytes += len(row.value or "")
                 if row.op != "call":
                     self._overlay[row.id] = row
+        self.notices += journal.notices if journal is not None else ()
         return newest
 
     def _hand_over(self, rows: Sequence[Row]) -> None:

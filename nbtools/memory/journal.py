@@ -8,7 +8,8 @@ database can then never stall a write.) A line is one request::
 
 with the CRC-32 of what follows it. Lines go to segments named after their first sequence number; a segment is dropped
 when a snapshot of the database holds all of it. On opening, a torn last line is cut off, since nobody was told that it
-was stored; a line that is broken in the middle is skipped and reported, and the ones behind it are used.
+was stored; a line that is broken is skipped and reported, and the ones behind it are used. Broken lines at the very end
+are set aside in a file of their own, because their sequence numbers are given again.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Journal:
             for above in list(folder.parents)[:2]:
                 _sync_folder(above)
         self.folder = folder
+        # What `replay` could not read of the end, in words.
+        self.notices: list[str] = []
         self._limit = segment_bytes
         self._fd = -1
         self._size = 0
@@ -99,14 +102,14 @@ class Journal:
     def replay(self, after: int) -> Iterator[Entry]:
         """Yield the entries with rows behind a sequence number, and leave the journal ready for appending.
 
-        Damaged lines are skipped; a gap in the sequence numbers shows them.
+        Damaged lines are skipped; a gap in the sequence numbers shows them, and `notices` tells of those at the end.
         """
         segments = self.segments()
         for place, segment in enumerate(segments):
             is_last = place == len(segments) - 1
             if not is_last and _first(segments[place + 1]) <= after + 1:
                 continue
-            yield from self._read(segment, after, repair=is_last)
+            yield from self._read(segment, after, is_last=is_last)
 
     def segments(self) -> list[Path]:
         """Return the segments, oldest first."""
@@ -125,9 +128,9 @@ class Journal:
             segment.unlink()
 
     def erase(self) -> None:
-        """Remove every segment; a snapshot holds all of them by now."""
+        """Remove every segment, and what was set aside of them; a snapshot holds all that can be read by now."""
         self.close()
-        for segment in self.segments():
+        for segment in self.folder.glob("*.log*"):
             segment.unlink()
         _sync_folder(self.folder)
 
@@ -160,21 +163,49 @@ class Journal:
             self.close()
             raise
 
-    def _read(self, segment: Path, after: int, *, repair: bool) -> Iterator[Entry]:
+    def _read(self, segment: Path, after: int, *, is_last: bool) -> Iterator[Entry]:
         data = segment.read_bytes()
-        start = 0
+        start = upto = 0
         held: bytes | None = None
-        while (end := data.find(b"\n", start)) >= 0:
+        while start < len(data):
+            # A byte that took the place of the last line's end is no reason to lose the line.
+            end = data.find(b"\n", start)
+            end = len(data) - 1 if end < 0 else end
             line = data[start:end]
             start = end + 1
+            if not _is_whole(line):
+                continue
             # Most of a segment is merged already: a line is parsed only when the one behind it begins too late.
             if held is not None and _begins(line) > after + 1:
                 yield from _wanted(held, after)
-            held = line
+            held, upto = line, start
         if held is not None:
             yield from _wanted(held, after)
-        if repair and start < len(data):
-            os.truncate(segment, start)
+        if is_last:
+            self._cut(segment, data, upto, after)
+
+    def _cut(self, segment: Path, data: bytes, upto: int, after: int) -> None:
+        """Take away the end of a segment that cannot be read, unless all of it is merged."""
+        *broken, torn = data[upto:].split(b"\n")
+        lost = sum(_begins(line) > after for line in broken)
+        if lost:
+            aside = segment.with_name(segment.name + ".damaged")
+            with open(aside, "ab", opener=_private) as file:
+                file.write(data[upto:])
+            found = f"The last {lost} lines of the journal were damaged and set aside as {aside}"
+            self.notices.append(f"{found}: the changes that they were are lost.")
+        elif not data and _first(segment) > after:
+            segment.unlink()
+            self.notices.append(
+                f"The journal's newest file {segment.name} was empty: what was stored there last is lost."
+            )
+            return
+        if lost or torn:
+            os.truncate(segment, upto if lost else len(data) - len(torn))
+        elif data and not data.endswith(b"\n"):
+            with segment.open("rb+") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"\n")
 
 
 def _encode(entry: Entry) -> bytes:
@@ -183,20 +214,17 @@ def _encode(entry: Entry) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def _decode(line: bytes) -> Entry | None:
-    body = line[9:]
+def _is_whole(line: bytes) -> bool:
     try:
-        if int(line[:8], 16) != zlib.crc32(body):
-            return None
-        _, request, rows = json.loads(body)
+        return int(line[:8], 16) == zlib.crc32(line[9:])
     except ValueError:
-        return None
-    return Entry(request, tuple((place, row_from_list(row)) for place, row in rows))
+        return False
 
 
 def _wanted(line: bytes, after: int) -> Iterator[Entry]:
-    entry = _decode(line)
-    if entry is not None and entry.rows[-1][1].seq > after:
+    _, request, rows = json.loads(line[9:])
+    entry = Entry(request, tuple((place, row_from_list(row)) for place, row in rows))
+    if entry.rows[-1][1].seq > after:
         yield entry
 
 
@@ -214,6 +242,10 @@ def _ends_whole(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_CLOEXEC, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -23,8 +23,8 @@ from nbtools.memory.rows import Clock
 
 __all__ = ["close_engine", "erase", "open_engine", "take_snapshot"]
 
-# Files up to this size are read through on every start, larger ones after a crash only: 0.1 s at most.
-_ALWAYS_READ = 8 << 20
+# Files up to this size are read through on every start, in 0.1 s; larger ones after a crash, else when nobody asks.
+_ALWAYS_READ = 32 << 20
 _SNAPSHOT_AFTER = 16 << 20
 
 
@@ -48,15 +48,18 @@ def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
     journal = Journal(place.log)
     notices: list[str] = []
     try:
-        tables = _checked(place, journal)
+        # What an earlier life met may lie where no table is read, in the index of a key.
+        if met := place.opened.read_text() if place.opened.exists() else "":
+            raise MemoryDamaged(met)
+        engine = _engine(place, journal, _checked(place, journal), history, clock)
     except MemoryDamaged as exc:
         if not journal.segments() and not place.snapshot.exists():
             raise MemoryUnavailable(
                 f"{place.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
             ) from None
-        tables = _recovered(place, journal, exc.message, notices)
-    engine = Engine(tables, journal, history=history, clock=clock, index=place.index)
+        engine = _engine(place, journal, _recovered(place, journal, exc.message, notices), history, clock)
     engine.notices[:0] = notices
+    place.opened.unlink(missing_ok=True)
     place.opened.touch(mode=0o600)
     engine.erase = functools.partial(erase, engine, place)
     if engine.must_erase():
@@ -65,11 +68,25 @@ def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
     return engine
 
 
+def _engine(place: Place, journal: Journal, tables: Tables, history: int, clock: Clock | None) -> Engine:
+    try:
+        return Engine(tables, journal, history=history, clock=clock, index=place.index)
+    except MemoryDamaged:
+        tables.close()
+        raise
+
+
 def close_engine(engine: Engine, place: Place) -> None:
-    """Close the file in order, so that the next start need not look for damage."""
-    engine.close()
-    if not place.is_lost():
-        place.opened.unlink(missing_ok=True)
+    """Close the file in order, so that the next start need not look for damage; leave a note of what was found."""
+    try:
+        engine.close()
+    except MemoryDamaged:
+        pass  # What could not be merged is in the journal.
+    else:
+        if engine.tables.damage is None and not place.is_lost():
+            place.opened.unlink(missing_ok=True)
+    if engine.tables.damage is not None and not place.is_lost():
+        place.opened.write_text(engine.tables.damage)
 
 
 def take_snapshot(engine: Engine, place: Place) -> bool:

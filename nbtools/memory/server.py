@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nbtools.errors import MemoryUnavailable, NbtoolsError
+from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
 from nbtools.memory.decide import Request
 from nbtools.memory.engine import Engine
 from nbtools.memory.listener import Listener
@@ -135,12 +135,12 @@ class Server:
             self._waker.send(b".")
 
     def _close_file(self) -> None:
-        try:
-            take_snapshot(self.engine, self.place)
-            close_engine(self.engine, self.place)
-        except Exception as exc:
-            # What is not merged is in the journal; the next keeper finds that this one did not finish, and looks.
-            self._complain(exc)
+        for step in (take_snapshot, close_engine):
+            try:
+                step(self.engine, self.place)
+            except Exception as exc:
+                # What is not merged is in the journal; the next keeper finds that this one did not finish, and looks.
+                self._complain(exc)
 
     # -- the main thread
 
@@ -285,6 +285,9 @@ class Server:
             client, message = asked
             try:
                 client.send(self._answer(message))
+            except MemoryDamaged as exc:
+                # Not answered: the client asks again, and the next keeper repairs the file before it answers.
+                self._complain(exc)
             except NbtoolsError as exc:
                 client.send([frame(dumps(error_to_wire(exc)))])
             except Exception as exc:
@@ -345,8 +348,7 @@ class Server:
         """Write down what should not have happened; after damage, leave, so that the next keeper repairs it."""
         traceback.print_exception(exc, file=sys.stderr)
         sys.stderr.flush()
-        text = str(exc)
-        if "Corrupt" in text or "checksum" in text or "database has been invalidated" in text:
+        if isinstance(exc, MemoryDamaged):
             self.leave()
 
 

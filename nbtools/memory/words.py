@@ -38,6 +38,8 @@ _MANY_WORDS = 64
 _CANDIDATES = 100
 _LONGEST_WORD = 32
 _KEPT_WORDS = 20_000
+# More new words than these in one text are no words that anybody looks for.
+_MOST_LEARNED = 1_000
 _MERGED_PAGES = 50
 
 
@@ -156,7 +158,7 @@ class Words:
 
     def _learn(self, words: Iterable[str]) -> None:
         new = {word for word in words if 2 < len(word) <= _LONGEST_WORD and word.isalpha()} - self._known
-        for word in new:
+        for word in itertools.islice(new, _MOST_LEARNED):
             cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
             if cursor.rowcount:
                 parts = " ".join(trigrams(word))

@@ -9,11 +9,15 @@ import sys
 import duckdb
 import pytest
 
-from nbtools.errors import MemoryUnavailable
+from nbtools.errors import MemoryDamaged, MemoryUnavailable
 from nbtools.memory import open_memory
 from nbtools.memory.duckdb_schema import SCHEMA_VERSION
+from nbtools.memory.duckdb_tables import Tables
 from nbtools.memory.journal import Journal
 from nbtools.memory.place import Place
+from nbtools.memory.repository import Change
+
+from .conftest import end_keeper
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(was damaged|could not be read):UserWarning")
 
@@ -35,6 +39,11 @@ def all_there(place, count):
         assert memory[f"k{count - 1}"] == {"n": count - 1}
         assert len(memory.find(["t"])) == count
         return memory.info()["notices"]
+
+
+def all_keys(place):
+    with open_memory(place.path, embedded=True) as memory:
+        return list(memory)
 
 
 def snapshot(place, monkeypatch):
@@ -121,6 +130,74 @@ def test_a_lost_line_of_the_journal_is_told(place):
     assert list(memory) == ["k0", "k1", "k3", "k4"]
     memory.write("k5", 5)
     memory.close()
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_a_bad_block_met_in_use_is_repaired_before_anything_is_answered(place, monkeypatch, is_embedded):
+    """In a file too long to be read through on each start, and closed in order."""
+    with open_memory(place.path, embedded=True) as memory:
+        changes = [Change(kind="write", scope=memory.scope, key=f"k{n}", value=f'"{n:0400}"') for n in range(2_000)]
+        memory.repository.apply(changes)
+        memory.repository.apply([Change(kind="incr", scope=memory.scope, key="n")])
+    place.index.unlink(missing_ok=True)
+    before = place.path.read_bytes()
+    flip(place.path, range(300_000, len(before), 50_000))
+    if is_embedded:
+        monkeypatch.setattr("nbtools.memory.salvage._ALWAYS_READ", 0)
+    else:
+        (place.path.parent / "sitecustomize.py").write_text("import nbtools.memory.salvage as s\ns._ALWAYS_READ = 0")
+        monkeypatch.setenv("PYTHONPATH", str(place.path.parent), prepend=os.pathsep)
+    with open_memory(place.path, embedded=is_embedded, idle_exit=0.3) as memory:
+        with pytest.warns(UserWarning, match="Everything was recovered"):
+            assert {r.key: r.value for r in memory.list("k")} == {f"k{n}": f"{n:0400}" for n in range(2_000)}
+        assert memory.incr("n") == 2
+        assert len(memory.history("k7")) == 1
+        (aside,) = place.path.parent.glob("m.duckdb.damaged-*")
+        assert aside.name in memory.info()["notices"][0]
+    if not is_embedded:
+        end_keeper(place.path)
+
+
+def test_a_bad_block_is_found_when_nobody_asks(place, monkeypatch):
+    fill(place)
+    monkeypatch.setattr("nbtools.memory.salvage._ALWAYS_READ", 0)
+    whole = place.path.read_bytes()
+    tables = Tables(place.path)
+    tables.read_all()
+    tables.close()
+    damaged = 0
+    for at in range(12_288, len(whole), 150_000):
+        place.path.write_bytes(whole)
+        flip(place.path, range(at, at + 8))
+        with open_memory(place.path, embedded=True) as memory:
+            assert memory["k0"] == {"n": 0}
+            engine = memory.repository._ready()
+            try:
+                engine.tidy(is_quiet=True)
+            except MemoryDamaged:
+                damaged += 1
+        all_there(place, 40)
+    assert damaged
+
+
+def test_damaged_lines_at_the_end_of_the_journal_are_told_and_set_aside(place):
+    memory = open_memory(place.path, embedded=True)
+    for number in range(6):
+        memory.write(f"k{number}", number)
+    copy = Place(place.path.parent / "copy" / "m.duckdb")
+    shutil.copytree(place.folder, copy.folder, ignore=shutil.ignore_patterns("lock"))
+    memory.close()
+    (segment,) = copy.log.glob("*.log")
+    flip(segment, [segment.read_bytes().index(b'"k4"'), segment.read_bytes().index(b'"k5"')])
+    memory = open_memory(copy.path, embedded=True)
+    with pytest.warns(UserWarning, match="last 2 lines of the journal") as told:
+        assert list(memory) == ["k0", "k1", "k2", "k3"]
+    (aside,) = copy.log.glob("*.damaged")
+    assert str(aside) in str(told[0].message)
+    assert len(aside.read_bytes().splitlines()) == 2
+    memory.write("k6", 6)
+    memory.close()
+    assert all_keys(copy) == ["k0", "k1", "k2", "k3", "k6"]
 
 
 def test_what_is_no_memory_is_refused_and_left_alone(tmp_path):

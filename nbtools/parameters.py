@@ -23,7 +23,15 @@ from nbtools.paths import Roots
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["Canonical", "FunctionParameters", "Parameters", "PartialParameters", "SchemaParameters", "resolved"]
+__all__ = [
+    "AlsoCalled",
+    "Canonical",
+    "FunctionParameters",
+    "Parameters",
+    "PartialParameters",
+    "SchemaParameters",
+    "resolved",
+]
 
 _Schema = dict[str, Any]
 _VALUES = {"default", "const", "enum", "examples"}
@@ -53,6 +61,16 @@ class Canonical:
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(self.spell, handler(source))
+
+
+@dataclasses.dataclass(frozen=True)
+class AlsoCalled:
+    """Another name by which callers may give an argument: ``Annotated[str, AlsoCalled("connection_string")]``.
+
+    The schema shows one name, and rules, people and the function see that one alone.
+    """
+
+    name: str
 
 
 class Parameters(Protocol):
@@ -144,7 +162,7 @@ class FunctionParameters:
     @functools.cached_property
     def model(self) -> type[BaseModel]:
         """The argument model; its fields carry a prefix, because a model's own methods may not be shadowed."""
-        from pydantic import ConfigDict, Field, create_model
+        from pydantic import AliasChoices, ConfigDict, Field, create_model
 
         from nbtools.docstring import parameter_texts
 
@@ -158,8 +176,10 @@ class FunctionParameters:
                 raise TypeError(f"{self._function.__name__}: parameter {name!r} has no type")
             default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
             text = None if _is_described(hint) else texts.get(name)
-            described = Field(default, alias=name, description=text) if text else Field(default, alias=name)
-            fields[f"arg_{name}"] = (hint, described)
+            described: dict[str, Any] = {"description": text} if text else {}
+            others = [extra.name for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, AlsoCalled)]
+            named = AliasChoices(name, *others) if others else name
+            fields[f"arg_{name}"] = (hint, Field(default, validation_alias=named, **described))
         return create_model(self._function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
 
     def schema(self) -> _Schema:
@@ -177,7 +197,7 @@ class FunctionParameters:
         except ValidationError as exc:
             if exc.error_count() == 1 and isinstance(error := _own_error(exc.errors()[0]), NbtoolsError):
                 raise error from None
-            names = [str(field.alias) for field in self.model.model_fields.values()]
+            names = [name.removeprefix("arg_") for name in self.model.model_fields]
             raise _invalid([_told(problem, names) for problem in exc.errors(include_url=False)], names) from None
         return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
 

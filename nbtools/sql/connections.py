@@ -19,7 +19,7 @@ from nbtools.sql.isolation import IsolatedEngine
 from nbtools.sql.sqlite_engine import SQLiteEngine
 from nbtools.sql.urls import file_of
 
-__all__ = ["is_local_file", "open_engine"]
+__all__ = ["in_memory", "is_local_file", "open_engine"]
 
 _POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 
@@ -27,6 +27,11 @@ _POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 def is_local_file(url: str) -> bool:
     """Tell whether a URL names a database in a file of this machine."""
     return url.partition("://")[0].lower() in {"duckdb", "sqlite"}
+
+
+def in_memory(url: str) -> bool:
+    """Tell whether a URL names an empty database that lies in memory."""
+    return url.lower() in {f"{scheme}://{place}" for scheme in ("duckdb", "sqlite") for place in ("", "/:memory:")}
 
 
 def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
@@ -44,9 +49,8 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
         return _duckdb(url, opening, isolated=isolated)
     assert url is not None
     if scheme == "sqlite":
-        if isolated:
-            return IsolatedEngine(file_of(url), opening, kind="sqlite")
-        return SQLiteEngine(file_of(url))
+        database = None if in_memory(url) else file_of(url)
+        return IsolatedEngine(database, opening, kind="sqlite") if isolated else SQLiteEngine(database)
     if scheme in _POSTGRES:
         if has("adbc_driver_postgresql") and has("pyarrow") and not scheme.endswith("+psycopg"):
             from nbtools.sql.adbc_engine import AdbcPostgresEngine
@@ -61,7 +65,7 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
 
 
 def _duckdb(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
-    database = None if url is None or url in {"duckdb://", "duckdb:///:memory:"} else file_of(url)
+    database = None if url is None or in_memory(url) else file_of(url)
     if isolated:
         return IsolatedEngine(database, opening)
     from nbtools.sql.duckdb_engine import DuckDBEngine, Limits

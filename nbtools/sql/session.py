@@ -23,7 +23,7 @@ from nbtools.aio import blocking
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, nearest
 from nbtools.paths import Roots
 from nbtools.sql.binding import Style, bind, placeholders
-from nbtools.sql.connections import is_local_file, open_engine
+from nbtools.sql.connections import in_memory, is_local_file, open_engine
 from nbtools.sql.definitions import Definitions
 from nbtools.sql.duckdb_engine import DuckDBEngine
 from nbtools.sql.duckdb_frames import quoted
@@ -520,6 +520,8 @@ class SqlSession:
 
     def _checked_url(self, url: str) -> str:
         """Return a URL that came with an isolated query, a model's as a rule: it may lead to allowed files alone."""
+        if in_memory(url):
+            return url
         if is_local_file(url) and self._roots is not None:
             self._roots.resolve(file_of(url))
             return url

@@ -59,7 +59,7 @@ class SQLiteEngine:
     Parameters
     ----------
     database
-        The file.
+        The file; `None` for an empty database in memory.
     at_rest
         Read a file in WAL mode that nobody has open as it lies there: a confined process cannot make the file of
         shared memory that SQLite wants beside it.
@@ -68,20 +68,22 @@ class SQLiteEngine:
     dialect = "sqlite"
     takes_frames = False
 
-    def __init__(self, database: Path, *, at_rest: bool = False) -> None:
+    def __init__(self, database: Path | None, *, at_rest: bool = False) -> None:
         self.name = f"SQLite {sqlite3.sqlite_version}"
         self._database = database
         self._at_rest = at_rest
 
-    @contextlib.contextmanager
-    def _opened(self, control: Control) -> Iterator[sqlite3.Connection]:
+    def _uri(self) -> str:
+        if self._database is None:
+            return "file::memory:"
         if not self._database.is_file():
             raise FileMissing(f"{str(self._database)!r} does not exist.", tried="opening a SQLite database")
         resting = self._at_rest and not self._database.with_name(self._database.name + "-wal").exists()
-        how = "mode=ro&immutable=1" if resting else "mode=ro"
-        connection = sqlite3.connect(
-            f"{self._database.as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False
-        )
+        return f"{self._database.as_uri()}?mode=ro{'&immutable=1' if resting else ''}"
+
+    @contextlib.contextmanager
+    def _opened(self, control: Control) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._uri(), uri=True, isolation_level=None, check_same_thread=False)
         try:
             # The connection cannot write already; this refuses temporary tables too.
             connection.execute("PRAGMA query_only = ON")
@@ -160,7 +162,7 @@ def _type(found: Iterable[type]) -> str:
     return _TYPES.get(kinds.pop(), "TEXT") if len(kinds) == 1 else "ANY"
 
 
-def _translated(exc: sqlite3.Error, database: Path) -> NbtoolsError:
+def _translated(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
     """Return the error that fits one of SQLite's, by its code."""
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     said = f"{exc}"

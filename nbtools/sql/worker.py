@@ -185,7 +185,7 @@ def _imported(settings: Mapping[str, Any]) -> None:
 def _opened(settings: Mapping[str, Any]) -> Engine:
     database = settings["database"]
     if settings["kind"] == "sqlite":
-        return SQLiteEngine(Path(database), at_rest=True)
+        return SQLiteEngine(None if database is None else Path(database), at_rest=True)
     engine = DuckDBEngine(
         None if database is None else Path(database),
         roots=[Path(root) for root in settings["roots"]],

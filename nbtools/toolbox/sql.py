@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 
+from nbtools.parameters import AlsoCalled
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 
@@ -23,10 +24,16 @@ _MAX_BYTES = 4_000_000
     examples=(
         {"query": "select 6 * 7 as answer"},
         {"query": "select species, count(*) as n from 'penguins.csv' group by species order by n desc", "limit": 10},
+        {"query": "select * from 'penguins.csv' where island = :island", "params": {"island": "Dream"}},
     ),
 )
 async def sql_query(
-    query: str, connection: str | None = None, limit: Annotated[int, Ge(0)] | None = None, *, ctx: Context
+    query: str,
+    connection: Annotated[str | None, AlsoCalled("connection_string")] = None,
+    limit: Annotated[int, Ge(0)] | None = None,
+    params: dict[str, Any] | None = None,
+    *,
+    ctx: Context,
 ) -> Output:
     """Ask a question in SQL; only reading is possible.
 
@@ -44,6 +51,8 @@ async def sql_query(
         Name of a configured database, or its URL; null asks the local engine.
     limit
         Rows at the most; null for a person's all, and a model's 10,000.
+    params
+        Values for :name or $name in the query, by name; they are bound, never pasted.
 
     Raises
     ------
@@ -60,6 +69,7 @@ async def sql_query(
         query,
         connection=connection,
         limit=limit,
+        params=params,
         isolated=ctx.by_model,
         whole=not ctx.by_model,
         max_bytes=_MAX_BYTES,

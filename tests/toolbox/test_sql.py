@@ -1,6 +1,10 @@
 import pytest
 
+from nbtools.door import Door
+from nbtools.execute import LocalExecutor
+from nbtools.gate import Rule
 from nbtools.sql import SqlSession
+from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy
 from nbtools.toolbox.sql import TOOLS
 
@@ -45,6 +49,35 @@ def test_a_limit_cuts_and_says_so(call):
     cut = ask(call, "select * from range(5000)", _caller="model")
     assert (cut.data["row_count"], cut.data["truncated"]) == (1_000, True)
     assert ask(call, "select 1", limit=-1).error.code == "INVALID_ARGUMENTS"
+
+
+@pytest.mark.parametrize("caller", ["python", "model"])
+def test_values_are_bound_by_name(call, caller):
+    query = "select mass from 'data.csv' where species = :species and mass > $least order by mass"
+    params = {"species": "Gentoo", "least": 5_100}
+    assert ask(call, query, params=params, _caller=caller).data["rows"] == [[5200]]
+    hostile = {"species": "x' or 1 = 1 --", "least": 0}
+    assert ask(call, query, params=hostile, _caller=caller).data["rows"] == []
+    assert "$least" in ask(call, query, params={"species": "x"}, _caller=caller).error.message
+
+
+@pytest.mark.parametrize("caller", ["python", "model"])
+@pytest.mark.parametrize("name", ["connection", "connection_string"])
+@pytest.mark.parametrize("url", ["sqlite:///:memory:", "duckdb:///:memory:", "sqlite://"])
+def test_an_empty_database_in_memory_is_a_connection_by_either_name(call, caller, name, url):
+    assert ask(call, "select 6 * 7 as answer", **{name: url}, _caller=caller).data["rows"] == [[42]]
+    refused = ask(call, "create table t (a int)", **{name: url}, _caller=caller)
+    assert refused.error.code == "SQL_NOT_ALLOWED"
+
+
+def test_one_name_of_an_argument_is_shown_and_judged(call):
+    assert "connection_string" not in TOOLS[0].__tool__.schema["properties"]
+    twice = ask(call, "select 1", connection="duckdb://", connection_string="sqlite://")
+    assert twice.error.code == "INVALID_ARGUMENTS"
+    denying = [Rule(action="deny", tool="sql_query", arguments={"connection": "sqlite*"})]
+    executor = LocalExecutor(TOOLS, door=Door(rules=denying))
+    denied = executor.call(ToolCall(tool="sql_query", arguments={"query": "x", "connection_string": "sqlite://"}))
+    assert denied.error.code == "PERMISSION_DENIED"
 
 
 @pytest.mark.parametrize(

@@ -216,17 +216,20 @@ class ToolResult:
             lines.append(f"→ {self.error.hint}")
         return "\n".join(lines)
 
+    def shown_text(self) -> str:
+        """Return the text as a cell shows it: cut where it is long."""
+        more = len(self.text) - _SHOWN_TEXT
+        return self.text if more <= 0 else f"{self.text[:_SHOWN_TEXT]}\n… {more:,} more characters"
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
-        printer.text(str(self))
+        printer.text(str(self) if self.error else self.shown_text())
 
     def _repr_html_(self) -> str:
         """Render for a notebook: text, pictures, and a footer that tells duration and files."""
         parts = [_error_html(self.tool, self.error)] if self.error else []
         if self.text and self.error is None:
-            shown = self.text[:_SHOWN_TEXT]
-            more = "" if len(shown) == len(self.text) else f"\n… {len(self.text) - len(shown):,} more characters"
-            parts.append(f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(shown + more)}</pre>")
+            parts.append(f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.shown_text())}</pre>")
         parts += [_picture(artifact) for artifact in self.artifacts if artifact.mime.startswith("image/")]
         files = ", ".join(f"{html.escape(Path(a.path).name)} ({a.size:,} B)" for a in self.artifacts)
         facts = [f"<b>{html.escape(self.tool)}</b>", f"{self.duration_s * 1000:,.0f} ms", files]

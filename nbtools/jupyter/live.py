@@ -3,6 +3,12 @@
 Jupyter reads off a context variable which cell an output belongs to. `Live` keeps the variables of the cell that asked
 and uses them for every output: what calls it may be older than the cell, the reader of a kernel that was started ahead
 while another cell ran, for one.
+
+The time is a display of its own above the output, and nothing of it stays: protocols of notebooks can empty a display
+and clear a cell, and remove nothing in between. So where the magic is all of its cell, the cell is cleared and shown
+again, with the time above it and in the end without; elsewhere the display is emptied.
+
+A cell shows the beginning of a flood and its last lines: front ends lay out every line that they are given.
 """
 
 from __future__ import annotations
@@ -10,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import html
+import re
 import sys
 import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
+from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.telemetry import fresh_id
 
 __all__ = ["Live"]
@@ -23,7 +31,47 @@ T = TypeVar("T")
 
 _SHOW_AFTER_S = 2.0
 _EVERY_S = 1.0
+_MOST_LINES, _MOST_CHARACTERS = 2_000, 200_000
+_LAST_LINES, _LAST_CHARACTERS = 10, 4_000
+_MOST_DISPLAYS = 500
+_MOST_AGAIN = 2_000_000  # characters that are sent to the cell a second time
+_NAMES = "|".join(name for entry in CATALOGUE for name in entry.names)
+_ALONE = re.compile(rf"\s*(?:\w+\s*<<\s*)?(?:%%(?:{_NAMES})\b|%(?:{_NAMES})\b[^\n]*\s*\Z)")
 _STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%"
+
+
+class _Window:
+    """What a cell shows of streams: the beginning, and of what is missing the last lines."""
+
+    def __init__(self) -> None:
+        self._lines, self._characters = _MOST_LINES, _MOST_CHARACTERS
+        self._missing = self._missing_lines = 0
+        self._tail = ""
+
+    def part(self, text: str) -> str:
+        """Return what is shown of the next piece."""
+        shown = "" if self._missing else text[: self._characters]
+        lines = shown.split("\n", self._lines)
+        if len(lines) > self._lines:
+            shown = "".join(f"{line}\n" for line in lines[: self._lines])
+        self._lines -= shown.count("\n")
+        self._characters -= len(shown)
+        rest = text[len(shown) :]
+        self._missing += len(rest)
+        self._missing_lines += rest.count("\n")
+        self._tail = (self._tail + rest)[-_LAST_CHARACTERS:]
+        return shown
+
+    def end(self) -> str:
+        """Return what is shown at the end: how much is missing, and the last of it."""
+        if not self._missing:
+            return ""
+        last = "".join(self._tail.splitlines(keepends=True)[-_LAST_LINES:])
+        lines, characters = self._missing_lines - last.count("\n"), self._missing - len(last)
+        if not characters:
+            return last
+        where = "they are in the data of the result, under stdout and stderr"
+        return f"\n… {lines:,} lines ({characters:,} characters) are not shown here: {where} …\n{last}"
 
 
 class Live:
@@ -54,7 +102,12 @@ class Live:
         self._progress = progress
         self._stage = ""
         self._parts: list[str] = []
+        self._window = _Window()
+        self._shown: list[tuple[str, Any]] = []
+        self._again = 0
+        self._displays = 0
         self._display_id: str | None = None
+        self._owns_cell = _ALONE.match(_code_of(shell)) is not None
         self._context = contextvars.copy_context()
         self.displayed: set[str] = set()
         self.values = ""
@@ -70,18 +123,39 @@ class Live:
         self._context.copy().run(self._put, kind, text, data)
 
     def _put(self, kind: str, text: str, data: Any) -> None:
-        if kind == "stdout":
-            self._parts.append(text)
-            self._write(sys.stdout, text)
-        elif kind == "stderr":
-            self._write(sys.stderr, text)
+        if kind in {"stdout", "stderr"}:
+            if kind == "stdout":
+                self._parts.append(text)
+            self._show(kind, self._window.part(text))
         elif kind == "display" and data:
             self.displayed.update(data)
             if "text/plain" in data and not any(mime.startswith("image/") for mime in data):
                 self.values += f"{data['text/plain']}\n"
-            self._publish(dict(data))
+            self._displays += 1
+            if self._displays <= _MOST_DISPLAYS:
+                self._show(kind, dict(data))
         elif kind == "progress":
             self._stage = text
+
+    def _show(self, kind: str, what: Any) -> None:
+        """Show something, and remember it in case the cell is to be shown again."""
+        if not what:
+            return
+        if self._display_id == "terminal":
+            self._display_id = None
+            self._write(sys.stderr, "\r\x1b[K")
+        if kind != "display" and self._shown and self._shown[-1][0] == kind:
+            self._shown[-1] = (kind, self._shown[-1][1] + what)
+        else:
+            self._shown.append((kind, what))
+        self._again += len(what) if isinstance(what, str) else sum(len(str(part)) for part in what.values())
+        self._send(kind, what)
+
+    def _send(self, kind: str, what: Any) -> None:
+        if kind == "display":
+            self._publish(what)
+        else:
+            self._write(sys.stdout if kind == "stdout" else sys.stderr, what)
 
     @staticmethod
     def _write(stream: Any, text: str) -> None:
@@ -93,38 +167,69 @@ class Live:
 
     async def watch(self, work: Awaitable[T]) -> T:
         """Await the work, showing elapsed time when it takes long."""
-        if not self._progress:
-            return await work
-        clock = asyncio.ensure_future(self._tick())
+        clock = asyncio.ensure_future(self._tick()) if self._progress else None
         try:
             return await work
         finally:
-            clock.cancel()
-            self._settle()
+            if clock is not None:
+                clock.cancel()
+            self._context.copy().run(self._settle)
 
     async def _tick(self) -> None:
-        self._begun = time.monotonic()
+        begun = time.monotonic()
         await asyncio.sleep(_SHOW_AFTER_S)
         while True:
-            self._show(f"{self._label} · {_elapsed(self._begun)} {self._stage}".rstrip())
+            line = f"{self._label} · {_elapsed(begun)} {self._stage}".rstrip()
+            self._context.copy().run(self._tell, line)
             await asyncio.sleep(_EVERY_S)
 
-    def _show(self, line: str) -> None:
+    def _tell(self, line: str) -> None:
+        """Show the time so far."""
         if hasattr(self._shell, "kernel"):
-            update = self._display_id is not None
-            self._display_id = self._display_id or fresh_id()
             data = {"text/html": f"<span style='{_STYLE}'>{html.escape(line)}</span>", "text/plain": line}
-            self._publish(data, transient={"display_id": self._display_id}, update=update)
-        elif sys.stderr.isatty():
+            if self._display_id is not None:
+                self._publish(data, transient={"display_id": self._display_id}, update=True)
+                return
+            self._display_id = fresh_id()
+            self._redraw(data)
+        elif sys.stderr.isatty() and not self._is_within_a_line():
             self._display_id = "terminal"
             self._write(sys.stderr, f"\r{line}\x1b[K")
 
+    def _is_within_a_line(self) -> bool:
+        kind, what = self._shown[-1] if self._shown else ("", "")
+        return kind in {"stdout", "stderr"} and not what.endswith("\n")
+
+    def _redraw(self, time_so_far: dict[str, Any] | None) -> None:
+        """Show the cell again, with the time above the output, or without it."""
+        how = {"transient": {"display_id": self._display_id}}
+        can_clear = self._owns_cell and self._again <= _MOST_AGAIN
+        if not can_clear:
+            self._publish(time_so_far or {}, **how, update=time_so_far is None)
+            return
+        # Clearing waits for what comes next, so that nothing flickers.
+        self._shell.display_pub.clear_output(wait=bool(self._shown or time_so_far))
+        if time_so_far is not None:
+            self._publish(time_so_far, **how)
+        for kind, what in self._shown:
+            self._send(kind, what)
+
     def _settle(self) -> None:
-        """Leave the time it took in a notebook, and a clean line in a terminal."""
+        """Take the time away, and say what the cell does not show."""
         if self._display_id == "terminal":
             self._write(sys.stderr, "\r\x1b[K")
         elif self._display_id is not None:
-            self._show(f"{self._label} took {_elapsed(self._begun)}")
+            self._redraw(None)
+        self._display_id = None
+        more = self._displays - _MOST_DISPLAYS
+        left_out = f"\n… {more:,} displays are not shown here …\n" if more > 0 else ""
+        self._show("stdout", self._window.end() + left_out)
+
+
+def _code_of(shell: Any) -> str:
+    """Return the text of the cell that runs; nothing where no kernel runs it."""
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return str(parent.get("content", {}).get("code", ""))
 
 
 def _elapsed(begun: float) -> str:

@@ -37,16 +37,17 @@ class ShownResult(ToolResult):
     def footer(self) -> str:
         """Tool, duration and files on one line."""
         files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
-        return " · ".join(part for part in (self.tool, duration(self.duration_s), files) if part)
+        cut = "output cut at its cap" if isinstance(self.data, dict) and self.data.get("truncated") else ""
+        return " · ".join(part for part in (self.tool, duration(self.duration_s), files, cut) if part)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
-        printer.text(self.text if self.repeats and self.text else self.footer)
+        printer.text(self.shown_text() if self.repeats and self.text else self.footer)
 
     def _repr_html_(self) -> str:
         """Render the text, if it is to be repeated, and the footer."""
-        text = f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.text)}</pre>" if self.repeats else ""
-        return f"<div>{text}<div style='{_STYLE}'>{html.escape(self.footer)}</div></div>"
+        told = f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.shown_text())}</pre>"
+        return f"<div>{told if self.repeats else ''}<div style='{_STYLE}'>{html.escape(self.footer)}</div></div>"
 
 
 def shown(value: Any, *, streamed: str = "") -> Any:

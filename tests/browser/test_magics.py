@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,30 @@ def test_stop_tab_and_help_work_by_hand(lab: Any, open_notebook: Any) -> None:
         page.keyboard.press("Enter")
         page.keyboard.press("Control+Enter")
         cell.locator(".jp-OutputArea").get_by_text("[5]", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("lab", ["light"], indirect=True)
+def test_the_time_of_long_work_goes_and_a_flood_leaves_the_page_usable(lab: Any, open_notebook: Any) -> None:
+    slow = "%%data_analyze sales.csv\nimport time\nprint('one', flush=True)\ntime.sleep(5)\nprint('two')"
+    flood = "%%data_analyze sales.csv\nfor i in range(300_000): print(i)"
+    _write(lab.root, "%load_ext nbtools", slow, flood)
+    notebook = open_notebook("magics.ipynb")
+    page = notebook.page
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    # While it runs, the time stands above the output.
+    page.wait_for_function(
+        """() => {
+            const text = [...document.querySelectorAll('.jp-OutputArea-output')].map(each => each.innerText).join(' ');
+            return /data_analyze · \\d+ s\\s+one/.test(text);
+        }"""
+    )
+    notebook.run_all()
+    told = page.evaluate("() => window.tested.content.model.toJSON().cells.slice(1).map(cell => cell.outputs)")
+    assert [output["output_type"] for output in told[0]] == ["stream", "execute_result"]
+    assert "".join(told[0][0]["text"]) == "one\ntwo\n"
+    text = "".join(told[1][0]["text"])
+    assert len(text.splitlines()) < 2_100
+    assert text.endswith("299999\n")
+    begun = time.monotonic()
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    assert time.monotonic() - begun < 10

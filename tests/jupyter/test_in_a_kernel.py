@@ -62,11 +62,45 @@ def test_an_error_is_three_lines_in_the_notebook_too(folder) -> None:
     assert len(error["traceback"]) <= 3
 
 
-def test_long_work_tells_its_time_and_leaves_one_line(folder) -> None:
-    (outputs,) = executed(folder, "%%data_analyze sales.csv\nimport time\ntime.sleep(3.2)\nprint('done')")
-    told = [o["data"]["text/plain"] for o in outputs if "took" in o.get("data", {}).get("text/plain", "")]
-    assert len(told) == 1
-    assert told[0].startswith("data_analyze took")
+SLOW = "import time\nprint('one', flush=True)\ntime.sleep(3.2)\nprint('two')"
+
+
+def test_the_time_of_long_work_leaves_nothing_in_the_notebook(folder) -> None:
+    alone, bound, beside = executed(
+        folder,
+        f"%%data_analyze sales.csv\n{SLOW}\nimport pandas as pd\ndisplay(pd.DataFrame([1]))",
+        f"r << %%data_analyze sales.csv\n{SLOW}",
+        f"print('before')\nget_ipython().run_cell_magic('data_analyze', 'sales.csv', {SLOW!r});",
+    )
+    assert [o["output_type"] for o in alone] == ["stream", "display_data", "execute_result"]
+    assert text_of(alone) == text_of(bound) == "one\ntwo\n"
+    assert len(bound) == 1
+    assert alone[-1]["data"]["text/plain"].startswith("data_analyze · ")
+    # Other code of the cell has shown something too, which is not taken away: the display is empty.
+    assert text_of(beside) == "before\none\ntwo\n"
+    assert [o["data"] for o in beside if o["output_type"] == "display_data"] == [{}]
+    assert "data_analyze ·" not in str([*bound, *beside])
+
+
+def test_a_cell_shows_a_part_of_a_flood_and_says_where_the_rest_is(folder) -> None:
+    flood = "for i in range(300_000): print(i)"
+    analyzed, kept, coded, shown = executed(
+        folder,
+        f"%%data_analyze sales.csv\n{flood}",
+        "len(_.data['stdout'].split())",
+        f"%%code python\nimport sys\nprint('no', file=sys.stderr)\n{flood}",
+        "%%data_analyze sales.csv\nfor i in range(2_000): display(i)",
+    )
+    for outputs in (analyzed, coded):
+        text = text_of(outputs)
+        assert len(text.splitlines()) < 2_100
+        assert "lines (" in text
+        assert "not shown here" in text
+        assert text.endswith("299998\n299999\n")
+        assert len(str(outputs)) < 200_000
+    assert kept[-1]["data"]["text/plain"] == "300000"
+    assert sum(o["output_type"] == "display_data" for o in shown) == 500
+    assert "1,500 displays are not shown here" in text_of(shown)
 
 
 def test_nobody_at_the_keyboard_means_no(folder) -> None:

@@ -148,7 +148,7 @@ def apply(confinement: Confinement) -> Applied:
 
 def holds_programs(level: Level) -> bool:
     """Tell whether this host enforces `Confinement.programs` at a level."""
-    return level != "off" and sys.platform.startswith("linux") and landlock.available_abi() > 0
+    return level != "off" and sys.platform.startswith("linux") and landlock.available_abi() >= 2
 
 
 def prepare() -> None:

@@ -109,9 +109,11 @@ def restrict_programs(programs: Iterable[str]) -> None:
     Raises
     ------
     OSError
-        The kernel has no Landlock or refused the ruleset.
+        The kernel has no Landlock of ABI 2, or refused the ruleset.
     """
-    _enforce(available_abi(), (_EXECUTE, 0, 0), ((_EXECUTE, programs),))
+    abi = available_abi()
+    # Moving files between folders is refused by every ruleset that does not allow it, which takes the second ABI.
+    _enforce(abi if abi >= 2 else 0, (_EXECUTE | _REFER, 0, 0), ((_EXECUTE, programs), (_REFER, ("/",))))
 
 
 def _enforce(abi: int, fields: tuple[int, int, int], rules: Iterable[tuple[int, Iterable[str]]]) -> None:

@@ -4,8 +4,9 @@ A name stands for the program that is found on the search path, never for a file
 judged by its first word, after variables and patterns were replaced. What an allowed program starts in its turn
 (``find -exec``, ``xargs``, a hook) is judged by the kernel, through Landlock's right to execute: only the allowed
 programs have it, with what they cannot run without, which is their loader, the interpreter of a script, and the
-folders of helpers that bear their name (``/usr/lib/git-core`` is git's). Where there is no such kernel, programs whose
-purpose is to start others are refused.
+folders of helpers that bear their name (``/usr/lib/git-core`` is git's). Many start their helpers through ``sh``
+(``tar -z``, ``git clone``), so they may, and what ``sh`` starts is kept to the list in its turn; programs whose purpose
+is to start what their arguments name may not. Where there is no such kernel, those are refused.
 
 Allowing an interpreter (``bash``, ``python``, ``awk``) allows whatever it can do without starting anything. To the
 kernel, a program with many names (busybox) is one program. And the system's loader, which all need, runs any program
@@ -14,6 +15,7 @@ that it can read: in the sandbox that is none of the system's ``bin`` folders; a
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -31,7 +33,7 @@ _STARTERS = frozenset(
     {
         *("env", "xargs", "nohup", "nice", "ionice", "timeout", "stdbuf", "setsid", "chrt", "taskset", "sudo", "doas"),
         *("time", "watch", "parallel", "busybox", "script", "unshare", "nsenter", "chroot", "runuser", "setpriv"),
-        "flock",
+        *("flock", "find"),
     }
 )
 _HELPERS = ("/usr/lib", "/usr/libexec", "/usr/local/lib", "/usr/local/libexec")
@@ -94,8 +96,8 @@ class Programs:
                 f"{where}the command {name!r} is not allowed.", hint=f"ALLOWED_COMMANDS allows {listed}."
             )
         base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
-        starts = base in _STARTERS or (base == "find" and any(word.startswith(("-exec", "-ok")) for word in words))
-        if starts and not self._held:
+        starts = base != "find" or any(word.startswith(("-exec", "-ok")) for word in words)
+        if base in _STARTERS and starts and not self._held:
             raise PermissionDenied(
                 f"{where}{base} starts other programs, and this system cannot keep those to the list.",
                 hint="Name the program directly.",
@@ -108,10 +110,15 @@ class Programs:
         base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
         return base != name and base in self._allowed and self.find(base) == name
 
-    def files(self) -> tuple[str, ...] | None:
-        """Return the only files and folders that may be executed; `None` when that is not restricted."""
+    def files(self, program: str) -> tuple[str, ...] | None:
+        """Return the only files and folders that a program may execute; `None` when that is not restricted."""
         if ANY in self._allowed or not self._held:
             return None
+        own = os.path.basename(program) not in _STARTERS  # noqa: PTH119 - a name, not a path
+        return (*self._listed, *self._needed(self.find("sh"), 0)) if own else self._listed
+
+    @functools.cached_property
+    def _listed(self) -> tuple[str, ...]:
         found: list[str] = []
         for name in self._allowed:
             base = os.path.basename(name)  # noqa: PTH119 - a name, not a path

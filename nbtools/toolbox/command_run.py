@@ -139,7 +139,6 @@ class Line:
     ) -> None:
         self._processes = processes
         self._programs = programs
-        self._files: tuple[str, ...] | None = ()
         self._roots = roots
         self._environment = environment
         self._level: Level = level
@@ -186,7 +185,8 @@ class Line:
 
     async def _steps(self, plans: Sequence[Plan]) -> int:
         code = 0
-        self._files = await in_thread(self._programs.files)
+        # Looked up here, where it holds nobody up.
+        await in_thread(self._programs.files, "")
         for plan in plans:
             skipped = (plan.operator == "&&" and code != 0) or (plan.operator == "||" and code == 0)
             if not skipped and not self._over:
@@ -241,7 +241,7 @@ class Line:
             cwd=stage.cwd,
             environment={**self._environment, "PWD": str(stage.cwd)},
             level=self._level,
-            programs=self._files,
+            programs=self._programs.files(program),
             descriptors=table,
         )
 

@@ -128,9 +128,10 @@ async def _run(
 def _report(data: dict[str, Any]) -> str:
     parts = [str(data["stdout"]), str(data["stderr"])]
     if data["returncode"]:
-        # What shells and starters say when a program may not be executed.
-        reason = ": programs start only programs that are allowed" if data["returncode"] == 126 else ""
-        parts.append(f"[exit code {data['returncode']}{reason}]")
+        parts.append(f"[exit code {data['returncode']}]")
+    # What shells and other programs say of one that may not be executed; a file's own mode says it too.
+    if data["returncode"] == 126 or "ermission denied" in str(data["stderr"]):
+        parts.append("[programs start only programs that are allowed]")
     return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "[no output, exit code 0]"
 
 
@@ -216,7 +217,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
         args,
         environment=environment,
         level=level,
-        programs=await aio.in_thread(programs.files),
+        programs=await aio.in_thread(programs.files, program),
         cwd=ctx.use(Roots).start(),
     )
     return (await aio.here(made)).to_dict()

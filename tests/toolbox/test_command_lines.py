@@ -127,7 +127,7 @@ def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, fold
     script = folder / "tool"
     script.write_text(f"#!{sys.executable}\nprint('ran')\n")
     script.chmod(0o755)
-    assert "126: programs start only programs that are allowed" in run(call, f"env {script}").text
+    assert "[exit code 126]\n[programs start only programs that are allowed]" in run(call, f"env {script}").text
     call.provide(CommandPolicy(allowed=("env", str(script)), environment=dict(os.environ)))
     for command in (str(script), f"env {script}"):
         assert run(call, command).data["stdout"] == "ran\n"
@@ -139,10 +139,42 @@ def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, fold
 
 
 @needs_landlock
+@pytest.mark.skipif(not (shutil.which("tar") and shutil.which("gzip")), reason="tries tar with gzip")
+@pytest.mark.parametrize("level", ["limits", "strict"])
+def test_programs_may_start_their_helpers_through_sh_but_no_others(call, folder, level):
+    call.provide(CommandPolicy(allowed=("tar", "gzip", "env"), environment=dict(os.environ)))
+    call.provide(Confinements(person=level))
+    (folder / "x").write_text("x")
+    assert run(call, "tar -c -f a.tgz -z x").data["returncode"] == 0
+    (folder / "x").unlink()
+    assert run(call, "tar -x -f a.tgz -I 'gzip -d'").data["returncode"] == 0
+    assert (folder / "x").read_text() == "x"
+    result = run(call, "tar -c -f b.tgz -I 'touch EVIL; gzip' x")
+    assert "programs start only programs that are allowed" in result.text
+    assert run(call, "sh -c 'ls'").error.code == "PERMISSION_DENIED"
+    assert run(call, "env sh -c 'echo > EVIL'").data["returncode"] == 126
+    assert not (folder / "EVIL").exists()
+
+
+@needs_landlock
+@pytest.mark.parametrize("level", ["limits", "strict"])
+def test_files_move_between_folders_as_ever(call, folder, level):
+    """A kernel that governs anything refuses that, unless it is told otherwise."""
+    (folder / "a").mkdir()
+    (folder / "b").mkdir()
+    (folder / "a" / "x").touch()
+    call.provide(Confinements(person=level))
+    code = "import os; os.rename('a/x', 'b/x'); os.link('b/x', 'a/y')"
+    run(call, f'{sys.executable} -c "{code}"').raise_for_error()
+    assert (folder / "b" / "x").exists()
+    assert (folder / "a" / "y").exists()
+
+
+@needs_landlock
 def test_the_loader_runs_no_other_program_in_the_sandbox(call):
     """Every program needs the loader, so it may be executed; but it cannot read what it should not run."""
     call.provide(Confinements(person="strict"))
-    loaders = [file for file in Programs(("ls",), PATH, held=True).files() if "ld" in Path(file).name]
+    loaders = [file for file in Programs(("ls",), PATH, held=True).files("ls") if "ld" in Path(file).name]
     assert loaders
     result = run(call, f"env {loaders[0]} {shutil.which('id')}")
     assert result.data["stdout"] == ""

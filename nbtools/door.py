@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from nbtools.aio import in_thread, watched
 from nbtools.errors import (
+    CODES,
     ApprovalDenied,
     CallTimeout,
     Cancelled,
@@ -251,9 +252,8 @@ class Door:
 
     def _result(self, call: ToolCall, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets."""
-        if isinstance(returned, ToolResult):
-            return dataclasses.replace(returned, tool=call.tool, call_id=call.call_id)
-        output = returned if isinstance(returned, Output) else Output(data=returned)
+        error = _error_of(returned) if isinstance(returned, ToolResult) else None
+        output = returned if isinstance(returned, Output | ToolResult) else Output(data=returned)
         data, text = output.data, output.text
         for said in (data, text):
             if isinstance(said, str) and len(said) > self.limits.output_bytes:
@@ -264,7 +264,13 @@ class Door:
             plain = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
             text = "done" if data is None else plain
         return ToolResult(
-            ok=True, tool=call.tool, call_id=call.call_id, data=data, text=redact(text), artifacts=output.artifacts
+            ok=error is None,
+            tool=call.tool,
+            call_id=call.call_id,
+            data=data,
+            text=redact(text),
+            error=error,
+            artifacts=output.artifacts,
         )
 
 
@@ -303,11 +309,22 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
         call_id=call.call_id,
         data=redact(_kept(kept)) if kept else None,
         text=said,
-        error=ErrorInfo(
-            code=error.code, message=conceal(error.message), hint=conceal(error.hint), retryable=error.retryable
-        ),
+        error=_told(error),
         artifacts=artifacts,
     )
+
+
+def _told(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
+    message, hint = conceal(error.message), conceal(error.hint)
+    return ErrorInfo(code=error.code, message=message, hint=hint, retryable=error.retryable)
+
+
+def _error_of(result: ToolResult) -> ErrorInfo | None:
+    """Return the error of a result that a tool made itself, one of ours also where it is none of ours."""
+    if result.ok and result.error is None:
+        return None
+    error = result.error or ErrorInfo(code="INTERNAL", message="the tool said that it failed, and not why.")
+    return _told(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
 
 
 def _facts(tool: Tool, call: ToolCall) -> dict[str, Any]:

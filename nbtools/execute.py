@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from nbtools.aio import blocking, in_thread
 from nbtools.door import Door
-from nbtools.errors import InvalidArguments, ToolNotEnabled, ToolNotFound
+from nbtools.errors import InvalidArguments, NbtoolsError, ToolNotEnabled, ToolNotFound
+from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
-from nbtools.result import ToolResult
-from nbtools.tool import Tool, ToolCall
+from nbtools.result import Output, ToolResult
+from nbtools.tool import Effects, Tool, ToolCall
 
-__all__ = ["CompositeExecutor", "Executor", "LocalExecutor"]
+__all__ = ["CompositeExecutor", "Executor", "LocalExecutor", "not_enabled", "perform"]
 
 
 class Executor(Protocol):
@@ -85,10 +87,7 @@ class LocalExecutor:
         """Perform a call; an expected failure is in the result, never an exception."""
         try:
             if call.tool in self._all and call.tool not in self._enabled:
-                raise ToolNotEnabled(
-                    f"the tool {call.tool!r} is not enabled here.",
-                    hint=f"Enabled are {', '.join(self._enabled) or 'none'}.",
-                )
+                raise not_enabled(call.tool, self._enabled)
             found = self._enabled[call.tool]
         except (ToolNotFound, ToolNotEnabled) as exc:
             return self.door.refuse(call, exc)
@@ -216,3 +215,69 @@ class _LateRegistry(Registry):
             return bool(self._owner.find(str(name)))
         except ToolNotFound:
             return False
+
+
+def not_enabled(name: str, enabled: Iterable[str]) -> ToolNotEnabled:
+    """Return the error for a tool that is there and may not be called."""
+    return ToolNotEnabled(
+        f"the tool {name!r} is not enabled here.", hint=f"Enabled are {', '.join(enabled) or 'none'}."
+    )
+
+
+async def perform(
+    door: Door,
+    call: ToolCall,
+    work: Callable[[], Any],
+    *,
+    effects: Effects,
+    origins: tuple[str, ...] = (),
+    said: Callable[[Any], str] = lambda _: "",
+) -> tuple[Any, ToolResult]:
+    """Do something that is no tool through a door, so that it is judged, timed and recorded like a call.
+
+    Returns what `work` returned, and the result.
+
+    Parameters
+    ----------
+    door
+        The door.
+    call
+        Under which name, with which arguments and for whom it is judged and recorded.
+    work
+        Does it: a coroutine function, or a function that runs in a thread.
+    effects
+        What it does to the world.
+    origins
+        Tools whose rules hold for it too.
+    said
+        Returns the text of the result.
+
+    Raises
+    ------
+    NbtoolsError
+        It may not be done, or failed; the cause is there where that was no expected failure.
+    """
+    kept: list[Any] = []
+    failed: list[Exception] = []
+
+    async def function(**given: Any) -> Output:
+        try:
+            kept.append(await (work() if inspect.iscoroutinefunction(work) else in_thread(work)))
+        except Exception as exc:
+            failed.append(exc)
+            raise
+        return Output(text=said(kept[0]))
+
+    parameters = SchemaParameters({})
+    tool = Tool(
+        name=call.tool, function=function, parameters=parameters, effects=effects, about=call.tool, origins=origins
+    )
+    result = await door.admit(tool, call)
+    if result.error is None:
+        return kept[0], result
+    cause = failed[0] if failed else None
+    if not isinstance(cause, NbtoolsError):
+        raise result.to_error() from cause
+    # Its own class says more than the code's, and the result has its words without secrets.
+    cause.message, cause.hint = result.error.message, result.error.hint
+    raise cause

@@ -40,7 +40,7 @@ class PreparedCall:
     values
         The function's arguments by name: validated, defaults and fixed values among them.
     effects
-        What this very call does to the world; less than what the tool may do at the worst.
+        What this very call does to the world.
     """
 
     tool: Tool

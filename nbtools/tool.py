@@ -195,10 +195,10 @@ class Tool:
     parameters
         Schema and validation of the arguments.
     effects
-        What it does to the world, at the worst.
+        What it does to the world; that is what lists of tools tell.
     effects_of
-        Returns what one call does, given its validated values and its context; may be a coroutine function. `None`
-        where all calls do the same.
+        Returns what one call does, given its validated values and its context: that is what is judged. It may be a
+        coroutine function; `None` where all calls do the same.
     title
         A short name for people; `None` is made from the name.
     examples

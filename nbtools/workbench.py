@@ -19,14 +19,13 @@ from nbtools import aio
 from nbtools.config import Config
 from nbtools.door import Door
 from nbtools.errors import WorkbenchClosed
-from nbtools.execute import CompositeExecutor, Executor, LocalExecutor
+from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
 from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.lazy import until_closed
-from nbtools.parameters import SchemaParameters
 from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
-from nbtools.result import Output, ToolResult
+from nbtools.result import ToolResult
 from nbtools.tool import Caller, Effects, Tool, ToolCall, tool_of
 from nbtools.tool_functions import ToolFunctions
 
@@ -47,19 +46,7 @@ _PARTS = (
     *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
     *("_memory_files", "_memory", "_folder"),
 )
-_QUERY = SchemaParameters(
-    {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string"},
-            "connection": {"type": ["string", "null"]},
-            "limit": {"type": ["integer", "null"]},
-            "to": {"type": "string"},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    }
-)
+_READS = Effects(read_only=True)
 
 
 class Workbench:
@@ -418,16 +405,14 @@ class Workbench:
         SqlFailed, CallTimeout, LimitExceeded
             It failed while it ran; the last when it needs too much, or its result is larger than ``sql_max_bytes``.
         """
-        kept: list[QueryResult] = []
+        given: dict[str, Any] = {"connection": connection, "limit": limit}
 
-        async def sql_query(**given: Any) -> Output:
-            result = await self.sql_session.aquery(given.pop("query"), params=params, **given, **options)
-            kept.append(result)
-            return Output(data={"row_count": result.row_count, "truncated": result.truncated}, text=result.footer())
+        async def ask() -> QueryResult:
+            return await self.sql_session.aquery(query, params=params, **given, **options)
 
-        arguments = {"query": query, "connection": connection, "limit": limit}
-        await self._admitted(sql_query, arguments, caller=caller, effects=Effects(read_only=True))
-        return kept[0]
+        call = ToolCall(tool="sql_query", arguments={"query": query, **given}, caller=caller)
+        result: QueryResult = (await self.aperform(call, ask, effects=_READS, said=lambda found: found.footer()))[0]
+        return result
 
     query = aio.blocking(aquery)
 
@@ -450,19 +435,18 @@ class Workbench:
         """
         told: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
         path = os.fspath(to) if isinstance(to, str | os.PathLike) else None
-        rows: list[int] = []
 
-        async def sql_export(query: str, **_: Any) -> Output:
+        async def write() -> int:
             if isinstance(to, str | os.PathLike):
-                rows.append(await self._written(query, os.fspath(to), options))
-            else:
-                rows.append(await self.sql_session.aexport(query, to, **options))
-            return Output(text=f"{rows[0]:,} rows written")
+                return await self._written(query, os.fspath(to), options)
+            return await self.sql_session.aexport(query, to, **options)
 
         arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
+        call = ToolCall(tool="sql_export", arguments=arguments, caller=caller)
         effects = Effects(read_only=path is None, destructive=path is not None)
-        await self._admitted(sql_export, arguments, caller=caller, effects=effects)
-        return rows[0]
+        how: dict[str, Any] = {"effects": effects, "origins": ("sql_query",)}
+        rows: int = (await self.aperform(call, write, said=lambda written: f"{written:,} rows written", **how))[0]
+        return rows
 
     export = aio.blocking(aexport)
 
@@ -477,14 +461,22 @@ class Workbench:
             await aio.in_thread(self.roots.write_file, real, draft)
         return rows
 
-    async def _admitted(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], *, caller: Caller, effects: Effects
-    ) -> None:
-        """Run a function through the door, as the tool of its name; raise the error when it failed."""
-        name = function.__name__
-        tool = Tool(name=name, function=function, parameters=_QUERY, effects=effects, about="Ask by SQL.")
-        outcome = await aio.here(self.door.admit(tool, ToolCall(tool=name, arguments=arguments, caller=caller)))
-        outcome.raise_for_error()
+    async def aperform(
+        self, call: ToolCall, work: Callable[[], Any], *, door: Door | None = None, **how: Any
+    ) -> tuple[Any, ToolResult]:
+        """Do something that is no tool as `nbtools.execute.perform` does, where a tool that it stands for is enabled.
+
+        `door` is the workbench's own where none is given; **how goes on to `perform`, which tells the errors.
+        """
+        used = door or self.door
+        if "*" not in self.config.enabled_tools:
+            enabled = self.registry.select(*self.config.enabled_tools)
+            known = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
+            if known and not any(name in enabled for name in known):
+                used.refuse(call, not_enabled(known[0], enabled)).raise_for_error()
+        return await aio.here(perform(used, call, work, **how))
+
+    perform = aio.blocking(aperform)
 
     def sql(
         self,

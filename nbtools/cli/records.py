@@ -9,14 +9,23 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from nbtools.config import parse_seconds
-from nbtools.errors import ConfigInvalid, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
+from nbtools.errors import ConfigInvalid, InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
+from nbtools.tool import ToolCall
+from nbtools.toolbox.memory import ACTS
 from nbtools.workbench import Workbench
 
+if TYPE_CHECKING:
+    from nbtools.memory import AgentMemory
+
 __all__ = ["add_commands"]
+
+# Verbs that the door knows by another name, and what of a command line is no argument of theirs.
+_NAMES = {"get": "retrieve", "find": "retrieve"}
+_NOT_TOLD = {"command", "verb", "perform", "version"}
 
 
 def add_commands(commands: Any) -> None:
@@ -67,17 +76,29 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
 
 
 def _memory(arguments: argparse.Namespace) -> int:
+    name = f"memory_{_NAMES.get(arguments.verb, arguments.verb)}"
+    told = {key: value for key, value in vars(arguments).items() if key not in _NOT_TOLD and value not in (None, [])}
     with Workbench() as wb:
-        memory = wb.memory
-        if arguments.workflow or arguments.node:
-            scope = "node" if arguments.node else "workflow"
-            memory = memory.scoped(workflow_id=arguments.workflow, node_id=arguments.node, scope=scope)
+
+        def work() -> str:
+            memory = wb.memory
+            if arguments.workflow or arguments.node:
+                scope: Any = "node" if arguments.node else "workflow"
+                memory = memory.scoped(workflow_id=arguments.workflow, node_id=arguments.node, scope=scope)
+            return _VERBS[arguments.verb](memory, arguments)
+
         try:
-            code: int | None = _VERBS[arguments.verb](memory, arguments)
+            said, _ = wb.perform(ToolCall(tool=name, arguments=told, caller="cli"), work, **ACTS[name])
         except MemoryNotFound as exc:
             exc.hint = exc.hint or "nbtools memory list shows what there is."
             raise
-        return code or 0
+        except InternalError as exc:
+            if isinstance(exc.__cause__, OSError):
+                raise exc.__cause__ from None
+            raise
+    if said:
+        print(said)
+    return 0
 
 
 def _life(text: str) -> float | Literal["never"]:
@@ -111,42 +132,36 @@ def _value(text: str) -> Any:
         return text
 
 
-def _get(memory: Any, arguments: argparse.Namespace) -> int:
+def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     value = memory[arguments.key]
-    print(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return 0
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _save(memory: Any, arguments: argparse.Namespace) -> int:
+def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     from nbtools.memory.records import ttl_of
 
     record = memory.write(arguments.key, _value(arguments.value), tags=arguments.tags, ttl=ttl_of(arguments.ttl))
-    print(f"saved {record.key} (version {record.version})")
-    return 0
+    return f"saved {record.key} (version {record.version})"
 
 
-def _delete(memory: Any, arguments: argparse.Namespace) -> int:
+def _delete(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     memory[arguments.key]
     memory.delete(arguments.key)
-    print(f"deleted {arguments.key}")
-    return 0
+    return f"deleted {arguments.key}"
 
 
-def _forget(memory: Any, arguments: argparse.Namespace) -> int:
+def _forget(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     count = memory.forget(arguments.key)
     if not count:
         memory[arguments.key]  # raises, with the nearest key
-    print(f"erased {arguments.key} ({count} versions)")
-    return 0
+    return f"erased {arguments.key} ({count} versions)"
 
 
-def _shown(records: Any) -> int:
-    for record in records:
-        print(json.dumps(record.to_dict(), ensure_ascii=False, default=str))
-    return 0
+def _shown(records: Iterable[Any]) -> str:
+    return "\n".join(json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records)
 
 
-_VERBS: Mapping[str, Any] = {
+_VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "get": _get,
     "save": _save,
     "delete": _delete,
@@ -155,8 +170,8 @@ _VERBS: Mapping[str, Any] = {
     "find": lambda memory, a: _shown(memory.find(tags=a.tags, match=a.match)),
     "search": lambda memory, a: _shown(memory.search(" ".join(a.words), limit=a.limit)),
     "history": lambda memory, a: _shown(memory.history(a.key)),
-    "export": lambda memory, a: print(f"{memory.export_to(a.file)} items written to {a.file}"),
-    "import": lambda memory, a: print(f"{memory.import_from(a.file)} items read from {a.file}"),
+    "export": lambda memory, a: f"{memory.export_to(a.file)} items written to {a.file}",
+    "import": lambda memory, a: f"{memory.import_from(a.file)} items read from {a.file}",
 }
 
 

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.errors import InvalidArguments
+from nbtools.door import failure
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.tool import ToolCall
 from nbtools.workbench import Workbench
 
 __all__ = ["add_commands"]
@@ -100,7 +102,10 @@ def _call(arguments: argparse.Namespace) -> int:
         print("\n".join(exc.three_lines()), file=sys.stderr)
         return 2
     with Workbench(allow_private=arguments.allow_private or None) as wb:
-        result = wb.call(arguments.tool, given, caller="cli", timeout=arguments.timeout)
+        try:
+            result = wb.call(arguments.tool, given, caller="cli", timeout=arguments.timeout)
+        except NbtoolsError as exc:  # the tool's on_error is "fail"
+            result = failure(ToolCall(tool=arguments.tool), exc)
     print(json.dumps(result.to_dict(), ensure_ascii=False))
     return 0 if result.ok else 1
 

@@ -155,6 +155,7 @@ class Request:
         work: Callable[[], T],
         *,
         effects: Effects,
+        origins: tuple[str, ...] = (),
         arguments: Mapping[str, Any] | None = None,
         said: Callable[[T], str] = lambda _: "",
     ) -> tuple[T, ToolResult]:
@@ -168,25 +169,17 @@ class Request:
             Does it, in a thread.
         effects
             What it does to the world.
+        origins
+            Tools whose rules hold for it too.
         arguments
             What the record tells.
         said
             Returns the text of the result.
         """
-        from nbtools.parameters import SchemaParameters
-        from nbtools.result import Output
-        from nbtools.tool import Tool, ToolCall
+        from nbtools.tool import ToolCall
 
-        kept: list[T] = []
-
-        def function(**given: Any) -> Output:
-            kept.append(work())
-            return Output(text=said(kept[0]))
-
-        tool = Tool(name=name, function=function, parameters=SchemaParameters({}), effects=effects, about=name)
         told = {key: value for key, value in (arguments or {}).items() if value is not None}
-        asked = ToolCall(tool=name, arguments=told, caller="magic")
-        door = self.session.workbench.door
-        result, _ = self.session.drive(name, lambda _: door.admit(tool, asked), stopped=self.bind)
-        result.raise_for_error()
-        return kept[0], result
+        call = ToolCall(tool=name, arguments=told, caller="magic")
+        how: dict[str, Any] = {"effects": effects, "origins": origins, "said": said}
+        workbench = self.session.workbench
+        return self.session.drive(name, lambda _: workbench.aperform(call, work, **how), stopped=self.bind)[0]

@@ -214,6 +214,11 @@ class Kernels:
             write_paths=request.outside(map(Path, write_paths), (folder,) if folder else ()),
         )
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a gateway runs the kernels, on a machine of which nothing is known here."""
+        return self._choice == "gateway"
+
     async def _carry_out(self, order: _Order, *, explicit: bool) -> Execution:
         began = time.perf_counter()
         try:
@@ -237,7 +242,7 @@ class Kernels:
         level = order.profile.sandbox
         if level != "strict":
             return order
-        if not explicit and self._choice == "gateway":
+        if not explicit and self.is_elsewhere:
             return _lowered(order, "off", "the gateway runs the kernel, and confines it or not")
         if not explicit and order.profile.language.startswith("kernel:"):
             return _lowered(order, "limits", "such a kernel opens its sockets by itself")

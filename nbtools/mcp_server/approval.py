@@ -6,15 +6,41 @@ In the older protocol the client is asked while the call waits. In the newer one
 
 from __future__ import annotations
 
+import collections
 import contextvars
+import secrets
 from typing import Any
 
 from nbtools.errors import ApprovalDenied
 from nbtools.gate import Answer, ApprovalRequest
 
-__all__ = ["CLIENT", "ElicitationApprover", "McpClient", "form"]
+__all__ = ["CLIENT", "ElicitationApprover", "McpClient", "Questions", "form"]
 
+_MAX_OPEN = 1_000
 _ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
+
+
+class Questions:
+    """Questions that clients of the newer protocol answer by repeating a call, each bound to what was shown.
+
+    The state that goes to the client and comes back with the answer stands for the digest of the prepared call that
+    was asked about, and for those that were approved on the way there. It is taken once.
+    """
+
+    def __init__(self) -> None:
+        self._open: collections.OrderedDict[str, tuple[str, frozenset[str]]] = collections.OrderedDict()
+
+    def ask(self, digest: str, approved: frozenset[str]) -> str:
+        """Return the state for a question about a prepared call."""
+        state = secrets.token_urlsafe(16)
+        self._open[state] = (digest, approved)
+        while len(self._open) > _MAX_OPEN:
+            self._open.popitem(last=False)
+        return state
+
+    def take(self, state: str | None) -> tuple[str, frozenset[str]]:
+        """Return what was asked about and what is approved already; nothing for a state that is not open."""
+        return self._open.pop(state or "", ("", frozenset()))
 
 
 class McpClient:
@@ -30,9 +56,12 @@ class McpClient:
         What the client is to be asked before it repeats the call; `None` when nothing.
     """
 
-    def __init__(self, context: Any, params: Any) -> None:
+    def __init__(self, context: Any, params: Any, questions: Questions, *, lasting: bool) -> None:
         self._context = context
         self._given = (getattr(params, "input_responses", None) or {}).get("approval")
+        self._questions = questions
+        self._asked, self._approved = questions.take(getattr(params, "request_state", None))
+        self._lasting = lasting
         self.session = context.session
         self.request_id = context.request_id
         self.pending: ApprovalRequest | None = None
@@ -51,17 +80,28 @@ class McpClient:
         ApprovalDenied
             The client shows no forms, so nobody was asked; or it is asked by the answer to this call.
         """
-        if self._given is not None:
-            return _answer(self._given)
+        digest = request.prepared.digest
+        if digest in self._approved:
+            return "once"
+        if self._given is not None and digest == self._asked:
+            answer = _answer(self._given)
+            self._approved |= {digest} if answer != "no" else set()
+            return answer
         if not self.can_elicit:
             raise _nobody(request)
         if not self._context.session.can_send_request:
             self.pending = request
             raise ApprovalDenied(f"{request.tool.name} waits for approval.", hint="Repeat the call with the answer.")
+        schema = form(lasting=self._lasting)
         said = await self._context.session.elicit_form(
-            request.text(), form(), related_request_id=self._context.request_id
+            request.text(), schema, related_request_id=self._context.request_id
         )
         return _answer(said)
+
+    def question(self, request: ApprovalRequest) -> tuple[str, dict[str, Any], str]:
+        """Return the words and the form of a pending question, and the state that its answer comes back with."""
+        state = self._questions.ask(request.prepared.digest, self._approved)
+        return request.text(), form(lasting=self._lasting), state
 
 
 CLIENT: contextvars.ContextVar[McpClient | None] = contextvars.ContextVar("nbtools_mcp_client", default=None)
@@ -86,9 +126,10 @@ def _nobody(request: ApprovalRequest) -> ApprovalDenied:
     )
 
 
-def form() -> dict[str, Any]:
-    """Return the schema of what the client is asked."""
-    choice = {"type": "string", "title": "May it run?", "enum": list(_ANSWERS)}
+def form(*, lasting: bool) -> dict[str, Any]:
+    """Return the schema of what the client is asked; `lasting` tells whether there is a session to answer for."""
+    answers = [said for said, answer in _ANSWERS.items() if lasting or answer != "tool"]
+    choice = {"type": "string", "title": "May it run?", "enum": answers}
     return {"type": "object", "properties": {"answer": choice}, "required": ["answer"]}
 
 

@@ -10,7 +10,9 @@ import asyncio
 import base64
 import collections
 import contextlib
+import hashlib
 import json
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,21 +20,25 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from nbtools import aio
-from nbtools.errors import NbtoolsError
-from nbtools.execute import Executor
+from nbtools.door import failure
+from nbtools.errors import FileMissing, MemoryNotFound, NbtoolsError, PathNotAllowed, ToolNotEnabled, ToolNotFound
+from nbtools.execute import Executor, LocalExecutor
 from nbtools.gate import ApprovalRequest
 from nbtools.lazy import need
-from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, form
+from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions
 from nbtools.redaction import redact
 from nbtools.result import Artifact, ToolResult
 from nbtools.schema import to_mcp
-from nbtools.tool import Tool, ToolCall
+from nbtools.telemetry import fresh_id
+from nbtools.tool import Effects, Tool, ToolCall
+from nbtools.toolbox.memory import ACTS
 from nbtools.workbench import Workbench
 
 __all__ = ["WHY", "make_server"]
 
 WHY = "Serving tools over MCP"
 _MEMORY, _ARTIFACTS = "nbtools://memory/", "nbtools://artifacts/"
+_RETRIEVE = "memory_retrieve"
 _MAX_MEDIA = 5 * 2**20
 _MAX_TEXT = 64 * 1024
 _MAX_RESOURCES = 500
@@ -48,7 +54,18 @@ class _Session:
         self._bench = bench
         self._executor = executor
         self._listed: tuple[tuple[Tool, ...], Any] | None = None
-        self._files: collections.OrderedDict[str, Artifact] = collections.OrderedDict()
+        self._door = executor.door if isinstance(executor, LocalExecutor) else bench.door
+        self._id = fresh_id()
+        self._secret = secrets.token_bytes(16)
+        self._questions = Questions()
+        self._files: collections.OrderedDict[str, tuple[str | None, Artifact]] = collections.OrderedDict()
+
+    def _who(self, context: Any) -> str | None:
+        """Return whose request it is: an id of its connection; `None` for one over HTTP that belongs to no session."""
+        if context.request is None:
+            return self._id
+        found: str | None = context.request.headers.get("mcp-session-id")
+        return found
 
     # -- tools
 
@@ -70,16 +87,20 @@ class _Session:
         if params.name not in self._executor.tools():
             raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         progress = _Progress(context)
-        call = ToolCall(tool=params.name, arguments=params.arguments or {}, caller="mcp", on_output=progress.show)
-        client = McpClient(context, params)
+        who = self._who(context)
+        call = self._call(who, params.name, params.arguments or {}).but(on_output=progress.show)
+        client = McpClient(context, params, self._questions, lasting=who is not None)
         token = CLIENT.set(client)
         # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
         task = asyncio.create_task(self._executor.acall(call))
         try:
-            result = await asyncio.shield(task)
+            try:
+                result = await asyncio.shield(task)
+            except NbtoolsError as exc:  # the tool's on_error is "fail"
+                result = failure(call, exc)
             if client.pending is not None:
-                return self._asking(client.pending)
-            self._note(result)
+                return self._asking(client, client.pending)
+            self._keep(result, who)
             # Beside the loop, because files are read for it.
             return await aio.in_thread(self._answered, result)
         except asyncio.CancelledError:
@@ -89,9 +110,15 @@ class _Session:
             CLIENT.reset(token)
             progress.end()
 
-    def _asking(self, request: ApprovalRequest) -> Any:
-        params = self.types.ElicitRequestFormParams(message=request.text(), requested_schema=form())
-        return self.types.InputRequiredResult(input_requests={"approval": self.types.ElicitRequest(params=params)})
+    def _call(self, who: str | None, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
+        # Without a session, "always this session" is a promise to nobody.
+        return ToolCall(tool=tool, arguments=arguments, caller="mcp", run_id=who, session=who or fresh_id())
+
+    def _asking(self, client: McpClient, request: ApprovalRequest) -> Any:
+        text, schema, state = client.question(request)
+        params = self.types.ElicitRequestFormParams(message=text, requested_schema=schema)
+        asked = {"approval": self.types.ElicitRequest(params=params)}
+        return self.types.InputRequiredResult(input_requests=asked, request_state=state)
 
     def _answered(self, result: ToolResult) -> Any:
         said = _sayable(result.text if result.ok else str(result))
@@ -102,15 +129,20 @@ class _Session:
             data = {**data, "error": result.error.to_dict()} if result.data else {"error": result.error.to_dict()}
         return self.types.CallToolResult(content=content, structured_content=_sayable(data), is_error=not result.ok)
 
-    def _note(self, result: ToolResult) -> None:
+    def _keep(self, result: ToolResult, who: str | None) -> None:
         """Offer the files of a result as resources; the oldest are forgotten when there are too many."""
         for artifact in result.artifacts:
-            self._files[_uri(result, artifact)] = artifact
+            self._files[self._uri(result, artifact)] = (who, artifact)
         while len(self._files) > _MAX_RESOURCES:
             self._files.popitem(last=False)
 
+    def _uri(self, result: ToolResult, artifact: Artifact) -> str:
+        # Not to be guessed: over HTTP without a session, who knows the address is who was given it.
+        tag = hashlib.blake2b(result.call_id.encode(), key=self._secret, digest_size=16).hexdigest()
+        return f"{_ARTIFACTS}{result.call_id}-{tag}/{quote(Path(artifact.path).name)}"
+
     def _blocks(self, result: ToolResult, artifact: Artifact) -> list[Any]:
-        uri, name = _uri(result, artifact), Path(artifact.path).name
+        uri, name = self._uri(result, artifact), Path(artifact.path).name
         link = self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)
         with contextlib.suppress(OSError, NbtoolsError, UnicodeDecodeError):
             shown = self._shown(uri, artifact)
@@ -133,45 +165,62 @@ class _Session:
     # -- resources
 
     async def list_resources(self, context: Any, params: Any) -> Any:
-        """Answer ``resources/list``: the newest memory items, and the files that calls of this server made."""
-        records = await aio.in_thread(self._records)
+        """Answer ``resources/list``: the newest memory items, and the files that calls of this session made."""
+        who = self._who(context)
         found = [
             self.types.Resource(uri=_MEMORY + quote(record.key, safe=""), name=record.key, mime_type="application/json")
-            for record in records
+            for record in await self._records(who)
         ]
         found += [
             self.types.Resource(uri=uri, name=Path(a.path).name, mime_type=a.mime, size=a.size)
-            for uri, a in self._files.items()
+            for uri, (owner, a) in self._files.items()
+            if owner == who and who is not None
         ]
         return self.types.ListResourcesResult(resources=found)
 
-    def _records(self) -> list[Any]:
-        try:
-            return list(self._bench.memory.list(limit=_MAX_RESOURCES))
-        except NbtoolsError:
-            return []  # a memory that cannot be had takes the other resources not away
+    async def _records(self, who: str | None) -> list[Any]:
+        if _RETRIEVE not in self._executor.tools():
+            return []
+        call = self._call(who, "memory_list", {})
+        # Denied, or a memory that cannot be had: neither takes the other resources away.
+        with contextlib.suppress(NbtoolsError):
+            # Opening the memory is a part of the work: it takes a moment, in a thread.
+            def work() -> Any:
+                return self._bench.memory.list(limit=_MAX_RESOURCES)
+
+            found, _ = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
+            return list(found)
+        return []
 
     async def read_resource(self, context: Any, params: Any) -> Any:
-        """Answer ``resources/read``."""
-        uri = str(params.uri)
-        with contextlib.suppress(NbtoolsError, OSError, KeyError):
+        """Answer ``resources/read``; it is a call like others, of ``memory_retrieve`` or under ``artifact_read``."""
+        uri, who = str(params.uri), self._who(context)
+        missing = self._mcp_error(self.types.INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        try:
             if uri.startswith(_MEMORY):
-                value = await aio.in_thread(self._bench.memory.__getitem__, unquote(uri.removeprefix(_MEMORY)))
-                text = redact(json.dumps(value, ensure_ascii=False))
-                content = self.types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
-                return self.types.ReadResourceResult(contents=[content])
-            artifact = self._files[uri]
-            content = await aio.in_thread(artifact.read)
-            with contextlib.suppress(UnicodeDecodeError):  # what is no text holds no secret that one could read
-                content = redact(content.decode()).encode()
-            blob = base64.b64encode(content).decode()
-            content = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
-            return self.types.ReadResourceResult(contents=[content])
-        raise self._mcp_error(self.types.INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+                return await self._item(who, uri)
+            owner, artifact = self._files[uri]
+            if owner != who:
+                raise missing
+            call = self._call(who, "artifact_read", {"uri": uri, "path": artifact.path})
+            how: dict[str, Any] = {"effects": Effects(read_only=True), "door": self._door}
+            content, _ = await self._bench.aperform(call, artifact.read, **how)
+        except (FileMissing, PathNotAllowed, MemoryNotFound, ToolNotFound, ToolNotEnabled, KeyError):
+            raise missing from None
+        except NbtoolsError as exc:
+            raise self._mcp_error(self.types.INVALID_PARAMS, str(exc), {"uri": uri}) from None
+        with contextlib.suppress(UnicodeDecodeError):  # what is no text holds no secret that one could read
+            content = redact(content.decode()).encode()
+        blob = base64.b64encode(content).decode()
+        told = self.types.BlobResourceContents(uri=uri, mime_type=artifact.mime, blob=blob)
+        return self.types.ReadResourceResult(contents=[told])
 
-
-def _uri(result: ToolResult, artifact: Artifact) -> str:
-    return f"{_ARTIFACTS}{result.call_id}/{quote(Path(artifact.path).name)}"
+    async def _item(self, who: str | None, uri: str) -> Any:
+        arguments = {"key": unquote(uri.removeprefix(_MEMORY))}
+        result = (await self._executor.acall(self._call(who, _RETRIEVE, arguments))).raise_for_error()
+        text = json.dumps(result.data, ensure_ascii=False)
+        content = self.types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
+        return self.types.ReadResourceResult(contents=[content])
 
 
 class _Progress:

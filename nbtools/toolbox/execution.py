@@ -25,7 +25,7 @@ from nbtools.result import Artifact
 from nbtools.tool import Context
 from nbtools.toolbox.policies import Confinements, Level
 
-__all__ = ["failure_of", "is_confined", "kept", "level_of", "run", "story_of"]
+__all__ = ["failure_of", "is_confined", "is_loose", "kept", "level_of", "run", "story_of"]
 
 _MOST_HASHED = 256 * 2**20  # bytes of all files that one run left
 _QUOTED = 80  # characters of the line that raised
@@ -67,6 +67,13 @@ async def level_of(ctx: Context) -> Level | None:
     # What is only a default is enforced as far as this host can, and the result says how far that was.
     host = await in_thread(confine.capabilities)
     return host.settle(policy.model, explicit=False)
+
+
+async def is_loose(ctx: Context) -> bool:
+    """Tell whether what a model runs could change more than a folder of its own: this host, or none, confines it."""
+    from nbtools.kernels import Kernels
+
+    return ctx.by_model and (ctx.use(Kernels).is_elsewhere or await level_of(ctx) != "strict")
 
 
 async def run(

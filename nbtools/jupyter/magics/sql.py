@@ -175,7 +175,7 @@ def _catalog(request: Request) -> Any:
         return session.catalog(args.connection)
 
     told = {"table": args.profile, "connection": args.connection}
-    found, _ = request.perform(name, work, arguments=told, effects=READS)
+    found, _ = request.perform(name, work, arguments=told, effects=READS, origins=("sql_query",))
     if args.profile:
         return found
     return tables_table(found, request.session.shell.user_ns if args.connection is None else {})

@@ -13,7 +13,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,10 +23,11 @@ from nbtools.memory.decide import Stage, View
 from nbtools.memory.erasure import Erasure, Erasures
 from nbtools.memory.postgres_connections import Connections
 from nbtools.memory.postgres_schema import migrate
+from nbtools.memory.postgres_search import LEARN, UNLEARN, Texts, learned, ranked_by_words, words_of
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
 from nbtools.memory.rows import Row, later, row_from_list, row_to_list, row_to_record
-from nbtools.memory.search import cosine, fuse, rank, record_text, split_words
+from nbtools.memory.search import cosine, fuse, relative
 
 __all__ = ["PostgresRepository"]
 
@@ -35,10 +36,10 @@ _VERSION = "agent_id, workflow_id, node_id, key, op, value, tags, created, updat
 _COLUMNS = f"0, {_VERSION}, vector"
 _WITHOUT_VALUES = _COLUMNS.replace(" value,", " '0',")
 _PAST = f"0, {_VERSION}, NULL"
-_CHANGING = ("op", "value", "tags", "created", "updated", "expires", "version", "vector", "words")
+_CHANGING = ("op", "value", "tags", "created", "updated", "expires", "version", "vector", "words", "size")
 _UPSERT = (
-    f"INSERT INTO nbtools_items (id, scope, {_VERSION}, vector, words) "
-    f"VALUES ({', '.join(['%s'] * 14)}, array_to_tsvector(%s::text[])) ON CONFLICT (id) DO UPDATE SET "
+    f"INSERT INTO nbtools_items (id, scope, {_VERSION}, vector, words, size) "
+    f"VALUES ({', '.join(['%s'] * 14)}, %s::tsvector, %s) ON CONFLICT (id) DO UPDATE SET "
     + ", ".join(f"{name} = EXCLUDED.{name}" for name in _CHANGING)
 )
 _REMEMBER = f"INSERT INTO nbtools_history (id, {_VERSION}) VALUES ({', '.join(['%s'] * 12)})"
@@ -54,8 +55,6 @@ FROM (SELECT hashtextextended(name, 0) AS number, bool_or(alone) AS alone
 """
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _MOST_FOUND = 1_000
-_MOST_WORDS = 20_000
-_LONGEST_WORD = 500
 # The server has room for some thousand locks of all its clients.
 _MOST_LOCKS = 200
 _SWEEP_EACH_S = 60.0
@@ -89,7 +88,8 @@ class PostgresRepository:
 
     def __init__(self, url: str, *, history: int = 100, timeout: float = 30.0, calls: int = CALLS_KEPT) -> None:
         url = url.replace("postgres://", "postgresql://", 1)
-        self._connections = Connections(url, timeout, lambda connection: migrate(connection, self._connections.place))
+        self._connections = Connections(url, timeout, self._prepare)
+        self._texts = Texts()
         self._keep = history
         self._keep_calls = calls
         self._latest = 0
@@ -138,6 +138,14 @@ class PostgresRepository:
         """Close the connections."""
         self._connections.close()
 
+    def _prepare(self, connection: Any) -> None:
+        migrate(connection, self._connections.place, self._index_words)
+
+    def _index_words(self, connection: Any) -> None:
+        rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items FOR UPDATE"))
+        connection.cursor().executemany(_UPSERT, [self._item(row, words_of(row)) for row in rows])
+        connection.execute(LEARN, learned(map(words_of, rows)))
+
     # -- writing
 
     def _batch(self, connection: Any, changes: Sequence[Change], request: str) -> list[tuple[Row | None, int]]:
@@ -184,6 +192,8 @@ class PostgresRepository:
         text = "DELETE FROM nbtools_history WHERE id = %s RETURNING value"
         past = [value for (value,) in connection.execute(text, [row.id]).fetchall() if value is not None]
         connection.execute("DELETE FROM nbtools_items WHERE id = %s", [row.id])
+        gone, _ = learned(words_of(row._replace(value=value)) for value in (*values, *past))
+        connection.execute(UNLEARN, [gone, [self._texts.asked(f'"{word}"') for word in gone]])
         erasure = Erasure(row.key, [*values, *past])
         self._erasures.add(erasure)
         _rewrite(connection, "nbtools_calls", "call_id", "record", erasure.cleaned)
@@ -194,15 +204,22 @@ class PostgresRepository:
         calls = [row for row in decided if row.op == "call"]
         rows = [row for row in decided if row.op != "call"]
         newest = {row.id: row for row in rows}.values()
+        words = {row.id: words_of(row) for row in newest}
         trimmed = [[row.id, row.version - self._keep] for row in newest if row.version > self._keep]
         for text, values in (
             (_REMEMBER, [[row.id, *_version(row)] for row in rows]),
-            (_UPSERT, [[row.id, row.scope.prefix, *_version(row), _vector(row), _words(row)] for row in newest]),
+            (_UPSERT, [self._item(row, words[row.id]) for row in newest]),
+            (LEARN, [learned(words.values())]),
             ("DELETE FROM nbtools_history WHERE id = %s AND version <= %s", trimmed),
             (_UPSERT_CALL, [_call(row.key, self._erasures.cleaned(row.value or "{}")) for row in calls]),
         ):
             if values:
                 connection.cursor().executemany(text, values)
+
+    def _item(self, row: Row, words: Sequence[str]) -> list[Any]:
+        """Return what `_UPSERT` takes."""
+        vector = list(row.vector) if row.vector else None
+        return [row.id, row.scope.prefix, *_version(row), vector, self._texts.stored(words), len(words)]
 
     def _sweep(self) -> None:
         """Take away a slice of what is due or long gone; the write before is done, whatever becomes of this."""
@@ -256,24 +273,23 @@ class PostgresRepository:
         return Found(records=records, total=len(records))
 
     def _ranked(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
-        total = _one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values))
-        words = _lexemes(split_words(query.text or ""))
-        wanted = "words @@ %s::tsquery" if words else "FALSE"
-        near = "vector IS NOT NULL" if query.vector is not None else "FALSE"
-        asked = " | ".join(_quoted(word) for word in words)
-        text = f"SELECT {_COLUMNS} FROM nbtools_items WHERE {where} AND ({wanted} OR {near})"
-        rows = {row.id: row for row in _rows(connection.execute(text, [*values, *([asked] if words else [])]))}
-        texts = {name: record_text(row.key, row.tags, row.value or "null") for name, row in rows.items()}
-        ranked = rank(query.text, texts, total=total) if query.text is not None else []
+        ranked: list[tuple[str, float]] = []
+        if query.text is not None:
+            scope = _conditions(Query(scope=query.scope), self._latest)
+            ranked = ranked_by_words(connection, self._texts, query.text, scope, (where, values))
         if query.vector is not None:
-            cosines = {name: cosine(query.vector, row.vector) for name, row in rows.items() if row.vector}
-            nearest = sorted(cosines.items(), key=lambda pair: -pair[1])
+            text = f"SELECT id, vector FROM nbtools_items WHERE {where} AND vector IS NOT NULL"
+            found = connection.execute(text, values).fetchall()
+            cosines = [(name, cosine(query.vector, vector)) for name, vector in found]
+            nearest = sorted(cosines, key=lambda pair: -pair[1])
             ranked = fuse([name for name, _ in ranked], [name for name, score in nearest if score > 0])
             ranked = nearest if query.text is None else ranked
         if query.count:
             return Found(total=len(ranked))
-        most = ranked[: _MOST_FOUND if query.limit is None else query.limit]
-        records = tuple(row_to_record(rows[name], values=query.values, score=score) for name, score in most)
+        best = ranked[: _MOST_FOUND if query.limit is None else query.limit]
+        best = best if query.text is None else relative(best)
+        rows = _by_id(connection, [name for name, _ in best])
+        records = tuple(row_to_record(rows[name], values=query.values, score=score) for name, score in best)
         return Found(records=records, total=len(records))
 
 
@@ -340,10 +356,6 @@ def _version(row: Row) -> list[Any]:
     ]
 
 
-def _vector(row: Row) -> list[float] | None:
-    return list(row.vector) if row.vector else None
-
-
 def _call(call_id: str, text: str) -> list[Any]:
     record = json.loads(text)
     return [call_id, record.get("run_id"), record.get("tool"), text]
@@ -371,17 +383,3 @@ def _blanked(answer: str, record_id: str) -> str:
     items = [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answer)]
     left = [(row._replace(value="null") if row and row.id == record_id else row, count) for row, count in items]
     return answer if left == items else json.dumps([[row_to_list(row) if row else None, n] for row, n in left])
-
-
-def _words(row: Row) -> list[str]:
-    """Return the words a row is found by; none for a deletion."""
-    return [] if row.value is None else _lexemes(split_words(record_text(row.key, row.tags, row.value)))
-
-
-def _lexemes(words: Iterable[str]) -> list[str]:
-    # What PostgreSQL can hold in one tsvector: a megabyte, and 2 kB a word.
-    return [word for word in dict.fromkeys(words) if len(word) <= _LONGEST_WORD][:_MOST_WORDS]
-
-
-def _quoted(word: str) -> str:
-    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import MemoryUnavailable
@@ -37,12 +38,24 @@ _VERSION_2 = """
 CREATE INDEX nbtools_items_due ON nbtools_items (expires) WHERE value IS NOT NULL;
 CREATE INDEX nbtools_items_gone ON nbtools_items (updated) WHERE value IS NULL;
 """
-_MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
+_VERSION_3 = """
+ALTER TABLE nbtools_items ADD COLUMN size integer NOT NULL DEFAULT 0;
+CREATE INDEX nbtools_items_size ON nbtools_items (scope) INCLUDE (size, expires) WHERE value IS NOT NULL;
+CREATE TABLE nbtools_words (word text COLLATE "C" PRIMARY KEY, letters text[] NOT NULL);
+CREATE INDEX nbtools_words_letters ON nbtools_words USING gin (letters);
+"""
+_MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 SCHEMA_VERSION = len(_MIGRATIONS)
+_WORDS_SINCE = 3
 
 
-def migrate(connection: Any, place: str) -> None:
+def migrate(connection: Any, place: str, index_words: Callable[[Any], None]) -> None:
     """Apply the migrations that a database lacks, in one transaction and by one client at a time.
+
+    Parameters
+    ----------
+    index_words
+        Stores the words of all records anew, where an older nbtools stored them in another way.
 
     Raises
     ------
@@ -62,3 +75,5 @@ def migrate(connection: Any, place: str) -> None:
         for number in range(found + 1, SCHEMA_VERSION + 1):
             cursor.execute(_MIGRATIONS[number - 1])
             cursor.execute("INSERT INTO nbtools_schema VALUES (%s)", [number])
+        if 0 < found < _WORDS_SINCE:
+            index_words(connection)

@@ -10,15 +10,28 @@ words the newest few thousand records. Everything is asked within a range of num
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import itertools
 import sqlite3
+import threading
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbtools.memory.search import Term, closest, question_terms, split_words, splits, trigrams
 
-__all__ = ["WORDS_SCHEMA", "Words", "rank_texts"]
+__all__ = [
+    "MOST_LEARNED",
+    "MOST_RANKED",
+    "WORDS_SCHEMA",
+    "Group",
+    "Meanings",
+    "Stemmer",
+    "Words",
+    "is_learned",
+    "rank_texts",
+    "tiers",
+]
 
 WORDS_SCHEMA = """
 CREATE VIRTUAL TABLE words USING fts5(text, content='', tokenize="porter ascii tokenchars '_'");
@@ -28,7 +41,7 @@ CREATE VIRTUAL TABLE parts USING fts5(letters, content='', tokenize="ascii token
 INSERT INTO words (words, rank) VALUES ('automerge', 0);
 """
 # So many records are ranked at most.
-_MOST_RANKED = 2_000
+MOST_RANKED = 2_000
 # A word that so many records have stands for itself alone.
 _COMMON = 1_000
 # Beyond so many records it does not matter how common a word is.
@@ -39,18 +52,75 @@ _CANDIDATES = 100
 _LONGEST_WORD = 32
 _KEPT_WORDS = 20_000
 # More new words than these in one text are no words that anybody looks for.
-_MOST_LEARNED = 1_000
+MOST_LEARNED = 1_000
 _MERGED_PAGES = 50
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
     """What stands for a term of a question, as FTS5 matches it, and how many records have it."""
 
     wanted: str
     records: int
 
 
-class Words:
+class Meanings(abc.ABC):
+    """What the words of a question stand for among the records of a store, which tells what it has.
+
+    `within` says in every method which records are looked at, in the store's own way.
+    """
+
+    def groups(self, question: str, within: tuple[Any, ...]) -> list[Group]:
+        """Return what stands for the words of a question; nothing, if nothing fits."""
+        terms = question_terms(question)
+        groups = [group for term in terms if (group := self._group(term, within))]
+        if not groups:
+            # Of neighbours that nobody has put together, each may be somewhere.
+            single = dict.fromkeys((word,) for term in terms if len(term) > 1 for word in term)
+            groups = [group for term in single if (group := self._group(term, within))]
+        return groups
+
+    @abc.abstractmethod
+    def count(self, wanted: str, within: tuple[Any, ...]) -> int:
+        """Return how many records have what FTS5 would match; it need not count on where that is very many."""
+
+    @abc.abstractmethod
+    def beginnings(self, word: str, most: int) -> int:
+        """Return how many words of the vocabulary begin so, at most so many."""
+
+    @abc.abstractmethod
+    def candidates(self, word: str, most: int) -> list[str]:
+        """Return the words of the vocabulary that share most of a word's `trigrams`."""
+
+    def _group(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+        """Return what stands for a term of a question, `None` for nothing."""
+        phrase = _quoted(term)
+        known = self.count(phrase, within)
+        if len(term) > 1 or known > _COMMON:
+            return Group(phrase, known) if known else None
+        begun = f"{phrase} *" if self._is_beginning(term[0]) else None
+        if begun and (having := self.count(begun, within)):
+            # What has the word itself counts twice.
+            return Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
+        if known:
+            return Group(phrase, known)
+        meant = [pair for pair in map(_quoted, splits(term[0])) if self.count(pair, within)]
+        meant = meant or [_quoted((word,)) for word in self._closest(term[0], within)]
+        return Group(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
+
+    def _is_beginning(self, word: str) -> bool:
+        return len(word) > 2 and self.beginnings(word, _MANY_WORDS + 1) <= _MANY_WORDS
+
+    def _closest(self, word: str, within: tuple[Any, ...]) -> list[str]:
+        candidates = set(self.candidates(word, _CANDIDATES))
+        while found := closest(word, candidates):
+            # The vocabulary keeps words that no record has any more, and has those of all scopes.
+            if known := [known for known in found if self.count(_quoted((known,)), within)]:
+                return known
+            candidates.difference_update(found)
+        return []
+
+
+class Words(Meanings):
     """The words of the records of an index.
 
     Not safe for threads by itself: the index that owns it holds its lock.
@@ -98,67 +168,37 @@ class Words:
             Tags that a record has, ``all`` or ``any`` of them.
         """
         within = (first, last)
-        terms = question_terms(question)
-        groups = [group for term in terms if (group := self._group(term, within))]
-        if not groups:
-            # Of neighbours that nobody has put together, each may be somewhere.
-            single = dict.fromkeys((word,) for term in terms if len(term) > 1 for word in term)
-            groups = [group for term in single if (group := self._group(term, within))]
+        groups = self.groups(question, within)
         chosen = f" {'AND' if match == 'all' else 'OR'} ".join(f'"{self._tag_word(tag)}"' for tag in tags)
         sql = "SELECT rowid AS n, -bm25(words) AS score FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
         return [
-            (f"{sql} ORDER BY n DESC LIMIT {_MOST_RANKED}", [f"({wanted}) AND ({chosen})" if tags else wanted, *within])
-            for wanted in _tiers(groups)
+            (f"{sql} ORDER BY n DESC LIMIT {MOST_RANKED}", [f"({wanted}) AND ({chosen})" if tags else wanted, *within])
+            for wanted in tiers(groups)
         ]
 
-    # -- inside: asking
+    def count(self, wanted: str, within: tuple[int, int]) -> int:
+        """Return how many records have what FTS5 matches, as far as that matters."""
+        sql = f"SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT {_COUNTED}"
+        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", (wanted, *within)).fetchone()[0])
 
-    def _group(self, term: Term, within: tuple[int, int]) -> _Group | None:
-        """Return what stands for a term of a question, `None` for nothing."""
-        phrase = _quoted(term)
-        known = self._count(phrase, within)
-        if len(term) > 1 or known > _COMMON:
-            return _Group(phrase, known) if known else None
-        begun = f"{phrase} *" if self._is_beginning(term[0]) else None
-        if begun and (having := self._count(begun, within)):
-            # What has the word itself counts twice.
-            return _Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
-        if known:
-            return _Group(phrase, known)
-        meant = [pair for pair in map(_quoted, splits(term[0])) if self._count(pair, within)]
-        meant = meant or [_quoted((word,)) for word in self._closest(term[0], within)]
-        return _Group(" OR ".join(meant), sum(self._count(word, within) for word in meant)) if meant else None
+    def beginnings(self, word: str, most: int) -> int:
+        """Return how many words of the vocabulary begin so, at most so many."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?)"
+        return int(self._database.execute(sql, (word, word + "\U0010ffff", most)).fetchone()[0])
 
-    def _is_beginning(self, word: str) -> bool:
-        if len(word) < 3:
-            return False
-        sql = f"SELECT count(*) FROM (SELECT 1 FROM vocabulary WHERE word >= ? AND word < ? LIMIT {_MANY_WORDS + 1})"
-        (count,) = self._database.execute(sql, (word, word + "\U0010ffff")).fetchone()
-        return bool(count <= _MANY_WORDS)
-
-    def _closest(self, word: str, within: tuple[int, int]) -> list[str]:
+    def candidates(self, word: str, most: int) -> list[str]:
+        """Return the words of the vocabulary that share most of a word's `trigrams`."""
         asked = " OR ".join(f'"{part}"' for part in trigrams(word))
         if not asked:
             return []
         sql = "SELECT v.word FROM parts JOIN vocabulary AS v ON v.n = parts.rowid WHERE parts MATCH ? ORDER BY rank"
-        rows = self._database.execute(f"{sql} LIMIT {_CANDIDATES}", (asked,)).fetchall()
-        candidates = {known for (known,) in rows}
-        while found := closest(word, candidates):
-            # The vocabulary keeps words that no record has any more, and has those of all scopes.
-            if known := [known for known in found if self._count(_quoted((known,)), within)]:
-                return known
-            candidates.difference_update(found)
-        return []
-
-    def _count(self, wanted: str, within: tuple[int, int]) -> int:
-        sql = f"SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT {_COUNTED}"
-        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", (wanted, *within)).fetchone()[0])
+        return [known for (known,) in self._database.execute(f"{sql} LIMIT ?", (asked, most))]
 
     # -- inside: keeping
 
     def _learn(self, words: Iterable[str]) -> None:
-        new = {word for word in words if 2 < len(word) <= _LONGEST_WORD and word.isalpha()} - self._known
-        for word in itertools.islice(new, _MOST_LEARNED):
+        new = {word for word in words if is_learned(word)} - self._known
+        for word in itertools.islice(new, MOST_LEARNED):
             cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
             if cursor.rowcount:
                 parts = " ".join(trigrams(word))
@@ -182,6 +222,29 @@ class Words:
         return word
 
 
+class Stemmer:
+    """Stem words as FTS5 does here, for a store that keeps them elsewhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.executescript(f"{WORDS_SCHEMA}CREATE VIRTUAL TABLE places USING fts5vocab(words, instance);")
+
+    def stems(self, words: Sequence[str]) -> list[str]:
+        """Return the stem of each word."""
+        with self._lock:
+            self._database.execute("INSERT INTO words (rowid, text) VALUES (1, ?)", (" ".join(words),))
+            try:
+                return [stem for (stem,) in self._database.execute("SELECT term FROM places ORDER BY offset")]
+            finally:
+                self._database.execute("INSERT INTO words (words) VALUES ('delete-all')")
+
+
+def is_learned(word: str) -> bool:
+    """Tell whether a word belongs into a vocabulary that others are mended by."""
+    return 2 < len(word) <= _LONGEST_WORD and word.isalpha()
+
+
 def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     """Return places and scores of the texts that fit a question, best first, of equal ones the last."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
@@ -196,12 +259,12 @@ def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
         return list(ranked.items())
 
 
-def _tiers(groups: Sequence[_Group]) -> list[str]:
+def tiers(groups: Sequence[Group]) -> list[str]:
     """Return what to match: the rare groups first if all are too many records to rank, then any."""
     every = " OR ".join(group.wanted for group in groups)
     rarest = sorted(groups, key=lambda group: group.records)
     upto = list(itertools.accumulate(group.records for group in rarest))
-    rare = [group.wanted for group, total in zip(rarest, upto, strict=True) if total <= _MOST_RANKED]
+    rare = [group.wanted for group, total in zip(rarest, upto, strict=True) if total <= MOST_RANKED]
     rare = rare or [group.wanted for group in rarest[:1]]
     if len(rare) == len(groups):
         return [every] if groups else []

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import random
 import threading
 import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from nbtools.errors import ConfigInvalid, MemoryUnavailable
-from nbtools.memory import open_memory
+from nbtools.memory import InMemoryRepository, open_memory
 from nbtools.memory.calls import CallLog
 from nbtools.memory.postgres import PostgresRepository
 from nbtools.memory.records import Scope
@@ -63,6 +66,54 @@ def test_search_answers_beside_writers(memory):
     done, errors = beside([lambda _: memory.search("alpha"), write("x"), write("y")], 100)
     assert errors == []
     assert done[1] + done[2] == len(memory)
+
+
+def test_search_finds_what_people_mean_as_the_keeper_does(memory):
+    data = json.loads(Path(__file__).with_name("notes_and_questions.json").read_text(encoding="utf-8"))
+    for note in data["notes"]:
+        memory.write(note["key"], note["value"], tags=note["tags"])
+    found = {question: [record.key for record in memory.search(question)] for question, _ in data["questions"]}
+    assert [question for question, key in data["questions"] if found[question][:1] != [key]] == []
+
+
+def test_the_ranking_is_that_of_the_reference(memory):
+    chosen = random.Random(1)
+    words = [f"w{chr(97 + n // 10)}{chr(97 + n % 10)}" for n in range(60)]
+    weights = [1 / (n + 1) for n in range(60)]
+    texts = {f"k{n}": " ".join(chosen.choices(words, weights, k=chosen.randint(3, 30))) for n in range(300)}
+    reference = InMemoryRepository()
+    for repository in (memory.repository, reference):
+        repository.apply([Change(kind="write", scope=AGENT, key=k, value=f'"{v}"') for k, v in texts.items()])
+    for question in (words[2], f"{words[50]} {words[3]}", " ".join(words[40:43]), f"{words[1]} nothing", "wf", "wbx"):
+        query = Query(scope=AGENT, text=question, limit=20)
+        mine, expected = (
+            [(r.key, r.score) for r in some.query(query).records] for some in (memory.repository, reference)
+        )
+        assert [score for _, score in mine] == pytest.approx([score for _, score in expected], rel=1e-6)
+        assert {key for key, score in mine if score > mine[-1][1]} == {
+            key for key, score in expected if score > expected[-1][1]
+        }
+
+
+def test_a_word_is_mended_by_those_of_its_scope_and_not_by_what_is_forgotten(postgres_database, memory):
+    memory.write("x", "churn")
+    other = memory.scoped(agent_id="b")
+    other.write("y", "charm")
+    assert ([r.key for r in memory.search("churm")], [r.key for r in other.search("churm")]) == (["x"], ["y"])
+    memory.delete("x")
+    assert memory.search("churm") == []
+    other.forget("y")
+    assert rows(postgres_database, "SELECT word FROM nbtools_words WHERE word = 'charm'") == []
+
+
+def test_words_of_an_older_schema_are_stored_anew(postgres_database, memory):
+    memory.write("k", "the passwords of guests")
+    with psycopg.connect(postgres_database) as connection:
+        connection.execute("DROP TABLE nbtools_words; ALTER TABLE nbtools_items DROP COLUMN size;")
+        connection.execute("UPDATE nbtools_items SET words = array_to_tsvector('{passwords,guests}')")
+        connection.execute("DELETE FROM nbtools_schema WHERE version > 2")
+    with open_memory(postgres_database, agent_id="a") as later:
+        assert [record.key for record in later.search("pasword for the guest")] == ["k"]
 
 
 def test_a_clear_refuses_no_writer(memory):

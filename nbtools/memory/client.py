@@ -96,8 +96,7 @@ class KeeperRepository:
         data = frame(apply_to_wire(changes, name, is_new=request_id is None))
         # What may have been applied before a break must not be applied again: the second time it is not new.
         answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
-        if any(change.kind == "forget" for change in changes):
-            self._tell(self.info()["notices"])  # Damaged files, set aside, are left to their owner.
+        self._tell(answer.get("notices", ()))
         return applied_from_wire(changes, answer["done"])
 
     def query(self, query: Query) -> Found:

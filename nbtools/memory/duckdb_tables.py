@@ -250,9 +250,11 @@ class Tables:
             # All of it is in the file, and beside another file it would be wrong.
             self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
             shutil.rmtree(self.path.with_name(self.path.name + ".tmp"), ignore_errors=True)
-            draft.replace(self.path)
-            self._local, self._cursors = threading.local(), []
-            self._connection = connect(self.path)
+            try:
+                draft.replace(self.path)
+            finally:
+                self._local, self._cursors = threading.local(), []
+                self._connection = connect(self.path)
 
     def trim(self, keep: int, before: int, calls: int) -> None:
         """Forget versions beyond the newest `keep` of each id, deletions and calls beyond their due.
@@ -431,7 +433,8 @@ def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) ->
         connection.execute("DELETE FROM items WHERE id = ?", [record_id])
     connection.execute("DELETE FROM item_tags WHERE id = ?", [record_id])
     connection.execute("UPDATE log SET id = '', value = NULL, tags = [] WHERE id = ?", [record_id])
-    for call_id, record in connection.execute("SELECT call_id, record FROM calls").fetchall():
+    where, values = erasure.where("record", "?")
+    for call_id, record in connection.execute(f"SELECT call_id, record FROM calls WHERE {where}", values).fetchall():
         cleaned = erasure.cleaned(record)
         if cleaned != record:
             connection.execute("UPDATE calls SET record = ? WHERE call_id = ?", [cleaned, call_id])

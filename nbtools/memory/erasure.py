@@ -8,6 +8,7 @@ six characters count as a whole argument only, less than four not at all.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,8 @@ _WHOLE = 4
 # Records keep the beginning of a long text only, so that is looked for as well.
 _BEGINNING = 1_000
 _ON_THEIR_WAY = 600.0
+_PLAIN = re.compile(r"[A-Za-z0-9]+")
+_MOST_RUNS = 100
 # What a memory tool is told beside the value.
 _KEPT_ARGUMENTS = ("command", "scope", "match", "limit", "ttl", "version")
 
@@ -41,6 +44,16 @@ class Erasure:
         texts = {text for value in values for text in _texts(json.loads(value)) if len(text) >= _WHOLE}
         self._whole = texts
         self._parts = sorted({form for text in texts if len(text) >= _PART for form in _forms(text)}, key=len)[::-1]
+
+    def where(self, column: str, mark: str) -> tuple[str, list[str]]:
+        """Return a condition in SQL, and its values, that holds for every text which `cleaned` may change.
+
+        A run of plain letters and digits stands in a text however the text around it is escaped.
+        """
+        runs = {max(_PLAIN.findall(text[:_BEGINNING]), key=len, default="") for text in (self.key, *self._whole)}
+        if "" in runs or len(runs) > _MOST_RUNS:
+            return "TRUE", []
+        return " OR ".join([f"strpos({column}, {mark}) > 0"] * len(runs)), sorted(runs)
 
     def cleaned(self, record: str) -> str:
         """Return the record of a call, a JSON text, without what must not be found in it."""

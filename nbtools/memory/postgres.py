@@ -196,8 +196,10 @@ class PostgresRepository:
         connection.execute(UNLEARN, [gone, [self._texts.asked(f'"{word}"') for word in gone]])
         erasure = Erasure(row.key, [*values, *past])
         self._erasures.add(erasure)
-        _rewrite(connection, "nbtools_calls", "call_id", "record", erasure.cleaned)
-        _rewrite(connection, "nbtools_requests", "id", "answer", lambda answer: _blanked(answer, row.id))
+        found = erasure.where("record", "%s")
+        _rewrite(connection, ("nbtools_calls", "call_id", "record"), found, erasure.cleaned)
+        answers = ("nbtools_requests", "id", "answer")
+        _rewrite(connection, answers, ("TRUE", []), lambda answer: _blanked(answer, row.id))
 
     def _store(self, connection: Any, decided: Sequence[Row]) -> None:
         """Make rows the newest versions of their ids."""
@@ -370,9 +372,12 @@ def _one(cursor: Any) -> Any:
     return found
 
 
-def _rewrite(connection: Any, table: str, name: str, column: str, change: Callable[[str], str]) -> None:
-    """Change the texts of a column where a function changes them."""
-    found = connection.execute(f"SELECT {name}, {column} FROM {table}").fetchall()
+def _rewrite(
+    connection: Any, place: tuple[str, str, str], where: tuple[str, list[str]], change: Callable[[str], str]
+) -> None:
+    """Change the texts of a column, of those rows where a condition holds and the function changes them."""
+    table, name, column = place
+    found = connection.execute(f"SELECT {name}, {column} FROM {table} WHERE {where[0]}", where[1]).fetchall()
     changed = [(new, key) for key, text in found if (new := change(text)) != text]
     if changed:
         connection.cursor().executemany(f"UPDATE {table} SET {column} = %s WHERE {name} = %s", changed)

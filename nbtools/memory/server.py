@@ -270,7 +270,7 @@ class Server:
                 if isinstance(outcome, Exception):
                     client.send([frame(dumps(error_to_wire(outcome)))])
                 else:
-                    client.send([done_to_wire(request.changes, outcome)])
+                    client.send([done_to_wire(request.changes, outcome, self.engine.notices)])
             if self.engine.unmerged > _TOO_MANY:
                 self._catch_up()
 

@@ -276,13 +276,18 @@ def change_from_wire(fields: Mapping[str, Any]) -> Change:
     return _filled(Change, known)
 
 
-def done_to_wire(changes: Sequence[Change], done: Sequence[Done]) -> bytes:
-    """Return the frame of an applied batch; a value that was written is not sent back to its writer."""
-    parts = []
+def done_to_wire(changes: Sequence[Change], done: Sequence[Done], notices: Sequence[str]) -> bytes:
+    """Return the frame of an applied batch; a value that was written is not sent back to its writer.
+
+    Whoever forgets something gets the notices: they name files that were left alone.
+    """
+    parts, forgets = [], False
     for change, (row, touched) in zip(changes, done, strict=True):
         text = "null" if row is None else row_to_wire(row, values=change.kind != "write")
         parts.append(f"[{text},{touched}]")
-    return frame(f'{{"done":[{",".join(parts)}]}}')
+        forgets = forgets or change.kind == "forget"
+    told = f',"notices":{dumps(notices)}' if forgets else ""
+    return frame(f'{{"done":[{",".join(parts)}]{told}}}')
 
 
 def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[Applied]:

@@ -33,6 +33,7 @@ from nbtools.sql.wire import Wire
 __all__ = ["main"]
 
 _BATCH_ROWS = 122_880
+_MESSAGE_BYTES = 4_000_000
 
 
 class _Worker:
@@ -42,7 +43,8 @@ class _Worker:
         self.wire = Wire(line)
         self.side = Wire(side)
         self.running = (0, Control())
-        self.sent = 0
+        self.waiting: list[Any] = []
+        self.waiting_bytes = self.sent = 0
 
     def listen(self) -> None:
         """Take interrupts, and questions about the progress, until the owner is gone."""
@@ -100,27 +102,39 @@ class _Worker:
             tables = [_table_form(table) for table in engine.catalog()]
             self.wire.send_json(b"H", {"tables": tables})
             return
-        self.sent = 0
+        self.waiting, self.waiting_bytes, self.sent = [], 0, 0
         try:
             fetched = engine.run(dataclasses.replace(request, on_rows=self.send_rows), control)
         finally:
             if isinstance(engine, DuckDBEngine):
                 # The next request may come from somebody who sees other records.
                 engine.forget_records()
-        if not self.sent:
+        if not self.sent and not self.waiting:
             # What has no rows has types all the same.
             self.send_rows(fetched.columns, fetched.rows)
+        self.send_waiting()
         head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
         self.wire.send_json(b"H", head)
 
     def send_rows(self, columns: tuple[str, ...], rows: Rows) -> None:
         """Send some rows in the form they are in: the result as a whole is never held here."""
-        self.sent += 1
         if isinstance(rows, ArrowRows):
-            self.wire.queue(b"A", memoryview(_arrow_stream(rows.to_arrow())))
+            # A message costs a little, a batch may be small.
+            self.waiting.append(rows.to_arrow())
+            self.waiting_bytes += self.waiting[-1].nbytes
+            if self.waiting_bytes >= _MESSAGE_BYTES:
+                self.send_waiting()
         else:
             assert isinstance(rows, PythonRows)
+            self.sent += 1
             self.wire.queue(b"T", pickle.dumps((columns, rows.to_tuples()), protocol=5))
+
+    def send_waiting(self) -> None:
+        """Send the batches that wait for others."""
+        waiting, self.waiting, self.waiting_bytes = self.waiting, [], 0
+        if waiting:
+            self.sent += 1
+            self.wire.queue(b"A", memoryview(_arrow_stream(waiting)))
 
 
 def _wire_form(exc: NbtoolsError) -> dict[str, Any]:
@@ -133,12 +147,13 @@ def _table_form(table: Any) -> dict[str, Any]:
     return {"name": table.name, "kind": table.kind, "schema": table.schema, "columns": columns}
 
 
-def _arrow_stream(table: Any) -> Any:
+def _arrow_stream(tables: list[Any]) -> Any:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
     return sink.getvalue()
 
 

@@ -53,7 +53,7 @@ class Programs:
     Parameters
     ----------
     allowed
-        Names, absolute paths, or `ANY`.
+        Names, absolute paths of programs or of folders of them (what a version manager's shims start), or `ANY`.
     path
         Where programs are looked for.
     held
@@ -106,9 +106,13 @@ class Programs:
     def _is_allowed(self, name: str) -> bool:
         if ANY in self._allowed or name in self._allowed:
             return True
-        # The full path of an allowed program is that program, if the search path agrees.
         base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
-        return base != name and base in self._allowed and self.find(base) == name
+        if base == name or not os.path.isabs(name):  # noqa: PTH117 - same
+            return False
+        # The full path of an allowed program is that program, if the search path agrees.
+        real = Path(os.path.realpath(name))
+        folders = (Path(entry).resolve() for entry in self._allowed if os.path.isabs(entry))  # noqa: PTH117 - same
+        return (base in self._allowed and self.find(base) == name) or any(folder in real.parents for folder in folders)
 
     def files(self, program: str) -> tuple[str, ...] | None:
         """Return the only files and folders that a program may execute; `None` when that is not restricted."""
@@ -122,6 +126,9 @@ class Programs:
         found: list[str] = []
         for name in self._allowed:
             base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
+            if os.path.isabs(name) and Path(name).is_dir():  # noqa: PTH117 - same
+                found.append(name)
+                continue
             found += self._needed(self.find(name), 4)
             found += [str(helper) for place in _HELPERS for helper in _named(place, base)]
         return tuple(dict.fromkeys(found))

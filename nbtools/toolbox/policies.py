@@ -39,8 +39,8 @@ class CommandPolicy:
     Attributes
     ----------
     allowed
-        Names found on the search path (``"git"``), or absolute paths of programs; ``"*"`` allows all. Nothing is
-        allowed by default.
+        Names found on the search path (``"git"``), or absolute paths of programs, or of folders whose programs may run
+        (what the shims of a version manager start); ``"*"`` allows all. Nothing is allowed by default.
     environment
         What children inherit, after secrets are taken out; `None` takes this process's own at the time of the call.
     output_bytes

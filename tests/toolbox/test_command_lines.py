@@ -158,6 +158,25 @@ def test_programs_may_start_their_helpers_through_sh_but_no_others(call, folder,
 
 @needs_landlock
 @pytest.mark.parametrize("level", ["limits", "strict"])
+def test_a_folder_on_the_list_allows_what_lies_in_it(call, folder, tmp_path, level):
+    """As for the shims of a version manager, which start programs that are on no search path."""
+    real, shims = tmp_path / "versions" / "bin" / "tool", tmp_path / "shims" / "tool"
+    for script, text in ((real, "echo real"), (shims, f"exec {real}")):
+        script.parent.mkdir(parents=True)
+        script.write_text(f"#!/bin/sh\n{text}\n")
+        script.chmod(0o755)
+    environment = {"PATH": f"{shims.parent}:{PATH}"}
+    call.provide(Confinements(person=level))
+    call.provide(CommandPolicy(allowed=("tool",), environment=environment))
+    assert run(call, "tool").data["returncode"] == 126
+    call.provide(CommandPolicy(allowed=("tool", str(tmp_path / "versions")), environment=environment))
+    assert run(call, "tool").data["stdout"] == "real\n"
+    assert run(call, str(real)).data["stdout"] == "real\n"
+    assert run(call, f"{tmp_path}/versions/../shims/other").error.code == "PERMISSION_DENIED"
+
+
+@needs_landlock
+@pytest.mark.parametrize("level", ["limits", "strict"])
 def test_files_move_between_folders_as_ever(call, folder, level):
     """A kernel that governs anything refuses that, unless it is told otherwise."""
     (folder / "a").mkdir()

@@ -16,10 +16,12 @@ from nbtools.errors import NbtoolsError, nearest
 from nbtools.lazy import has
 from nbtools.paths import HOW_TO_ALLOW
 
-__all__ = ["Check", "doctor", "status"]
+__all__ = ["Check", "doctor", "not_offered", "status"]
 
 # Extra to the package that shows whether it is installed, and what it is for.
 _EXTRAS = {
+    "adbc": ("adbc_driver_postgresql", "SQL on PostgreSQL through Arrow"),
+    "anthropic": ("anthropic", "the memory for Anthropic's own client"),
     "mcp": ("mcp", "tools over MCP"),
     "postgres": ("psycopg", "memory and SQL on PostgreSQL"),
     "cloud": ("obstore", "memory files in object stores"),
@@ -27,11 +29,33 @@ _EXTRAS = {
     "engines": ("sqlalchemy", "SQL on other engines"),
     "otel": ("opentelemetry.sdk", "spans to OpenTelemetry"),
     "langchain": ("langchain_core", "tools for LangChain"),
+    "langgraph": ("langgraph", "the memory as a store of LangGraph"),
     "lab": ("nbclient", "the demo, and JupyterLab"),
 }
 # Read by a part on its own, or handed to a child.
 _OTHER_VARIABLES = frozenset({"NBTOOLS_CHANNEL", "NBTOOLS_KEEPER_IDLE", "NBTOOLS_KERNEL", "NBTOOLS_MCP_TOKEN"})
-_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "SERPER_API_KEY", "TAVILY_API_KEY")
+
+
+def not_offered(config: Config, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the tools that cannot do anything here, which no model is offered, each with what it needs.
+
+    Parameters
+    ----------
+    config
+        The settings in force.
+    environ
+        Where keys are looked up; `None` takes the process's own variables.
+    """
+    from nbtools.toolbox.policies import SEARCH_KEYS
+
+    missing = {}
+    key = SEARCH_KEYS[config.web_search_provider]
+    if not (os.environ if environ is None else environ).get(key):
+        missing["web_search"] = f"set {key}, the key of {config.web_search_provider}"
+    if not config.allowed_commands:
+        programs = "name the programs that may run in ALLOWED_COMMANDS, such as git,ls,grep"
+        missing |= dict.fromkeys(("shell", "process"), programs)
+    return missing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +148,7 @@ def doctor(
         "tools": lambda: _tools(left_out()),
     }
     checks = [_guarded(name, part) for name, part in parts.items()]
-    return checks + _variables(os.environ) + _extras() + _keys()
+    return checks + _variables(os.environ) + _idle_tools(config) + _extras()
 
 
 def _variables(environ: Mapping[str, str]) -> list[Check]:
@@ -248,8 +272,8 @@ def _extras() -> list[Check]:
     return checks
 
 
-def _keys() -> list[Check]:
+def _idle_tools(config: Config) -> list[Check]:
     return [
-        Check(name=name, ok=True if os.environ.get(name) else None, found="set" if os.environ.get(name) else "not set")
-        for name in _KEYS
+        Check(name=f"tool {name}", ok=None, found="not offered to models: it can do nothing here", remedy=remedy)
+        for name, remedy in not_offered(config).items()
     ]

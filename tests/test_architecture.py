@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.health import _EXTRAS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "nbtools"
 
@@ -437,6 +439,25 @@ def test_optional_packages_are_named_only_in_their_home() -> None:
         elif package not in known and package not in sys.stdlib_module_names:
             problems.append(f"{item}: neither a core dependency nor an optional package with a home in HOMES")
     assert not problems, _said(problems)
+
+
+def test_extras_are_promised_only_when_a_module_uses_them() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name not in {"dev", "test"}}
+    nodes = [node for source in _sources().values() for node in ast.walk(source.tree)]
+    asked = {
+        str(node.value.value)
+        for node in nodes
+        if isinstance(node, ast.keyword) and node.arg == "extra" and isinstance(node.value, ast.Constant)
+    }
+    imported = {item.target.split(".")[0] for item in _imports()}
+    for name, lines in extras.items():
+        packages = {re.split(r"[\[<>=~! ;]", line)[0].replace("-", "_") for line in lines}
+        assert name in asked or packages & imported, f"nothing uses the extra {name!r}: do not promise it yet"
+    assert asked - extras.keys() == {"forbid"}, "an error names an extra that cannot be installed"
+    told = (ROOT / "README.md").read_text(encoding="utf-8").partition("are extras:")[2].partition(".")[0]
+    assert set(re.findall(r"`([a-z]+)`", told)) | {"lab"} == extras.keys()
+    assert set(_EXTRAS) == extras.keys(), "doctor shows each extra, and no other"
 
 
 def test_exceptions_are_defined_in_the_tree_of_errors_only() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from nbtools.door import failure
 from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.health import not_offered
 from nbtools.tool import ToolCall
 from nbtools.workbench import Workbench
 
@@ -56,6 +57,7 @@ def add_commands(commands: Any) -> None:
 def _tools(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         registry = wb.executor.tools()
+        idle = [name for name in not_offered(wb.config) if name in registry]
         if arguments.format:
             print(json.dumps(registry.render(arguments.format), indent=2))
         elif arguments.json:
@@ -66,6 +68,8 @@ def _tools(arguments: argparse.Namespace) -> int:
                 summary = tool.description.partition("\n")[0]
                 effects = ", ".join(tool.effects.names())
                 print(f"{name:<{width}}  {summary}" + (f"  [{effects}]" if effects else ""))
+            if idle:
+                print(f"{', '.join(idle)}: can do nothing here yet; nbtools doctor says why.", file=sys.stderr)
     return 0
 
 

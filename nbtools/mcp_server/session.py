@@ -24,6 +24,7 @@ from nbtools.door import failure
 from nbtools.errors import FileMissing, MemoryNotFound, NbtoolsError, PathNotAllowed, ToolNotEnabled, ToolNotFound
 from nbtools.execute import Executor, LocalExecutor
 from nbtools.gate import ApprovalRequest
+from nbtools.health import not_offered
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions
 from nbtools.redaction import redact
@@ -70,8 +71,9 @@ class _Session:
     # -- tools
 
     async def list_tools(self, context: Any, params: Any) -> Any:
-        """Answer ``tools/list``."""
-        tools = tuple(self._executor.tools().values())
+        """Answer ``tools/list``; a tool that can do nothing here is left out, and says why when it is called."""
+        idle = not_offered(self._bench.config)
+        tools = tuple(tool for name, tool in self._executor.tools().items() if name not in idle)
         if self._listed is None or self._listed[0] != tools:
             told = [self.types.Tool.model_validate(to_mcp(tool)) for tool in tools]
             self._listed = (tools, self.types.ListToolsResult(tools=told))

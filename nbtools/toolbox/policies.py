@@ -7,7 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Literal
 
-__all__ = ["CommandPolicy", "Confinements", "Level", "WebPolicy"]
+__all__ = ["SEARCH_KEYS", "CommandPolicy", "Confinements", "Level", "WebPolicy"]
+
+# Provider of web_search to the variable that holds its key.
+SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 Level = Literal["off", "limits", "strict"]
 

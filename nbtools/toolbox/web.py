@@ -13,7 +13,7 @@ from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExce
 from nbtools.parameters import Canonical
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.policies import WebPolicy
+from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
 
 if TYPE_CHECKING:
     from nbtools.toolbox.web_fetch import Answer
@@ -31,7 +31,6 @@ def _one_spelling(url: str) -> str:
 
 _Url = Annotated[str, Canonical(_one_spelling)]
 _SHOWN = 20_000
-_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
 _ENDPOINTS = {"serper": "https://google.serper.dev/search", "tavily": "https://api.tavily.com/search"}
 
 
@@ -65,22 +64,22 @@ def web_search(
 
     policy = ctx.use(WebPolicy)
     provider = policy.provider
-    if provider not in _KEYS:
+    if provider not in SEARCH_KEYS:
         raise ConfigMissing(
             f"there is no search provider {provider!r}.", hint="Set WEB_SEARCH_PROVIDER to serper or tavily."
         )
-    key = policy.variable(_KEYS[provider])
+    key = policy.variable(SEARCH_KEYS[provider])
     if key is None:
         raise ConfigMissing(
-            f"searching by {provider} needs a key, and {_KEYS[provider]} is not set.",
-            hint=f"Set {_KEYS[provider]}, or choose another provider with WEB_SEARCH_PROVIDER.",
+            f"searching by {provider} needs a key, and {SEARCH_KEYS[provider]} is not set.",
+            hint=f"Set {SEARCH_KEYS[provider]}, or choose another provider with WEB_SEARCH_PROVIDER.",
         )
     headers, body = _asked(provider, key, query, num_results)
     url = policy.endpoints.get(provider, _ENDPOINTS[provider])
     # The key must not travel on to wherever a redirect leads.
     answer = fetch(policy, "POST", url, headers=headers, body=json.dumps(body).encode(), redirects=0)
     if answer.status in {401, 403}:
-        raise HttpError(f"{provider} refuses the key ({answer.status}).", hint=f"Check {_KEYS[provider]}.")
+        raise HttpError(f"{provider} refuses the key ({answer.status}).", hint=f"Check {SEARCH_KEYS[provider]}.")
     answer.raise_for_status()
     results = _results(provider, answer)[:num_results]
     lines = [f"{at}. {item['title']}\n   {item['url']}\n   {item['snippet']}" for at, item in enumerate(results, 1)]

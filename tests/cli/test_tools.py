@@ -193,3 +193,15 @@ def test_an_option_of_another_command_is_not_offered_for_itself(nbtools: Callabl
     assert done.code == 2
     assert "unrecognized arguments: --approve" in done.err
     assert "did you mean '--approve'" not in done.err
+
+
+def test_the_doctor_says_what_tools_need_that_can_do_nothing_here(nbtools: Callable[..., Any]) -> None:
+    def needs(**variables: str) -> dict[str, str]:
+        return {check["name"]: check["remedy"] for check in nbtools("doctor", "--json", **variables).json}
+
+    found = needs(SERPER_API_KEY="", ALLOWED_COMMANDS="")
+    assert "SERPER_API_KEY" in found["tool web_search"]
+    assert "ALLOWED_COMMANDS" in found["tool shell"]
+    assert not {"tool shell", "tool web_search"} & needs(SERPER_API_KEY="k", ALLOWED_COMMANDS="git").keys()
+    other = needs(SERPER_API_KEY="k", WEB_SEARCH_PROVIDER="tavily", TAVILY_API_KEY="")
+    assert "TAVILY_API_KEY" in other["tool web_search"]

@@ -13,6 +13,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 from nbtools.errors import ConfigInvalid
+from nbtools.health import not_offered
 from nbtools.mcp_server import HttpServer, make_server
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, tool
@@ -104,7 +105,7 @@ def test_every_tool_is_listed_with_schema_and_effects(bench, mode):
         return (await client.list_tools()).tools
 
     listed = {found.name: found for found in with_client(bench, work, mode=mode)}
-    assert set(listed) == set(bench.executor.tools())
+    assert set(listed) == set(bench.executor.tools()) - not_offered(bench.config).keys()
     assert listed["wipe"].annotations.destructive_hint is True
     assert listed["calculator"].annotations.read_only_hint is True
     assert listed["draw"].input_schema["properties"]["folder"]["description"] == "Where the picture goes."

@@ -111,6 +111,10 @@ class Engine:
         if tables.count() <= _KNOWN_AT_START:
             self.know_ids()
         self._index = LiveIndex(Source(self._newest_rows, tables.scan, tables.sum_up), index)
+        if self._index.ahead:
+            self.notices.append(
+                f"The last {self._index.ahead} changes are lost: they were stored, and the journal ends before."
+            )
 
     # -- writing
 

@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,6 +60,10 @@ _LIVE = "(live.expires IS NULL OR live.expires > ?)"
 _Scanned = Iterable[Sequence[Row]]
 _PLACE = "scope = ? AND key = ?"
 _FIELDS = "expires, tags, seq, op, created, updated, version, value"
+_INSERT = f"""
+INSERT INTO live (n, scope, key, {_FIELDS}, checksum) VALUES ({", ".join("?" * 12)}) ON CONFLICT (n) DO UPDATE SET
+{", ".join(f"{name} = excluded.{name}" for name in [*_FIELDS.split(", "), "checksum"])}
+"""
 _T = TypeVar("_T")
 
 
@@ -103,6 +107,11 @@ class LiveIndex:
         The records. When the index is built, changes that `note` is told meanwhile may be in what it returns, or not.
     path
         The file that keeps the index; `None` for one in memory.
+
+    Attributes
+    ----------
+    ahead
+        How many changes an earlier life of the file had that the source lacks: they were stored, and are lost.
     """
 
     def __init__(self, source: Source, path: Path | None = None) -> None:
@@ -113,6 +122,7 @@ class LiveIndex:
         self._queue_lock = threading.Lock()
         self._is_noting = False
         self._database: sqlite3.Connection | None = None
+        self.ahead = 0
         self._begin()
         if path is not None:
             self._resume(path)
@@ -266,6 +276,7 @@ class LiveIndex:
 
     def _begin(self) -> None:
         self._scopes: dict[str, int] = {}
+        self._last: dict[int, int] = {}
         self._seq = self._queued_upto = 0
         self._kept = -1
 
@@ -355,6 +366,7 @@ class LiveIndex:
         self._seq = facts[0][1]
         self._scopes = {prefix: n for n, prefix in self._all("SELECT n, prefix FROM scopes", ())}
         upto, overlay = self._source.overlay()
+        self.ahead = max(0, self._seq - upto)
         self._execute("BEGIN")
         changed = 0
         for items in self._source.scan(self._seq):
@@ -362,10 +374,9 @@ class LiveIndex:
             if changed > _MOST_CHANGES:
                 return False
             self._put(items)
-        for row in overlay:
-            self._take_away(self._number_of(row), row.key)
+        self._put([row._replace(value=None) for row in overlay])
         told = self._all("SELECT count(*), coalesce(sum(seq), 0) FROM live", ())[0]
-        if told != self._source.sum_up([row.id for row in overlay]):
+        if self.ahead or told != self._source.sum_up([row.id for row in overlay]):
             return False
         self._put(overlay)
         self._seq = self._queued_upto = upto
@@ -399,26 +410,28 @@ class LiveIndex:
             self._put(queue.values())
         self._seq = seq
 
-    def _put(self, rows: Iterable[Row]) -> None:
+    def _put(self, rows: Collection[Row]) -> None:
         """Replace what is known of some ids."""
         # In the order of the numbers, in which FTS5 collects changes and writes them at once.
-        for row in sorted(rows, key=self._place_of):
-            n = self._take_away(self._number_of(row), row.key)
+        for row in sorted(rows, key=self._place_of) if len(rows) > 1 else rows:
+            n = self._take_words(row)
             if row.value is not None:
                 self._insert(row, n)
+            elif n is not None:
+                self._execute("DELETE FROM live WHERE n = ?", (n,))
 
     def _place_of(self, row: Row) -> float:
         found = self._all(f"SELECT n FROM live WHERE {_PLACE}", (self._number_of(row), row.key))
         return found[0][0] if found else math.inf
 
-    def _take_away(self, scope: int, key: str) -> int | None:
-        """Remove what is known of a key; return the number that it had."""
-        for n, old in self._read(scope, key):
+    def _take_words(self, row: Row) -> int | None:
+        """Take away the words of what a row replaces, and the tags that go with it; return the number."""
+        scope = self._number_of(row)
+        for n, old in self._read(scope, row.key):
             tags = old.tags.split("\n") if old.tags else []
-            self._execute("DELETE FROM live WHERE n = ?", (n,))
-            for tag in tags:
-                self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, key))
-            self._words.remove(n, record_text(key, tags, old.value), tags)
+            self._words.remove(n, record_text(row.key, tags, old.value), tags)
+            for tag in set(tags).difference(row.tags if row.value is not None else ()):
+                self._execute("DELETE FROM tagged WHERE scope = ? AND tag = ? AND key = ?", (scope, tag, row.key))
             return n
         return None
 
@@ -427,16 +440,19 @@ class LiveIndex:
         n = n or self._next_number(scope)
         times = (row.created, row.updated)
         kept = _Kept(row.expires, "\n".join(row.tags), row.seq, row.op, *times, row.version, row.value or "null")
-        values = (n, scope, row.key, *kept, _checksum(scope, row.key, kept))
-        self._execute(f"INSERT INTO live VALUES ({', '.join('?' * len(values))})", values)
+        self._execute(_INSERT, (n, scope, row.key, *kept, _checksum(scope, row.key, kept)))
         for tag in row.tags:
             self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
         self._words.add(n, record_text(row.key, row.tags, kept.value), row.tags)
 
     def _next_number(self, scope: int) -> int:
-        first = scope << _SCOPE_BITS
-        last = self._one("SELECT max(n) FROM live WHERE n BETWEEN ? AND ?", (first, first + (1 << _SCOPE_BITS) - 1))
-        return (last or first) + 1
+        last = self._last.get(scope)
+        if last is None:
+            first = scope << _SCOPE_BITS
+            sql = "SELECT max(n) FROM live WHERE n BETWEEN ? AND ?"
+            last = self._one(sql, (first, first + (1 << _SCOPE_BITS) - 1)) or first
+        self._last[scope] = last + 1
+        return last + 1
 
     def _read(self, scope: int, key: str) -> Iterator[tuple[int, _Kept]]:
         """Yield number and content of the record of a key, if there is one.

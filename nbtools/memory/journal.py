@@ -188,6 +188,8 @@ class Journal:
         """Take away the end of a segment that cannot be read, unless all of it is merged."""
         *broken, torn = data[upto:].split(b"\n")
         lost = sum(_begins(line) > after for line in broken)
+        # What a crash cuts off ends; a block that the disk lost goes on with nothing.
+        lost += b"\0" in torn and _begins(torn) > after
         if lost:
             aside = segment.with_name(segment.name + ".damaged")
             with open(aside, "ab", opener=_private) as file:

@@ -74,6 +74,40 @@ def test_every_flipped_byte_is_noticed_and_costs_one_line(tmp_path):
         assert seqs(Journal(tmp_path / "log")) == [1, 3]
 
 
+def test_broken_lines_at_the_end_are_told_and_set_aside(tmp_path):
+    first = Journal(tmp_path / "log")
+    for number in (1, 2, 3):
+        first.append([entry(number)])
+    first.close()
+    (segment,) = first.segments()
+    whole = segment.read_bytes()
+    third = whole.rindex(b"\n", 0, -1) + 1
+    for damaged in (
+        whole[: third + 20] + b"?" + whole[third + 21 :],
+        whole[: third + 20] + bytes(200),
+        whole[: third + 20] + b"?" + whole[third + 21 :] + b"torn",
+    ):
+        segment.write_bytes(damaged)
+        again = Journal(tmp_path / "log")
+        assert seqs(again) == [1, 2]
+        assert len(again.notices) == 1
+        aside = segment.with_name(segment.name + ".damaged")
+        assert aside.read_bytes() == damaged[third:]
+        assert segment.read_bytes() == whole[:third]
+        aside.unlink()
+    segment.write_bytes(whole[:-1] + b"?")
+    for _ in range(2):
+        again = Journal(tmp_path / "log")
+        assert seqs(again) == [1, 2, 3]
+        assert again.notices == []
+    segment.write_bytes(b"")
+    again = Journal(tmp_path / "log")
+    assert seqs(again, 5) == []
+    assert again.notices == []
+    assert seqs(again) == []
+    assert len(again.notices) == 1
+
+
 def test_a_failed_append_leaves_nothing_behind(journal, monkeypatch):
     journal.append([entry(1)])
     real = os.write

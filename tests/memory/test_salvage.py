@@ -272,3 +272,20 @@ def test_snapshots_shorten_the_journal(place, monkeypatch):
     snapshot(place, monkeypatch)
     assert len(list(place.log.glob("*.log"))) < segments
     all_there(place, 60)
+
+
+def test_changes_that_the_index_knows_and_the_journal_lacks_are_told(place):
+    memory = open_memory(place.path, embedded=True)
+    for number in range(6):
+        memory.write(f"k{number}", number)
+    memory.search("k5")
+    memory.repository._ready().tidy(is_quiet=True)
+    copy = Place(place.path.parent / "copy" / "m.duckdb")
+    shutil.copytree(place.folder, copy.folder, ignore=shutil.ignore_patterns("lock"))
+    memory.close()
+    (segment,) = copy.log.glob("*.log")
+    os.truncate(segment, segment.read_bytes().index(b'"k4"'))
+    memory = open_memory(copy.path, embedded=True)
+    with pytest.warns(UserWarning, match="last 2 changes are lost"):
+        assert list(memory) == ["k0", "k1", "k2", "k3"]
+    memory.close()

@@ -1,7 +1,6 @@
-"""Search: words of a record, ranking by BM25, and the fusion of two rankings.
+"""Search: the words of a record and of a question, what words are near each other, and the fusion of two rankings.
 
-Pure functions that every repository shares, so that the same words find the same records wherever they lie. BM25 is the
-formula of SQLite's FTS5: k1 = 1.2, b = 0.75, and the weight of a common word is never below a millionth.
+Pure functions that every repository shares, so that the same words find the same records wherever they lie.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import json
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "cosine",
     "fuse",
     "question_terms",
-    "rank",
     "record_text",
     "relative",
     "split_words",
@@ -29,8 +26,6 @@ __all__ = [
     "trigrams",
 ]
 
-_K1 = 1.2
-_B = 0.75
 _RRF = 60
 _PICTURES = "\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001faff"
 _PICTURE = re.compile(f"[{_PICTURES}]")
@@ -123,30 +118,6 @@ def record_text(key: str, tags: Iterable[str], value: str) -> str:
     return " ".join(parts)
 
 
-def rank(query: str, texts: Mapping[Id, str], *, total: int | None = None) -> list[tuple[Id, float]]:
-    """Rank texts by BM25 for the words of a query, best first; texts without any of the words are left out.
-
-    Parameters
-    ----------
-    total
-        How many texts there are, when only those with any of the words are given; `None` when all are.
-    """
-    wanted = list(dict.fromkeys(split_words(query)))
-    documents = {name: split_words(text) for name, text in texts.items()}
-    if not wanted or not documents:
-        return []
-    average = sum(map(len, documents.values())) / len(documents) or 1.0
-    counts = {name: Counter(words) for name, words in documents.items()}
-    weights = {word: _weight(total or len(counts), sum(word in count for count in counts.values())) for word in wanted}
-    scored: list[tuple[Id, float]] = []
-    for name, count in counts.items():
-        length = _K1 * (1 - _B + _B * len(documents[name]) / average)
-        score = sum(weights[word] * count[word] * (_K1 + 1) / (count[word] + length) for word in wanted)
-        if score > 0:
-            scored.append((name, score))
-    return sorted(scored, key=lambda pair: -pair[1])
-
-
 def relative(ranked: Sequence[tuple[Id, float]]) -> list[tuple[Id, float]]:
     """Return a ranking with each score as a part of the best one, between 0.01 and 1.
 
@@ -176,10 +147,6 @@ def fuse(*rankings: Sequence[Id]) -> list[tuple[Id, float]]:
         for place, name in enumerate(ranking, 1):
             scores[name] = scores.get(name, 0.0) + 1 / (_RRF + place)
     return sorted(scores.items(), key=lambda pair: -pair[1])
-
-
-def _weight(total: int, having: int) -> float:
-    return max(math.log((total - having + 0.5) / (having + 0.5)), 1e-6)
 
 
 def _cost(word: str, known: str) -> float | None:

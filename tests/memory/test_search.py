@@ -12,7 +12,7 @@ from nbtools.memory.duckdb_repository import DuckDBRepository
 from nbtools.memory.index import LiveIndex, Source, end_of_prefix
 from nbtools.memory.repository import Query
 from nbtools.memory.rows import Row
-from nbtools.memory.search import cosine, fuse, rank, record_text, split_words
+from nbtools.memory.search import cosine, fuse, record_text, split_words
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,6 @@ def test_the_text_of_a_record_has_names_scalars_and_no_escapes():
     text = record_text("my_key", ["t-1"], json.dumps({"a": ["x\ny", 5, None, True], "b": {"c": "é"}}))
     assert split_words(text) == ["my", "key", "t", "1", "a", "x", "y", "5", "true", "b", "c", "e"]
     assert split_words(record_text("k", [], "12.5")) == ["k", "12", "5"]
-
-
-def test_rank_prefers_rare_words_and_short_texts():
-    texts = dict.fromkeys(range(20), "common filler") | {"rare": "common gem", "long": "gem " + "word " * 50}
-    ranked = [name for name, _ in rank("common gem", texts)]
-    assert ranked[:2] == ["rare", "long"]
-    assert rank("nothing", texts) == []
-    assert rank("", texts) == []
-    assert rank("x", {}) == []
 
 
 def test_cosine_and_fusion():

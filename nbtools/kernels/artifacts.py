@@ -22,10 +22,12 @@ from pathlib import Path
 from nbtools.errors import NbtoolsError
 from nbtools.paths import Folder, Roots
 
-__all__ = ["is_written_since", "keep", "moment", "written_since"]
+__all__ = ["MOST_FILES", "is_written_since", "keep", "moment", "written_since"]
+
+MOST_FILES = 1_000
+"""How many files of one run are told, and how many are kept of all runs."""
 
 _MOST_ENTRIES = 20_000
-_MOST_FILES = 1_000
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
 _DEPTH = 6
@@ -60,7 +62,7 @@ def written_since(folder: Path, begun: int) -> tuple[Path, ...]:
                 found.append(Path(entry.path))
         except OSError:
             continue  # gone meanwhile
-        if len(found) >= _MOST_FILES:
+        if len(found) >= MOST_FILES:
             break
     return tuple(sorted(found))
 
@@ -167,8 +169,8 @@ def _copy(source: Folder, hall: Folder, name: str, draft: str, room: int) -> int
 def _make_room(place: Path) -> None:
     """Remove the oldest files when there are too many."""
     files = [Path(entry.path) for entry in _walk(place)]
-    if len(files) > _MOST_FILES:
+    if len(files) > MOST_FILES:
         aged = sorted(files, key=lambda path: path.lstat().st_ctime_ns)
-        for path in aged[: len(files) - _MOST_FILES]:
+        for path in aged[: len(files) - MOST_FILES]:
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -456,6 +456,9 @@ def _collected(execution: Execution, world: World, begun: int, *, place: Path | 
     folder, figure = world.cwd, world.figure_path
     assert folder is not None, "every run has a folder"
     found = execution.artifacts or artifacts.written_since(folder, begun)
+    if len(found) >= artifacts.MOST_FILES:
+        note = f"the first {artifacts.MOST_FILES:,} files that the script wrote are told; there may be more"
+        execution = dataclasses.replace(execution, notes=(*execution.notes, note))
     if figure is not None and not artifacts.is_written_since(figure, begun):
         figure = None
     if figure is not None and figure not in found:

@@ -377,7 +377,7 @@ def _about(script: _Script, error: str) -> str | None:
 
 
 def _said(execution: Execution) -> str:
-    """Return the standard output; a script that printed nothing may have shown a value instead, as a cell does."""
+    """Return the standard output, else the values that were shown as in a cell, else the files that are kept."""
     if execution.stdout:
         return execution.stdout
     shown = [
@@ -385,6 +385,8 @@ def _said(execution: Execution) -> str:
         for bundle in execution.displays
         if "text/plain" in bundle and not any(kind.startswith("image/") for kind in bundle)
     ]
+    if not shown and execution.kept is not None and execution.artifacts:
+        return f"wrote {', '.join(kept(execution)['artifacts'])}\n"
     return "".join(f"{text}\n" for text in shown)
 
 

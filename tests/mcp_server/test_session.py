@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
 import pytest
@@ -160,6 +161,21 @@ def test_a_resource_that_is_not_there_is_refused(bench):
         for uri in ("nbtools://memory/none", "nbtools://artifacts/x/y", "file:///etc/passwd"):
             with pytest.raises(MCPError, match="not found"):
                 await client.read_resource(uri)
+
+    with_client(bench, work)
+
+
+@pytest.mark.parametrize("swap", [lambda path, other: path.symlink_to(other), lambda path, _: os.mkfifo(path)])
+def test_what_took_the_place_of_a_file_is_no_resource(bench, tmp_path, swap):
+    path, secret = tmp_path.resolve() / "dot.png", tmp_path / "secret.txt"
+    secret.write_text("the key of somebody")
+
+    async def work(client):
+        said = await client.call_tool("draw", {"folder": str(tmp_path)})
+        path.unlink()
+        swap(path, secret)
+        with pytest.raises(MCPError, match="not found"):
+            await client.read_resource(next(block.uri for block in said.content if block.type == "resource_link"))
 
     with_client(bench, work)
 

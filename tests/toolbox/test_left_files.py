@@ -69,6 +69,7 @@ def test_a_file_is_cleaned_plotted_and_asked_in_three_calls(bench, root, caller,
     cleaned = analyze(bench, CLEAN, caller).raise_for_error()
     (name,) = cleaned.data["artifacts"]
     assert name == (str(root / "clean.csv") if caller == "python" else "artifacts/clean.csv")
+    assert cleaned.text == ("" if caller == "python" else f"wrote {name}\n")
     draw(bench, PLOT, file=name, caller=caller).raise_for_error()
     question = {"query": f"select sum(mass) as n from '{name}'"} if tool == "sql_query" else {"path": name}
     assert ("8700" in bench.call(tool, question, caller=caller).text) is (tool == "sql_query")
@@ -269,6 +270,13 @@ def test_large_files_hold_up_nobody_and_it_is_told_that_they_are_not_hashed(benc
     assert any("60 of the files have no SHA-256" in note for note in result.data["notes"])
     assert took < 20
     assert max(waits) < 5
+
+
+def test_more_files_than_are_told_are_said_to_be_more(bench) -> None:
+    result = analyze(bench, "for i in range(1_100): open(f'n{i}.txt', 'w').close()")
+    assert len(result.artifacts) == len(result.data["artifacts"]) == 1_000
+    assert "there may be more" in result.data["notes"][0]
+    assert sum(1 for _ in bench.artifacts.rglob("*.*")) <= 1_000
 
 
 def test_only_roots_are_written_when_nothing_was_left(tmp_path) -> None:

@@ -9,14 +9,22 @@ from __future__ import annotations
 import collections
 import contextvars
 import secrets
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
-from nbtools.errors import ApprovalDenied
+from nbtools.errors import ApprovalDenied, Cancelled
 from nbtools.gate import Answer, ApprovalRequest
+from nbtools.lazy import need
 
 __all__ = ["CLIENT", "ElicitationApprover", "McpClient", "Questions", "form"]
 
+_WHY = "Serving tools over MCP"
 _MAX_OPEN = 1_000
+_CAPABILITIES = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
 _ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
 
 
@@ -54,6 +62,10 @@ class McpClient:
         What the client is told its answer belongs to.
     pending
         What the client is to be asked before it repeats the call; `None` when nothing.
+    inputs, state
+        The answers that this call is repeated with, by name, and the state that a tool gave to `require`.
+    required
+        What the call is answered with instead of a result, when a tool requires more; an error where it cannot be had.
     """
 
     def __init__(self, context: Any, params: Any, questions: Questions, *, lasting: bool) -> None:
@@ -62,6 +74,9 @@ class McpClient:
         self._questions = questions
         self._asked, self._approved = questions.take(getattr(params, "request_state", None))
         self._lasting = lasting
+        self.inputs: Mapping[str, Any] = getattr(params, "input_responses", None) or {}
+        self.state: str | None = getattr(params, "request_state", None)
+        self.required: Any = None
         self.session = context.session
         self.request_id = context.request_id
         self.pending: ApprovalRequest | None = None
@@ -71,6 +86,46 @@ class McpClient:
         """Whether the client declared that it shows forms."""
         capabilities = self._context.session.client_capabilities
         return capabilities is not None and capabilities.elicitation is not None
+
+    def require(self, requests: Mapping[str, Any] | None = None, *, state: str | None = None) -> NoReturn:
+        """Leave the call, and have the client repeat it with more (of the protocol's newer era).
+
+        Parameters
+        ----------
+        requests
+            Name to a request of the official package: ``ElicitRequest``, ``CreateMessageRequest`` and the like.
+        state
+            Comes back unchanged with the answers, in `state`.
+
+        Raises
+        ------
+        Cancelled
+            Always; the door records it.
+        """
+        types = need("mcp.types", extra="mcp", why=_WHY)
+        capabilities = self._context.session.client_capabilities
+        declared = capabilities.model_dump(by_alias=True, exclude_none=True) if capabilities is not None else {}
+        needed: dict[str, Any] = {_CAPABILITIES[asked.method]: {} for asked in (requests or {}).values()}
+        if missing := {name: value for name, value in needed.items() if name not in declared}:
+            error = need("mcp", extra="mcp", why=_WHY).MCPError
+            told = f"this call needs a client with {', '.join(missing)}"
+            code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
+            self.required = error(code, told, {"requiredCapabilities": missing})
+        else:
+            self.required = types.InputRequiredResult(input_requests=requests or None, request_state=state)
+        raise Cancelled("the call waits for the client, which repeats it with more.")
+
+    def asked_for(self) -> Any:
+        """Return what the call is answered with when a tool required more, else `None`.
+
+        Raises
+        ------
+        MCPError
+            The client cannot give what was required.
+        """
+        if isinstance(self.required, Exception):
+            raise self.required
+        return self.required
 
     async def ask(self, request: ApprovalRequest) -> Answer:
         """Return the client's answer, or note what it is to be asked.

@@ -1,4 +1,4 @@
-"""What one server offers: the tools of a workbench, and memory items and artifacts as resources.
+"""What one server offers: the tools of a workbench, memory items and artifacts as resources, and prompts.
 
 A call comes in, goes through the same door as every other (caller ``"mcp"``), and its result goes back with text,
 structured content, pictures and links to the files it made.
@@ -10,11 +10,13 @@ import asyncio
 import base64
 import collections
 import contextlib
+import glob
 import hashlib
 import json
 import secrets
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -27,8 +29,10 @@ from nbtools.gate import ApprovalRequest
 from nbtools.health import not_offered
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions
+from nbtools.mcp_server.prompts import PROMPTS, Prompts
+from nbtools.mcp_server.watch import Watch
 from nbtools.redaction import redact
-from nbtools.result import Artifact, ToolResult
+from nbtools.result import Artifact, Output, ToolResult
 from nbtools.schema import to_mcp
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Effects, Tool, ToolCall
@@ -44,12 +48,14 @@ _MAX_MEDIA = 5 * 2**20
 _MAX_TEXT = 64 * 1024
 _MAX_RESOURCES = 500
 _PROGRESS_S = 0.1
+_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_STREAMS = {"stdout": "info", "stderr": "warning"}
 
 
 class _Session:
     """What one server offers: the tools, the memory's items and the files that calls made."""
 
-    def __init__(self, bench: Workbench, executor: Executor) -> None:
+    def __init__(self, bench: Workbench, executor: Executor, prompts: Iterable[Callable[..., Any]]) -> None:
         self.types = need("mcp.types", extra="mcp", why=WHY)
         self._mcp_error = need("mcp", extra="mcp", why=WHY).MCPError
         self._bench = bench
@@ -60,6 +66,10 @@ class _Session:
         self._secret = secrets.token_bytes(16)
         self._questions = Questions()
         self._files: collections.OrderedDict[str, tuple[str | None, Artifact]] = collections.OrderedDict()
+        self._levels: dict[str | None, int] = {}
+        self.watch = Watch(self._versions)
+        completions = {"path": self._paths_like, "key": self._keys_like, "topic": self._keys_like}
+        self.prompts = Prompts(prompts, blocks=self._prompt_blocks, completions=completions, client=self._client)
 
     def _who(self, context: Any) -> str | None:
         """Return whose request it is: an id of its connection; `None` for one over HTTP that belongs to no session."""
@@ -88,10 +98,10 @@ class _Session:
         """Answer ``tools/call``."""
         if params.name not in self._executor.tools():
             raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
-        progress = _Progress(context)
         who = self._who(context)
+        progress = _Progress(context, params.name, self._levels.get(who))
         call = self._call(who, params.name, params.arguments or {}).but(on_output=progress.show)
-        client = McpClient(context, params, self._questions, lasting=who is not None)
+        client = self._client(context, params)
         token = CLIENT.set(client)
         # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.
         task = asyncio.create_task(self._executor.acall(call))
@@ -100,6 +110,8 @@ class _Session:
                 result = await asyncio.shield(task)
             except NbtoolsError as exc:  # the tool's on_error is "fail"
                 result = failure(call, exc)
+            if (required := client.asked_for()) is not None:
+                return required
             if client.pending is not None:
                 return self._asking(client, client.pending)
             self._keep(result, who)
@@ -111,6 +123,9 @@ class _Session:
         finally:
             CLIENT.reset(token)
             progress.end()
+
+    def _client(self, context: Any, params: Any) -> McpClient:
+        return McpClient(context, params, self._questions, lasting=self._who(context) is not None)
 
     def _call(self, who: str | None, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
         # Without a session, "always this session" is a promise to nobody.
@@ -180,6 +195,71 @@ class _Session:
         ]
         return self.types.ListResourcesResult(resources=found)
 
+    async def list_templates(self, context: Any, params: Any) -> Any:
+        """Answer ``resources/templates/list``."""
+        key = "A value of the memory by its key, as JSON."
+        file = "A file that a call made; the call's result links to it."
+        found = [
+            self.types.ResourceTemplate(
+                uri_template=_MEMORY + "{key}", name="memory", description=key, mime_type="application/json"
+            ),
+            self.types.ResourceTemplate(uri_template=_ARTIFACTS + "{id}/{name}", name="artifact", description=file),
+        ]
+        return self.types.ListResourceTemplatesResult(resource_templates=found)
+
+    async def subscribe(self, context: Any, params: Any) -> Any:
+        """Answer ``resources/subscribe``, of the protocol's older era."""
+        await self.watch.subscribe(self._session_of(context), context.session, str(params.uri))
+        return self.types.EmptyResult()
+
+    async def unsubscribe(self, context: Any, params: Any) -> Any:
+        """Answer ``resources/unsubscribe``."""
+        self.watch.unsubscribe(self._session_of(context), str(params.uri))
+        return self.types.EmptyResult()
+
+    async def set_level(self, context: Any, params: Any) -> Any:
+        """Answer ``logging/setLevel``: from now on calls of this session send what they print as log messages."""
+        self._levels[self._session_of(context)] = _LEVELS.index(params.level)
+        return self.types.EmptyResult()
+
+    def _session_of(self, context: Any) -> str:
+        who = self._who(context)
+        if who is None:
+            raise self._mcp_error(self.types.INVALID_REQUEST, f"{context.method} needs a session, and there is none.")
+        return who
+
+    async def _versions(self, uris: frozenset[str], state: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Return the memory's count of changes, and the versions of items; of none when that count is the given one."""
+
+        def look() -> tuple[Any, dict[str, Any]]:
+            memory = self._bench.memory
+            now = memory.info().get("changes")
+            if now is not None and now == state:
+                return now, {}
+            keys = {uri: unquote(uri.removeprefix(_MEMORY)) for uri in uris if uri.startswith(_MEMORY)}
+            records = {uri: memory.record(key) for uri, key in keys.items()}
+            return now, {uri: record and record.version for uri, record in records.items()}
+
+        found: tuple[Any, dict[str, Any]] = await aio.in_thread(look)
+        return found
+
+    # -- prompts
+
+    def _prompt_blocks(self, context: Any, output: Output) -> list[Any]:
+        text = [self.types.TextContent(type="text", text=output.text)] if output.text else []
+        made = ToolResult(ok=True, tool="prompt", call_id=fresh_id(), artifacts=output.artifacts)
+        self._keep(made, self._who(context))
+        files = [block for artifact in made.artifacts for block in self._blocks(made, artifact)]
+        return [*(block for block in files if block.type != "resource_link"), *text]
+
+    async def _paths_like(self, context: Any, begun: str) -> Iterable[str]:
+        call = self._call(self._who(context), "file_glob", {"pattern": f"{glob.escape(begun)}*"})
+        result = await self._executor.acall(call)
+        return result.data["matches"] if result.ok else ()
+
+    async def _keys_like(self, context: Any, begun: str) -> Iterable[str]:
+        return [record.key for record in await self._records(self._who(context)) if record.key.startswith(begun)]
+
     async def _records(self, who: str | None) -> list[Any]:
         if _RETRIEVE not in self._executor.tools():
             return []
@@ -228,8 +308,11 @@ class _Session:
 class _Progress:
     """Tells the client what a running call prints, at most ten times a second."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, tool: str, level: int | None) -> None:
         self._session = context.session
+        self._request_id = context.request_id
+        self._tool = tool
+        self._level = level
         self._loop = asyncio.get_running_loop()
         self._count = 0
         self._next = 0.0
@@ -238,6 +321,9 @@ class _Progress:
 
     def show(self, kind: str, text: str, data: Any) -> None:
         """Take a piece of output, from any thread; `data` of a progress may be ``{"progress": …, "total": …}``."""
+        level = _STREAMS.get(kind)
+        if level is not None and self._level is not None and _LEVELS.index(level) >= self._level and text.strip():
+            self._loop.call_soon_threadsafe(self._log, level, text)
         told = data if kind == "progress" and isinstance(data, dict) else {}
         due = bool(told) or (kind in {"stdout", "progress"} and text.strip() and time.monotonic() >= self._next)
         if due:
@@ -248,9 +334,19 @@ class _Progress:
         if not self._ended:
             self._count += 1
             progress = float(told.get("progress", self._count))
-            task = self._loop.create_task(self._session.report_progress(progress, told.get("total"), text or None))
-            self._sent.add(task)
-            task.add_done_callback(self._gone)
+            self._start(self._session.report_progress(progress, told.get("total"), text or None))
+
+    def _log(self, level: str, text: str) -> None:
+        if not self._ended:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the newest protocol advises against log messages
+                work = self._session.send_log_message(level, text, self._tool, self._request_id)
+            self._start(work)
+
+    def _start(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._sent.add(task)
+        task.add_done_callback(self._gone)
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         self._sent.discard(task)
@@ -271,7 +367,9 @@ def _sayable(value: Any) -> Any:
     return [_sayable(item) for item in value] if isinstance(value, list) else value
 
 
-def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
+def make_server(
+    bench: Workbench, *, executor: Executor | None = None, prompts: Iterable[Callable[..., Any]] = ()
+) -> Any:
     """Return a low-level MCP server over a workbench.
 
     Parameters
@@ -280,6 +378,8 @@ def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
         The workbench; it stays its owner's to close.
     executor
         Performs the calls; `None` takes the workbench's tools behind an `ElicitationApprover`.
+    prompts
+        More prompts, beside the ready-made ones: functions as `nbtools.mcp_server.prompts` has them.
 
     Raises
     ------
@@ -287,7 +387,8 @@ def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
         The extra ``mcp`` is not installed.
     """
     server = need("mcp.server.lowlevel", extra="mcp", why=WHY).Server
-    session = _Session(bench, executor or bench.executor_with(ElicitationApprover(), {McpClient: CLIENT.get}))
+    executor = executor or bench.executor_with(ElicitationApprover(), {McpClient: CLIENT.get})
+    session = _Session(bench, executor, (*PROMPTS, *prompts))
     from importlib.metadata import version
 
     made = server(
@@ -298,7 +399,19 @@ def make_server(bench: Workbench, *, executor: Executor | None = None) -> Any:
         on_list_tools=session.list_tools,
         on_call_tool=session.call_tool,
         on_list_resources=session.list_resources,
+        on_list_resource_templates=session.list_templates,
         on_read_resource=session.read_resource,
+        on_subscribe_resource=session.subscribe,
+        on_unsubscribe_resource=session.unsubscribe,
+        on_subscriptions_listen=session.watch.listen,
+        on_list_prompts=session.prompts.list,
+        on_get_prompt=session.prompts.get,
+        on_completion=session.prompts.complete,
     )
+    made.add_request_handler("logging/setLevel", session.types.SetLevelRequestParams, session.set_level)
     made.get_tool_input_schema = session.input_schema
+    # What goes to a client as the state of a question comes back from it as it was, or not at all.
+    sealing = need("mcp.server.request_state", extra="mcp", why=WHY)
+    security = sealing.RequestStateSecurity.ephemeral()
+    made.middleware.append(sealing.RequestStateBoundary(security, default_audience="nbtools"))
     return made

@@ -184,12 +184,14 @@ def test_an_answer_is_for_what_was_asked_and_taken_once(serve: Any) -> None:
         params = {"name": "wipe", "arguments": {"what": what}, "_meta": meta, **more}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         answer = requests.post(server.url, json=body, headers=headers, timeout=30).text
-        return json.loads(answer.partition("data: ")[2].partition("\n")[0] if "data: " in answer else answer)["result"]
+        said = json.loads(answer.partition("data: ")[2].partition("\n")[0] if "data: " in answer else answer)
+        return said["result"] if "result" in said else said["error"]
 
     asked = post("this")
     assert asked["resultType"] == "input_required"
     assert post("this", **yes)["resultType"] == "input_required"  # nobody was asked
-    assert post("that", **yes, requestState=asked["requestState"])["resultType"] == "input_required"
+    refused = post("that", **yes, requestState=asked["requestState"])
+    assert (refused["code"], refused["message"]) == (-32602, "Invalid or expired requestState")
     state = post("this")["requestState"]
     assert post("this", **yes, requestState=state)["structuredContent"] == {"result": "wiped this"}
     assert post("this", **yes, requestState=state)["resultType"] == "input_required"  # it was taken

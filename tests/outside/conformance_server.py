@@ -1,7 +1,6 @@
-"""The server that MCP's own conformance suite asks for: its tools go through our registry and door.
+"""The server that MCP's own conformance suite asks for: the product with the suite's test tools, prompts and resources.
 
-What nbtools does not offer (prompts, completion, templates, subscriptions, log levels) is added to the server here, so
-that every scenario can be run.
+Everything is answered by the product; only addresses that begin with ``test://`` are read here.
 """
 
 from __future__ import annotations
@@ -161,64 +160,172 @@ async def test_elicitation_sep1330_enums(*, ctx: Context) -> str:
     return await elicited(ctx, "Please choose", fields)
 
 
+def form(message: str, **properties: Any) -> types.ElicitRequest:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
+def sampling(words: str) -> types.CreateMessageRequest:
+    message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=words))
+    return types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=100))
+
+
+NAME = {"name": {"type": "string"}}
+
+
+@tool(read_only=True)
+def test_input_required_result_elicitation(*, ctx: Context) -> str:
+    """Ask for a name."""
+    client = ctx.use(McpClient)
+    if "user_name" not in client.inputs:
+        client.require({"user_name": form("What is your name?", **NAME)})
+    return f"Hello, {(client.inputs['user_name'].content or {}).get('name')}!"
+
+
+@tool(read_only=True)
+def test_input_required_result_sampling(*, ctx: Context) -> str:
+    """Ask the client's model."""
+    client = ctx.use(McpClient)
+    if "capital_question" not in client.inputs:
+        client.require({"capital_question": sampling("What is the capital of France?")})
+    return str(client.inputs["capital_question"].content.text)
+
+
+@tool(read_only=True)
+def test_input_required_result_list_roots(*, ctx: Context) -> str:
+    """Ask for the client's roots."""
+    client = ctx.use(McpClient)
+    if "client_roots" not in client.inputs:
+        client.require({"client_roots": types.ListRootsRequest()})
+    return ", ".join(str(root.uri) for root in client.inputs["client_roots"].roots)
+
+
+@tool(read_only=True)
+def test_input_required_result_request_state(*, ctx: Context) -> str:
+    """Ask with a state."""
+    client = ctx.use(McpClient)
+    if client.state is None or "confirm" not in client.inputs:
+        client.require({"confirm": form("Please confirm", ok={"type": "boolean"})}, state="begun")
+    return "state-ok" if client.state == "begun" else "state-lost"
+
+
+@tool(read_only=True)
+def test_input_required_result_multiple_inputs(*, ctx: Context) -> str:
+    """Ask for three things at once."""
+    client = ctx.use(McpClient)
+    if not {"user_name", "greeting", "client_roots"} <= client.inputs.keys():
+        asked = {"user_name": form("What is your name?", **NAME), "greeting": sampling("Generate a greeting")}
+        client.require({**asked, "client_roots": types.ListRootsRequest()}, state="begun")
+    return f"all there, {client.state}"
+
+
+@tool(read_only=True)
+def test_input_required_result_multi_round(*, ctx: Context) -> str:
+    """Ask twice."""
+    client = ctx.use(McpClient)
+    if client.state is None:
+        client.require({"step1": form("Step 1: What is your name?", **NAME)}, state="round 1")
+    if client.state == "round 1":
+        colour = form("Step 2: What is your favorite color?", color={"type": "string"})
+        client.require({"step2": colour}, state="round 2")
+    return "done"
+
+
+@tool(read_only=True)
+def test_input_required_result_tampered_state(*, ctx: Context) -> str:
+    """Ask with a state that nobody may change."""
+    client = ctx.use(McpClient)
+    if client.state is None:
+        client.require({"confirm": form("Please confirm", ok={"type": "boolean"})}, state="mine")
+    return "done"
+
+
+@tool(read_only=True)
+def test_input_required_result_capabilities(*, ctx: Context) -> str:
+    """Ask for what the client can give."""
+    client = ctx.use(McpClient)
+    client.require({"user_name": form("Name?", **NAME)} if client.can_elicit else {"greeting": sampling("Greet")})
+
+
+@tool(read_only=True)
+def test_missing_capability(*, ctx: Context) -> str:
+    """Ask for a model, whoever the client is."""
+    client = ctx.use(McpClient)
+    client.require({"greeting": sampling("Greet")})
+
+
+@tool(read_only=True)
+def test_streaming_elicitation(*, ctx: Context) -> str:
+    """Show something, then ask."""
+    ctx.emit("progress", data={"progress": 1, "total": 2})
+    return test_input_required_result_elicitation(ctx=ctx)
+
+
+@tool(read_only=True)
+def test_logging_tool(*, ctx: Context) -> str:
+    """Print something to standard error, which clients may have as log messages."""
+    ctx.emit("stderr", "a warning")
+    return "logged"
+
+
 TOOLS = [value for name, value in list(globals().items()) if name.startswith("test_")]
-PROMPTS = {
-    "test_simple_prompt": (),
-    "test_prompt_with_arguments": ("arg1", "arg2"),
-    "test_prompt_with_embedded_resource": ("resourceUri",),
-    "test_prompt_with_image": (),
-}
 
 
-def said(content: Any) -> types.PromptMessage:
-    return types.PromptMessage(role="user", content=content)
+def test_simple_prompt() -> str:
+    """Return a text."""
+    return "This is a simple prompt for testing."
 
 
-def text(words: str) -> types.TextContent:
-    return types.TextContent(type="text", text=words)
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """Return the arguments.
+
+    Parameters
+    ----------
+    arg1, arg2
+        Anything.
+    """
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
 
 
-async def get_prompt(context: Any, params: Any) -> types.GetPromptResult:
-    given = params.arguments or {}
-    if params.name == "test_prompt_with_arguments":
-        messages = [said(text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'"))]
-    elif params.name == "test_prompt_with_embedded_resource":
-        content = types.TextResourceContents(uri=given["resourceUri"], mime_type="text/plain", text="Embedded.")
-        messages = [said(types.EmbeddedResource(type="resource", resource=content)), said(text("Please process it."))]
-    elif params.name == "test_prompt_with_image":
-        picture = types.ImageContent(type="image", data=base64.b64encode(PNG).decode(), mime_type="image/png")
-        messages = [said(picture), said(text("Please analyze the image above."))]
-    else:
-        messages = [said(text("This is a simple prompt for testing."))]
-    return types.GetPromptResult(messages=messages)
+def test_prompt_with_embedded_resource(resourceUri: str) -> Output:  # noqa: N803 - the suite's name
+    """Return a file.
+
+    Parameters
+    ----------
+    resourceUri
+        Its address.
+    """
+    file = written("embedded.txt", f"Embedded {resourceUri}".encode(), "text/plain")
+    return Output(text="Please process it.", artifacts=(file,))
 
 
-async def list_prompts(context: Any, params: Any) -> types.ListPromptsResult:
-    found = [
-        types.Prompt(
-            name=name,
-            description=f"Prompt {name}",
-            arguments=[types.PromptArgument(name=argument, description=argument, required=True) for argument in given],
-        )
-        for name, given in PROMPTS.items()
-    ]
-    return types.ListPromptsResult(prompts=found)
+def test_prompt_with_image() -> Output:
+    """Return a picture."""
+    return Output(text="Please analyze the image above.", artifacts=(written("dot.png", PNG, "image/png"),))
 
 
-async def complete(context: Any, params: Any) -> types.CompleteResult:
-    values = [word for word in ("paris", "park", "party") if word.startswith(params.argument.value)]
-    return types.CompleteResult(completion=types.Completion(values=values, total=len(values), has_more=False))
+def test_input_required_result_prompt(*, ctx: Context) -> str:
+    """Ask first."""
+    client = ctx.use(McpClient)
+    if "user_context" not in client.inputs:
+        client.require({"user_context": form("What context should the prompt use?", context={"type": "string"})})
+    return f"In the context of {(client.inputs['user_context'].content or {}).get('context')}"
 
 
-async def nothing(context: Any, params: Any) -> types.EmptyResult:
-    return types.EmptyResult()
+PROMPTS = (
+    test_simple_prompt,
+    test_prompt_with_arguments,
+    test_prompt_with_embedded_resource,
+    test_prompt_with_image,
+    test_input_required_result_prompt,
+)
 
 
 def main() -> None:
     bench = Workbench(memory_url=":memory:", home=FOLDER / "home", tools=TOOLS, allowed_paths=[FOLDER])
 
     def extended(made: Workbench) -> Any:
-        server = make_server(made)
+        server = make_server(made, prompts=PROMPTS)
         read_ours = server.get_request_handler("resources/read").handler
 
         async def read(context: Any, params: Any) -> Any:
@@ -226,23 +333,14 @@ def main() -> None:
             if uri == "test://static-binary":
                 blob = base64.b64encode(PNG).decode()
                 content: Any = types.BlobResourceContents(uri=uri, mime_type="image/png", blob=blob)
-            elif uri.startswith("test://"):
+            elif uri.startswith(("test://static", "test://template/", "test://watched")):
                 words = f'{{"id":"{uri.split("/")[3]}"}}' if uri.startswith("test://template/") else "static text"
                 content = types.TextResourceContents(uri=uri, mime_type="text/plain", text=words)
             else:
                 return await read_ours(context, params)
             return types.ReadResourceResult(contents=[content])
 
-        for method, kind, handler in (
-            ("resources/read", types.ReadResourceRequestParams, read),
-            ("resources/subscribe", types.SubscribeRequestParams, nothing),
-            ("resources/unsubscribe", types.UnsubscribeRequestParams, nothing),
-            ("prompts/list", types.PaginatedRequestParams, list_prompts),
-            ("prompts/get", types.GetPromptRequestParams, get_prompt),
-            ("completion/complete", types.CompleteRequestParams, complete),
-            ("logging/setLevel", types.SetLevelRequestParams, nothing),
-        ):
-            server.add_request_handler(method, kind, handler)
+        server.add_request_handler("resources/read", types.ReadResourceRequestParams, read)
         return server
 
     server = HttpServer(bench, port=int(sys.argv[1]), token="", make=extended)

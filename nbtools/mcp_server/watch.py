@@ -1,0 +1,126 @@
+"""Subscriptions: clients that asked for it are told when an item of the memory changes.
+
+The memory has no way to call back across processes, so one task looks at its count of changes, twice a second and only
+while somebody waits. In the protocol's older era each session that subscribed gets the notice; in the newer one
+(2026-07-28) the notices of all go over a bus, from which the official package feeds the streams that clients opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nbtools.lazy import need
+
+__all__ = ["Watch"]
+
+_WHY = "Serving tools over MCP"
+_LOOK_S = 0.5
+_MAX_SESSIONS = 1_000
+
+
+class Watch:
+    """Looks at the resources that somebody subscribed to, and tells of those that changed.
+
+    Parameters
+    ----------
+    versions
+        Returns the state of the whole store, and the version of each of some resources, `None` for one that is not
+        there; of none when the state is the one that is given.
+    interval
+        Seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        versions: Callable[..., Awaitable[tuple[Any, dict[str, Any]]]],
+        *,
+        interval: float = _LOOK_S,
+    ) -> None:
+        official = need("mcp.server.subscriptions", extra="mcp", why=_WHY)
+        self._updated = official.ResourceUpdated
+        self._bus = official.InMemorySubscriptionBus()
+        self._streams = official.ListenHandler(self._bus)
+        self._versions = versions
+        self._interval = interval
+        self._sessions: collections.OrderedDict[str, tuple[Any, set[str]]] = collections.OrderedDict()
+        self._listening: collections.Counter[str] = collections.Counter()
+        self._known: dict[str, Any] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def subscribe(self, who: str, session: Any, uri: str) -> None:
+        """Tell a client of the older era when a resource changes.
+
+        Parameters
+        ----------
+        who
+            Id of its connection.
+        session
+            The official package's, which is another for each request; any of them reaches the connection.
+        uri
+            The resource.
+        """
+        await self._begin({uri})
+        _, uris = self._sessions.pop(who, (None, set()))
+        self._sessions[who] = (session, {*uris, uri})
+        if len(self._sessions) > _MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        self._start()
+
+    def unsubscribe(self, who: str, uri: str) -> None:
+        """Tell it no more."""
+        if who in self._sessions:
+            self._sessions[who][1].discard(uri)
+
+    async def listen(self, context: Any, params: Any) -> Any:
+        """Serve one stream of the newer era until its client leaves."""
+        wanted = set(params.notifications.resource_subscriptions or ())
+        await self._begin(wanted)
+        self._listening.update(wanted)
+        self._start()
+        try:
+            return await self._streams(context, params)
+        finally:
+            self._listening.subtract(wanted)
+
+    async def _begin(self, uris: set[str]) -> None:
+        """Note what is there before the client is told that it will hear of changes."""
+        new = frozenset(uris - self._wanted())
+        with contextlib.suppress(Exception):  # a memory that cannot be had now may be had at the first look
+            self._known |= (await self._versions(new))[1]
+
+    def _wanted(self) -> frozenset[str]:
+        found = {uri for uri, count in self._listening.items() if count > 0}
+        return frozenset(found.union(*(uris for _, uris in self._sessions.values())))
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Look until nobody waits any more."""
+        state: Any = None
+        while wanted := self._wanted():
+            with contextlib.suppress(Exception):  # same
+                state, versions = await self._versions(wanted, state)
+                changed = [uri for uri, version in versions.items() if self._known.get(uri) != version]
+                self._known |= versions
+                for uri in changed:
+                    await self._tell(uri)
+            await asyncio.sleep(self._interval)
+
+    async def _tell(self, uri: str) -> None:
+        await self._bus.publish(self._updated(uri))
+        for session, uris in list(self._sessions.values()):
+            if uri in uris:
+                with contextlib.suppress(Exception):  # a client that is gone
+                    await session.send_resource_updated(uri)
+
+    def close(self) -> None:
+        """End the looking and the streams."""
+        self._streams.close()
+        if self._task is not None:
+            self._task.cancel()

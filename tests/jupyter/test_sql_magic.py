@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
-from nbtools.errors import InvalidArguments, LimitExceeded, MissingExtra, SqlInvalid, SqlNotAllowed
+from nbtools.errors import InvalidArguments, LimitExceeded, MissingExtra, PathNotAllowed, SqlInvalid, SqlNotAllowed
 
 
 @pytest.fixture
@@ -186,6 +186,10 @@ def test_a_table_is_profiled(asking) -> None:
         ("%nbsql", InvalidArguments),
         ("%%nbsql nowhere\nselect 1\n", InvalidArguments),
         ("%nbsql --limt 3 select 1", InvalidArguments),
+        ("%nbsql --file rows.txt select 1", InvalidArguments),
+        ("rows << %nbsql --file rows.csv select 1", InvalidArguments),
+        ("%nbsql --file /rows.csv select 1", PathNotAllowed),
+        ("%nbsql --file gone/ select 1", InvalidArguments),
     ],
 )
 def test_refusals_show_no_traceback(asking, line: str, error: type[Exception]) -> None:

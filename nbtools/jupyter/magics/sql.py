@@ -97,6 +97,8 @@ def _ask(request: Request, query: str) -> Any:
         "dialect": request.args.dialect,
     }
     if request.args.file:
+        if request.out is not None:
+            raise InvalidArguments("rows go to a file or to a variable.", hint="Leave out --file or the name.")
         rows = request.export(query, request.args.file, **options)
         return Listing(text=f"{rows:,} rows written to {request.args.file}")
     package, form = _FORMS[request.args.form]

@@ -206,10 +206,14 @@ class Workbench:
         return Door(
             services=self._services(),
             model_services=self._model_services(),
-            rules=rules_from_config(self.config.policy, base=Path.cwd()),
+            rules=rules_from_config(self.config.policy, base=self._base()),
             approver=self._approver,
             recorder=self.recorder,
         )
+
+    def _base(self) -> Path:
+        """Return the folder at which relative paths in the policy start: where those of calls start now."""
+        return self.roots.start() if self.roots.roots else Path.cwd()
 
     @until_closed
     def registry(self) -> Registry:
@@ -265,7 +269,7 @@ class Workbench:
         from nbtools.kernels import Kernels
         from nbtools.memory import AgentMemory, MemoryFiles
         from nbtools.sql import SqlSession
-        from nbtools.toolbox import CommandPolicy, Confinements, Processes, WebPolicy
+        from nbtools.toolbox import Acts, CommandPolicy, Confinements, Processes, WebPolicy
 
         config = self.config
         confinements = Confinements(
@@ -277,6 +281,7 @@ class Workbench:
         web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
 
         return {
+            Acts: lambda: Acts(self.aperform),
             AgentMemory: lambda: self.memory,
             CallRecorder: lambda: self.recorder,
             CommandPolicy: lambda: commands,

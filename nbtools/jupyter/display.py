@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
+from nbtools.visible import visible
+
 __all__ = ["Block", "Card", "Listing", "Records", "Table", "brief", "duration", "moment", "size"]
 
 _MUTED = "color:var(--jp-ui-font-color2,#777)"
@@ -27,7 +29,7 @@ _UNBROKEN = 24  # a date, a name or an outcome should not be torn apart by a lon
 def brief(value: Any, longest: int = _LONGEST) -> str:
     """Return a value on one line, cut where it is long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    flat = " ".join(text.split())
+    flat = visible(" ".join(text.split()))
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 
@@ -131,7 +133,7 @@ class Table(Block):
 
 def _cell(value: Any) -> str:
     value = "" if value is None else value
-    whole = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    whole = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), lines=True)
     short = brief(value, 200)
     hover = f" title='{html.escape(whole[:2_000])}'" if short != whole and len(whole) > 200 else ""
     kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
@@ -179,7 +181,7 @@ class Card(Block):
 
 
 def _fact(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return visible(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value), lines=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
-    from nbtools.toolbox.policies import CommandPolicy, Confinements, WebPolicy
+    from nbtools.toolbox.policies import Acts, CommandPolicy, Confinements, WebPolicy
     from nbtools.toolbox.processes import Processes
     from nbtools.toolbox.shelf import STANDARD
 
-__all__ = ["STANDARD", "CommandPolicy", "Confinements", "Processes", "WebPolicy"]
+__all__ = ["STANDARD", "Acts", "CommandPolicy", "Confinements", "Processes", "WebPolicy"]
 
 __getattr__ = facade(
     __name__,
     {
         "STANDARD": "nbtools.toolbox.shelf",
+        "Acts": "nbtools.toolbox.policies",
         "CommandPolicy": "nbtools.toolbox.policies",
         "Confinements": "nbtools.toolbox.policies",
         "Processes": "nbtools.toolbox.processes",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbtools.aio import in_thread
+from nbtools.aio import run as run_blocking
 from nbtools.errors import (
     CallTimeout,
     Cancelled,
@@ -22,8 +25,10 @@ from nbtools.kernels.kernel import Output as Piece
 from nbtools.kernels.supervise import to_the_end
 from nbtools.paths import ARTIFACTS
 from nbtools.result import Artifact
+from nbtools.telemetry import fresh_id
 from nbtools.tool import Context
-from nbtools.toolbox.policies import Confinements, Level
+from nbtools.toolbox.memory import ACTS, effects_of_save
+from nbtools.toolbox.policies import Acts, Confinements, Level
 
 __all__ = ["failure_of", "is_confined", "is_loose", "kept", "level_of", "run", "story_of"]
 
@@ -37,16 +42,41 @@ _HINTS = {
 }
 
 
-class _LateMemory:
-    """The memory, opened when a script first uses it: most scripts never do."""
+# What a script may do with the memory, and under which name that is judged.
+_JUDGED: Mapping[str, str] = {
+    **dict.fromkeys(("read", "find", "__getitem__", "__contains__"), "memory_retrieve"),
+    **dict.fromkeys(("list", "__len__", "__iter__"), "memory_list"),
+    **dict.fromkeys(("write", "incr"), "memory_save"),
+    **{name: f"memory_{name}" for name in ("search", "history", "restore", "delete", "clear")},
+}
+
+
+class _ScriptMemory:
+    """The memory in a script, opened when it is first used; what a model's script does there goes through the door."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
 
     def __getattr__(self, name: str) -> Any:
-        from nbtools.memory import AgentMemory
+        def use(*args: Any, **kwargs: Any) -> Any:
+            from nbtools.memory import AgentMemory
 
-        return getattr(self._ctx.use(AgentMemory), name)
+            memory = self._ctx.use(AgentMemory)
+            work = functools.partial(getattr(memory, name), *args, **kwargs)
+            if not self._ctx.by_model or Acts not in self._ctx.services:
+                return work()
+            given = inspect.signature(getattr(memory, name)).bind(*args, **kwargs).arguments
+            return self._judged(_JUDGED[name], given, work)
+
+        return use
+
+    def _judged(self, name: str, given: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+        how = dict(ACTS[name])
+        if name == "memory_save":
+            how["effects"] = effects_of_save(given)
+        own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self._ctx.call_id, "timeout": None}
+        call = self._ctx.call.but(tool=name, arguments=dict(given), on_output=None, **own)
+        return run_blocking(self._ctx.use(Acts).perform(call, work, **how))[0]
 
 
 def is_confined(ctx: Context) -> bool:
@@ -119,7 +149,7 @@ async def run(
         inputs_paths=inputs,
         figure_path=figure,
         on_output=show,
-        memory=_LateMemory(ctx),
+        memory=_ScriptMemory(ctx),
     )
     if not execution.artifacts:
         return execution, ()

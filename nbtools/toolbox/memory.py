@@ -15,7 +15,7 @@ from nbtools.tool import Context, Effects, tool
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
 
-__all__ = ["ACTS", "TOOLS", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
+__all__ = ["ACTS", "TOOLS", "effects_of_save", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
 
 _ScopeName = Literal["agent", "workflow", "node"]
 _NEAREST_OF = 1_000
@@ -32,6 +32,7 @@ ACTS: Mapping[str, Mapping[str, Any]] = {
     "memory_restore": {"effects": _WRITES, "origins": ("memory_save",)},
     "memory_import": {"effects": _WRITES, "origins": ("memory_save",)},
     "memory_delete": {"effects": _DELETES},
+    "memory_clear": {"effects": _DELETES, "origins": ("memory_delete",)},
     "memory_forget": {"effects": _DELETES, "origins": ("memory_delete",)},
 }
 """What people do with the memory, by the name under which it is judged: its effects, and whose rules hold for it."""
@@ -44,16 +45,17 @@ def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
     return found if scope is None else found.scoped(scope=scope)
 
 
-def _saving(values: Mapping[str, Any], ctx: Context) -> Effects:
+def effects_of_save(values: Mapping[str, Any], ctx: Context | None = None) -> Effects:
     """Return what saving does: a note that is replaced can be had again, but one that ends takes what it replaced."""
-    return Effects(destructive=values["ttl"] not in {None, "never"}, idempotent=True)
+    ends = isinstance(values.get("ttl"), int | float)
+    return _DELETES if ends else _WRITES
 
 
 @tool(
     title="Save a note",
     destructive=True,
     idempotent=True,
-    effects_of=_saving,
+    effects_of=effects_of_save,
     examples=(
         {"key": "goal", "value": "Find out why customers leave.", "tags": ["plan"]},
         {"key": "seen", "value": {"rows": 344, "columns": ["species", "island"]}, "ttl": 86400},

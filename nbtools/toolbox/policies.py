@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
 
-__all__ = ["SEARCH_KEYS", "CommandPolicy", "Confinements", "Level", "WebPolicy"]
+__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "Confinements", "Level", "WebPolicy"]
 
 # Provider of web_search to the variable that holds its key.
 SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 Level = Literal["off", "limits", "strict"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Acts:
+    """The way through the door for what is no tool, such as the memory in a script.
+
+    Attributes
+    ----------
+    perform
+        As `nbtools.execute.perform`, the door being known.
+    """
+
+    perform: Callable[..., Coroutine[Any, Any, tuple[Any, Any]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

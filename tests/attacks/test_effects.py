@@ -80,3 +80,32 @@ def test_a_models_scripts_are_asked_for_where_they_cannot_be_confined(
     assert asked == ["data_analyze", "data_visualize"]
     assert not Path("pwned").exists()
     assert bench.call("data_analyze", {**script, "analysis_script": "print(1)"}).text == "1\n"
+
+
+def test_a_models_script_uses_the_memory_through_the_door(bench: Workbench, asked: list[str]) -> None:
+    if confine.capabilities().level != "strict":
+        pytest.skip("this host cannot confine strictly")
+    bench.memory.write("goal", "win")
+    script = """
+memory.write("note", memory["goal"])
+for act in (lambda: memory.delete("goal"), lambda: memory.clear(), lambda: memory.write("goal", "x", ttl=0.001)):
+    try:
+        act()
+    except PermissionError as exc:
+        print(str(exc).partition(",")[0])
+"""
+    given = {"input_file_path": "d.csv", "analysis_script": script}
+    result = bench.call("data_analyze", given, caller="model")
+    needs = [f"{name} needs approval" for name in ("memory_delete", "memory_clear", "memory_save")]
+    assert result.raise_for_error().text.splitlines() == needs
+    assert asked == ["memory_delete", "memory_clear", "memory_save"]
+    assert (bench.memory["goal"], bench.memory["note"]) == ("win", "win")
+    inside = [r for r in bench.call_records() if r["parent_id"] == result.call_id]
+    assert [(r["tool"], r["caller"], r["ok"]) for r in reversed(inside)] == [
+        ("memory_retrieve", "model", True),
+        ("memory_save", "model", True),
+        *((name, "model", False) for name in asked),
+    ]
+    person = {**given, "analysis_script": "memory.delete('note')"}
+    bench.call("data_analyze", person).raise_for_error()
+    assert "note" not in bench.memory

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nbtools import Config, Workbench
+from nbtools.errors import ConfigInvalid
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("spellings.jsonl").read_text("utf-8").splitlines()]
 
@@ -38,3 +39,29 @@ def test_a_rule_by_argument_holds_for_every_spelling(case: dict[str, Any], folde
                 result = bench.call(given["tool"], arguments, caller="model")
                 code = result.error.code if result.error else None
                 assert (code in codes) if codes else (code not in {"PERMISSION_DENIED", "APPROVAL_DENIED"}), arguments
+
+
+def test_rules_start_where_the_paths_of_calls_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder is none of the allowed ones: then relative paths start at the first of those."""
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    settings = {"home": folder.parent / "home", "memory_url": ":memory:", "allowed_paths": [folder]}
+    rules = [{"action": "deny", "arguments": {"path": "secret.env"}}]
+    with Workbench(policy={"file_read": rules}, **settings) as bench:
+        result = bench.call("file_read", {"path": "secret.env"}, caller="model")
+        assert result.error is not None
+        assert result.error.code == "PERMISSION_DENIED"
+        monkeypatch.chdir(folder / "out")
+        assert bench.call("file_read", {"path": "../link"}, caller="model").error == result.error
+        assert bench.call("file_read", {"path": "a.txt"}, caller="model").text == "out/a.txt"
+
+
+def test_a_rule_for_an_argument_that_no_tool_has_is_refused(folder: Path) -> None:
+    policy = {"file_*": {"action": "deny", "arguments": {"pth": "x"}}}
+    with (
+        Workbench(home=folder / "home", memory_url=":memory:", policy=policy) as bench,
+        pytest.raises(ConfigInvalid, match=r"file_\* has no argument 'pth'") as caught,
+    ):
+        bench.call("file_read", {"path": "a.txt"})
+    assert caught.value.hint == "Did you mean 'path'?"

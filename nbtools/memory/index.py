@@ -146,26 +146,33 @@ class LiveIndex:
             return
         if self._database is None and not (is_quiet and self._path is not None):
             return
-        self._asked(lambda: self._tidy(is_quiet=is_quiet))
+        moved = self._asked(lambda: self._tidy(is_quiet=is_quiet))
+        if moved is not None:
+            with contextlib.suppress(OSError):  # It may be removed meanwhile; another one has another checksum.
+                _seal(moved)
 
-    def _tidy(self, *, is_quiet: bool) -> None:
+    def _tidy(self, *, is_quiet: bool) -> Path | None:
+        """Return the file if the log was moved into it: its checksum is had without holding up anybody."""
         if self._seq != self._kept:
             if is_quiet:
                 self._words.tidy()
             self._keep()
-        if self._path is not None:
-            most = _LONG_LOG if is_quiet else 16 * _LONG_LOG
-            if _log_of(self._path).stat().st_size > most:
-                self._seal()
+        most = _LONG_LOG if is_quiet else 16 * _LONG_LOG
+        if self._path is None or _log_of(self._path).stat().st_size < most:
+            return None
+        self._move_log()
+        return self._path
 
     def close(self) -> None:
         """Keep what was taken over, and close the file."""
-        with self._lock, contextlib.suppress(sqlite3.Error):
+        with self._lock, contextlib.suppress(sqlite3.Error, OSError):
             if self._database is not None:
                 self._take_over()
                 self._keep()
-                self._seal()
+                self._move_log()
                 self._database.close()
+                if self._path is not None:
+                    _seal(self._path)
         self._database, self._is_noting = None, False
 
     def erase(self) -> None:
@@ -197,12 +204,19 @@ class LiveIndex:
     def rows(self, ids: Sequence[str]) -> list[Row]:
         """Return the newest rows of those of some ids that are live records, without vectors, in no order.
 
-        None if the index is not there yet or busy with itself: then the file is the better place to look.
+        None if the index is not there yet, busy with itself or damaged: then the file is the better place to look.
         """
         if self._database is None or not self._lock.acquire(timeout=_PATIENCE):
             return []
         try:
-            return self._asked(lambda: self._rows(ids))
+            queued = [row for record_id in ids if (row := self._queue.get(record_id)) is not None]
+            waiting = {row.id for row in queued}
+            kept = self._rows([record_id for record_id in ids if record_id not in waiting])
+            return [*kept, *(row for row in queued if row.value is not None)]
+        except sqlite3.Error:
+            self._path = None
+            self._forget()
+            return []
         finally:
             self._lock.release()
 
@@ -342,7 +356,9 @@ class LiveIndex:
                 self._insert(item)
         self._put(overlay)
         self._keep()
-        self._seal()
+        self._move_log()
+        if self._path is not None:
+            _seal(self._path)
 
     def _resume(self, path: Path) -> None:
         """Take up the file of an earlier life if it is right, before anything else happens."""
@@ -353,7 +369,6 @@ class LiveIndex:
             self._words = Words(self._database)
             if self._is_right():
                 self._is_noting = True
-                self._keep()
                 return
         except Exception:  # Whatever is wrong with it, a new one takes its place.
             pass
@@ -363,24 +378,24 @@ class LiveIndex:
         facts = self._all("SELECT version, seq FROM facts", ())
         if len(facts) != 1 or facts[0][0] != _VERSION:
             return False
-        self._seq = facts[0][1]
+        self._seq = self._kept = facts[0][1]
         self._scopes = {prefix: n for n, prefix in self._all("SELECT n, prefix FROM scopes", ())}
         upto, overlay = self._source.overlay()
         self.ahead = max(0, self._seq - upto)
-        self._execute("BEGIN")
-        changed = 0
+        changed: dict[str, Row] = {}
         for items in self._source.scan(self._seq):
-            changed += len(items)
-            if changed > _MOST_CHANGES:
+            changed |= {row.id: row for row in items}
+            if len(changed) > _MOST_CHANGES:
                 return False
-            self._put(items)
-        self._put([row._replace(value=None) for row in overlay])
-        told = self._all("SELECT count(*), coalesce(sum(seq), 0) FROM live", ())[0]
-        if self.ahead or told != self._source.sum_up([row.id for row in overlay]):
-            return False
-        self._put(overlay)
-        self._seq = self._queued_upto = upto
-        return True
+        changed |= {row.id: row for row in overlay}
+        self._execute("BEGIN")
+        # What changed is taken over with the first question; the rest must be what it was.
+        count, total = self._all("SELECT count(*), coalesce(sum(seq), 0) FROM live", ())[0]
+        for row in changed.values():
+            for (seq,) in self._all(f"SELECT seq FROM live WHERE {_PLACE}", (self._number_of(row), row.key)):
+                count, total = count - 1, total - seq
+        self._queue, self._queued_upto = changed, upto
+        return not self.ahead and (count, total) == self._source.sum_up(list(changed))
 
     def _keep(self) -> None:
         """Let what was taken over outlive this process, and go on."""
@@ -390,17 +405,11 @@ class LiveIndex:
         self._execute("BEGIN")
         self._kept = self._seq
 
-    def _seal(self) -> None:
-        """Move the write-ahead log into the file, and write down the file's checksum."""
-        path = self._path
-        if path is None:
-            return
+    def _move_log(self) -> None:
+        """Move the write-ahead log into the file; from here on its checksum is another."""
         self._execute("COMMIT")
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._execute("BEGIN")
-        draft = path.with_name(path.name + ".draft")
-        draft.write_text(_checksum_of(path))
-        draft.replace(_seal_of(path))
 
     def _take_over(self) -> None:
         with self._queue_lock:
@@ -549,6 +558,13 @@ def _log_of(path: Path) -> Path:
 
 def _seal_of(path: Path) -> Path:
     return path.with_name(path.name + ".sum")
+
+
+def _seal(path: Path) -> None:
+    """Write down the checksum of the file."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(_checksum_of(path))
+    draft.replace(_seal_of(path))
 
 
 def _is_whole(path: Path) -> bool:

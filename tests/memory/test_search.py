@@ -284,6 +284,8 @@ def test_a_record_damaged_while_the_index_is_open_is_never_returned(tmp_path):
     rows = [made(n, f"k{n}", "word") for n in range(1, 9)]
     index = filled(rows, tmp_path / "index")
     index._execute("""UPDATE live SET value = '"sword"' WHERE key = 'k3'""")
+    assert index.rows(["a:*:*:k3"]) == []  # The memory file is asked instead.
+    assert len(searched(index, "word")) == 8
     assert [row.value for row in index.rows(["a:*:*:k3"])] == ['"word"']
 
 

@@ -131,6 +131,32 @@ def test_the_reader_stops_at_the_byte_cap(case: Case) -> None:
     assert found.cut_by == "bytes"
 
 
+def test_a_result_that_must_be_whole_is_whole_or_an_error(case: Case) -> None:
+    assert len(run(case, "select id, city from sales", whole=True).rows) == ROWS
+    for rows in (None, ROWS):
+        with pytest.raises(LimitExceeded, match="there are more"):
+            run(case, "select id, city from sales", max_bytes=2_000, max_rows=rows, whole=True)
+    assert run(case, "select id from sales", max_bytes=2_000, max_rows=5, whole=True).cut_by == "rows"
+
+
+def test_rows_are_handed_on_as_they_come(case: Case) -> None:
+    parts: list[tuple[tuple[str, ...], list[list[Any]]]] = []
+    sql = "select id, city, amount from sales order by id"
+    found = run(case, sql, on_rows=lambda names, rows: parts.append((names, rows.to_lists())), max_bytes=None)
+    assert {names for names, _ in parts} == {("id", "city", "amount")}
+    assert [row for _, rows in parts for row in rows] == run(case, sql).rows.to_lists()
+    assert (len(found.rows), found.columns, found.cut_by) == (0, ("id", "city", "amount"), None)
+
+
+def test_who_takes_the_rows_may_end_the_statement(case: Case) -> None:
+    def full(names: tuple[str, ...], rows: Any) -> None:
+        raise Cancelled("that is enough")
+
+    with pytest.raises(Cancelled, match="that is enough"):
+        run(case, "select id, city from sales", on_rows=full, max_bytes=None)
+    assert run(case, "select count(*) from sales").rows.to_lists() == [[ROWS]]
+
+
 def test_one_row_beyond_the_byte_cap_is_an_error(case: Case) -> None:
     with pytest.raises(LimitExceeded):
         run(case, "select city || city || city from sales", max_bytes=4)

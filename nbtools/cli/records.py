@@ -154,7 +154,7 @@ def _forget(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     count = memory.forget(arguments.key)
     if not count:
         memory[arguments.key]  # raises, with the nearest key
-    return f"erased {arguments.key} ({count} versions)"
+    return f"erased {arguments.key} (versions: {count})"
 
 
 def _shown(records: Iterable[Any]) -> str:

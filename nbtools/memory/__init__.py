@@ -9,12 +9,13 @@
     files, anthropic, …      the memory tool's files, in a memory or in an object store
     postgres, langgraph      the same records in PostgreSQL; LangGraph's store over any of them
 
-    client ── wire ── server, keeper      one process has the DuckDB file, the others ask it
+    client ── wire ── server, keeper      one process has the DuckDB file, the others ask it at its listener
                          engine           commit, merge, read
         decide  journal  duckdb_tables  index, cache
         (pure)  durable  at rest        derived, in memory
     duckdb_repository        the same engine in this process
     place, salvage           the lock and what lies beside the file; what to do when it is damaged
+    erasure                  what of a record of a call tells a value that is forgotten (pure)
 """
 
 from __future__ import annotations

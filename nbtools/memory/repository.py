@@ -160,9 +160,9 @@ class Repository(Protocol):
       (`nbtools.memory.rows.later`): what a clock in another year dated stays so dated, and nothing after it is. A
       record is never older than its newest version.
     - The history of an id keeps its newest versions up to the number given at construction, deletions included.
-    - A forgotten key starts anew with version 1. Records of calls that come within ten minutes after are cleaned as
-      those that were there, because they are written behind the calls. No file of this store has the value any more
-      when `apply` returns; what a database server does with its pages and logs is its own.
+    - A forgotten key starts anew with version 1. Records of calls that come by the same way within ten minutes after
+      are cleaned as those that were there, because they are written behind the calls. No file of this store has the
+      value any more when `apply` returns; what a database server does with its pages and logs is its own.
     - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
       (`no_such_version`); a store that cannot be had is `MemoryUnavailable`, a write that was not stored
       `MemoryWriteFailed`.

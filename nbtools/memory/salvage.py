@@ -128,9 +128,10 @@ def erase(engine: Engine, place: Place) -> None:
             _remove(place.folder / leftover)
         with contextlib.suppress(FileNotFoundError):
             os.truncate(place.messages, 0)
-    aside = ", ".join(sorted(found.name for found in place.path.parent.glob(f"{place.path.name}.damaged-*")))
+    aside = sorted(map(str, place.path.parent.glob(f"{place.path.name}.damaged-*")))
     if aside:
-        engine.notices.append(f"{aside}: damaged, set aside, and may hold what was forgotten. Remove it if you can.")
+        names = ", ".join(aside)
+        engine.notices.append(f"Damaged files that were set aside may hold what was forgotten; remove them: {names}")
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
 def test_a_forgotten_value_has_no_history(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "a/b", "hunter2-geheim")
     nbtools("memory", "save", "a/b", "plain text")
-    assert nbtools("memory", "forget", "a/b").out == "erased a/b (2 versions)\n"
+    assert nbtools("memory", "forget", "a/b").out == "erased a/b (versions: 2)\n"
     assert nbtools("memory", "history", "a/b").out == ""
     missed = nbtools("memory", "forget", "a/b")
     assert (missed.code, missed.out) == (1, "")

@@ -137,7 +137,7 @@ def test_forget_erases_history_and_what_calls_tell(notebook) -> None:
     notebook.run("%memory save k hunter2-geheim")
     notebook.run("%tool memory_save --key k --value other-geheim")
     assert "other-geheim" in str(notebook.run("wb.call_records()").value)
-    assert "2 versions" in notebook.run("%memory forget k").value.text
+    assert "versions: 2" in notebook.run("%memory forget k").value.text
     assert "geheim" not in str(notebook.run("wb.call_records()").value)
     assert isinstance(notebook.run("%memory get k").error, MemoryNotFound)
     assert isinstance(notebook.run("%memory history k").error, MemoryNotFound)

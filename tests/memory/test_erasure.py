@@ -87,6 +87,22 @@ def test_what_lies_in_the_database_for_long_is_forgotten_too(path):
         check_forgotten(memory)
 
 
+def test_no_table_of_a_database_has_what_is_forgotten(postgres_database):
+    import psycopg
+
+    def rows():
+        with psycopg.connect(postgres_database) as connection:
+            tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+            return [str(row) for (name,) in tables for row in connection.execute(f"SELECT t::text FROM {name} t")]
+
+    with open_memory(postgres_database, agent_id="a") as memory:
+        fill(memory, 20)
+        assert any(MARK in row for row in rows())
+        assert memory.forget("secret") == 5
+        assert [row for row in rows() if "geheim" in row] == []
+        check_forgotten(memory, 20)
+
+
 def test_files_of_the_memory_tool_are_forgotten_by_their_path(open_shared, path):
     memory = open_shared()
     files = MemoryFiles(memory)
@@ -213,11 +229,13 @@ def test_without_room_for_the_copies_it_is_said_and_done_later(path):
 def test_damaged_files_that_were_set_aside_are_named(open_shared, path):
     memory = open_shared()
     memory.write("secret", MARK)
-    aside = path.with_name("m.duckdb.damaged-20260101-000000")
-    aside.write_text(MARK)
-    with pytest.warns(UserWarning, match=aside.name):
+    aside = [path.with_name("m.duckdb.damaged-20260101-000000"), Place(path).log / "1.log.damaged"]
+    for one in aside:
+        one.write_text(MARK)
+    with pytest.warns(UserWarning, match="remove them") as told:
         memory.forget("secret")
-    assert traces(path) == [aside.name]
+    assert str(told[0].message).endswith(f"remove them: {aside[0]}")
+    assert traces(path) == [aside[0].name]
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,9 @@ def _forget(request: Request) -> Any:
         request,
         "memory_forget",
         work,
-        said=lambda n: f"Memory item '{key}' erased, {n:,} versions. Cells and outputs of notebooks may still show it.",
+        said=lambda n: (
+            f"Memory item '{key}' erased, versions: {n:,}. Cells and outputs of notebooks may still show it."
+        ),
         key=key,
     )
 

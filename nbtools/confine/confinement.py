@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import socket
 import sys
@@ -31,6 +32,9 @@ class Confinement:
         ``"off"`` ignores all the rest; ``"limits"`` sets the resource limits; ``"strict"`` adds the sandbox.
     read, write
         Files and folders that may be read, and written (which includes reading), besides the system and Python.
+    folder
+        One of `write`, the working folder. It is granted as the place where the process is, and a process that is
+        elsewhere, because a link took the place of the folder, is refused.
     programs
         The only files and folders that may be executed; `None` allows it of all that may be read. Landlock enforces it
         from level ``"limits"`` on.
@@ -62,6 +66,7 @@ class Confinement:
     level: Level = "limits"
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    folder: str | None = None
     programs: tuple[str, ...] | None = None
     network: bool = False
     memory_bytes: int | None = None
@@ -227,9 +232,13 @@ def _go_first_when_memory_is_short() -> None:
 
 
 def _landlock(confinement: Confinement) -> None:
+    folder = confinement.folder
+    if folder is not None and os.getcwd() != folder:  # noqa: PTH109 - a text is compared
+        raise OSError(errno.ENOTDIR, "the working folder leads elsewhere than when it was judged", folder)
     landlock.restrict(
         read=(*places.system_places(programs=confinement.programs is None), *confinement.read),
-        write=(*confinement.write, "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
+        # By its name the folder could be another one a moment later.
+        write=(*("." if path == folder else path for path in confinement.write), "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
         devices=places.DEVICES,
         programs=confinement.programs,
         network=confinement.network,

@@ -63,7 +63,7 @@ class Folder:
 
 
 def _short_place(otherwise: Path | None) -> Path:
-    candidates = [Path(tempfile.gettempdir()).resolve(), Path("/tmp")]  # noqa: S108 - folders in it are private
+    candidates = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]  # noqa: S108 - folders in it are private
     for place in candidates:
         # What follows: our name, a kernel's id, a socket's name.
         is_short = len(os.fsencode(place)) + 40 <= _SOCKET_PATH_BYTES
@@ -71,7 +71,7 @@ def _short_place(otherwise: Path | None) -> Path:
             return place
     place = otherwise or candidates[0]
     place.mkdir(parents=True, exist_ok=True)
-    return place
+    return place.resolve()
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -51,6 +51,7 @@ def confinement_of(profile: Profile, folder: Path) -> confine.Confinement:
         level=profile.sandbox,
         read=tuple(map(str, profile.read_paths)),
         write=tuple(write),
+        folder=None if profile.cwd is None else str(profile.cwd),
         network=profile.network,
         memory_bytes=profile.memory_bytes,
         cpu_s=profile.cpu_s,

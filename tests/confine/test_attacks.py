@@ -54,6 +54,19 @@ def test_files_outside_can_be_neither_read_nor_changed(confined, outside, tmp_pa
     assert sorted(path.name for path in outside.iterdir()) == ["program", "secret.txt"]
 
 
+def test_a_working_folder_that_became_a_link_is_refused(confined, inside, outside):
+    cases = {"write": "open('new.txt', 'w')"}
+    there = confined(cases, folder=str(inside))
+    assert (there["write"], there["applied"][0]) == ("done", "strict")
+    (inside / "new.txt").unlink()
+    inside.rmdir()
+    inside.symlink_to(outside)
+    swapped = confined(cases, folder=str(inside), required=False)
+    assert "leads elsewhere" in swapped["applied"][1][0]
+    with pytest.raises(AssertionError, match=r"doctor. says about this host"):
+        confined(cases, folder=str(inside))
+
+
 def test_keys_in_the_home_folder_cannot_be_read(confined, tmp_path):
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)

@@ -132,6 +132,8 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
             if op.value is None:
                 changes.append(Change(kind="delete", scope=self._memory.scope, key=key))
                 continue
+            if not isinstance(op.value, Mapping):
+                raise InvalidArguments(f"The value of {op.key!r} is a {type(op.value).__name__}, expected a dict.")
             ttl = check_ttl(None if op.ttl is None else op.ttl * 60)
             value = encode_value(dict(op.value), self._memory.limits)
             vector = vectors.get(place) or None

@@ -60,7 +60,7 @@ class Texts:
 
         def phrase(found: re.Match[str]) -> str:
             ((stems, is_begun),) = self.phrases(found[0])
-            return "(" + " <-> ".join(f"'{stem}'" for stem in stems) + (":*)" if is_begun else ")")
+            return "(" + " <-> ".join(f"'{stem[:_LONGEST_WORD]}'" for stem in stems) + (":*)" if is_begun else ")")
 
         return _PHRASE.sub(phrase, wanted).replace(" OR ", " | ").replace(" AND ", " & ")
 
@@ -90,9 +90,8 @@ class _Scope(Meanings):
     def candidates(self, word: str, most: int) -> list[str]:
         """Return the words of the vocabulary that share most of a word's `trigrams`."""
         sql = (
-            "SELECT word FROM nbtools_words, (SELECT %s::text[] AS parts) AS asked "
-            "WHERE letters && parts ORDER BY cardinality(ARRAY(SELECT unnest(parts) INTERSECT SELECT unnest(letters))) "
-            "/ sqrt(cardinality(letters)) DESC, word LIMIT %s"
+            "SELECT word FROM unnest(%s::text[]) AS part JOIN nbtools_words ON letters @> ARRAY[part] GROUP BY word "
+            "ORDER BY count(*) / sqrt(cardinality(letters)) DESC, word LIMIT %s"
         )
         return [known for (known,) in self._connection.execute(sql, [trigrams(word), most])]
 

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _RRF = 60
+_MOST_TERMS = 32
 _PICTURES = "\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001faff"
 _PICTURE = re.compile(f"[{_PICTURES}]")
 _WORD = re.compile(rf"[^\W_]+|[{_PICTURES}]")
@@ -62,7 +63,7 @@ def split_words(text: str) -> list[str]:
 def question_terms(text: str) -> list[Term]:
     """Return what a question looks for, each once: single words, and neighbours in scripts without spaces.
 
-    Stop words are left out when others remain.
+    Stop words are left out when others remain. Of a long question the beginning counts, for each word costs time.
     """
     terms: list[Term] = []
     for part in _DENSE_RUN.split(text):
@@ -72,7 +73,7 @@ def question_terms(text: str) -> list[Term]:
         else:
             terms += [(word,) for word in words]
     unique = list(dict.fromkeys(terms))
-    return [term for term in unique if term[0] not in _STOP_WORDS] or unique
+    return ([term for term in unique if term[0] not in _STOP_WORDS] or unique)[:_MOST_TERMS]
 
 
 def trigrams(word: str) -> list[str]:

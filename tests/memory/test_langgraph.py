@@ -91,6 +91,8 @@ def test_what_cannot_be_stored_says_why_and_stores_nothing(plain):
         plain.batch([PutOp(("a",), "k", {"v": 1}), PutOp(("x" * 100,) * 12, "k", {"v": 1})])
     with pytest.raises(InvalidArguments):
         plain.put(("a",), "k", {"v": {1, 2}})
+    with pytest.raises(InvalidArguments, match="expected a dict"):
+        plain.put(("a",), "k", [1, 2])
     with pytest.raises(InvalidArguments):
         plain.batch([object()])
     assert plain.list_namespaces() == []

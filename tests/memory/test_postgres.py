@@ -95,6 +95,14 @@ def test_the_ranking_is_that_of_the_reference(memory):
         }
 
 
+@pytest.mark.parametrize(
+    "question", ["it's \\ 'q' & | ! :* <-> ( )", "\x00", "\ud800", "'; drop table x; --", "_ %s %%", "a" * 3_000, "🎂"]
+)
+def test_no_question_is_too_odd(memory, question):
+    memory.write("k", {"text": f"found by {question}".replace("\ud800", "")})
+    assert [record.key for record in memory.search(f"{question} found")] == ["k"]
+
+
 def test_a_word_is_mended_by_those_of_its_scope_and_not_by_what_is_forgotten(postgres_database, memory):
     memory.write("x", "churn")
     other = memory.scoped(agent_id="b")

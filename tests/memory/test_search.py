@@ -12,7 +12,7 @@ from nbtools.memory.duckdb_repository import DuckDBRepository
 from nbtools.memory.index import LiveIndex, Source, end_of_prefix
 from nbtools.memory.repository import Query
 from nbtools.memory.rows import Row
-from nbtools.memory.search import cosine, fuse, record_text, split_words
+from nbtools.memory.search import cosine, fuse, question_terms, record_text, split_words
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,12 @@ def test_the_text_of_a_record_has_names_scalars_and_no_escapes():
     text = record_text("my_key", ["t-1"], json.dumps({"a": ["x\ny", 5, None, True], "b": {"c": "é"}}))
     assert split_words(text) == ["my", "key", "t", "1", "a", "x", "y", "5", "true", "b", "c", "e"]
     assert split_words(record_text("k", [], "12.5")) == ["k", "12", "5"]
+
+
+def test_of_a_long_question_the_beginning_counts():
+    assert question_terms("the a of") == [("the",), ("a",), ("of",)]
+    terms = question_terms("what is " + " ".join(f"w{n}" for n in range(1_000)))
+    assert (len(terms), terms[0]) == (32, ("w0",))
 
 
 def test_cosine_and_fusion():

@@ -43,6 +43,7 @@ was tried, what was found, what to do next.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -207,12 +208,36 @@ def _rebuild(
     return cls(message, hint=hint, tried=tried, data=data, retryable=retryable)
 
 
+# Of two letters in three, or two words in three, that agree.
+_NEAR = 0.62
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that resembles `name` most, or `None` when nothing comes close."""
-    names = sorted(known)
-    folded = {candidate.casefold(): candidate for candidate in names}
-    found = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
-    return folded[found[0]] if found else None
+    """Return the known name that resembles `name` most, in its letters or in its words, or `None`.
+
+    Examples
+    --------
+    >>> nearest("calculater", ["calculator", "file_read"]), nearest("read_file", ["calculator", "file_read"])
+    ('calculator', 'file_read')
+    """
+    words = _words(name)
+    # The letters as they stand, and in the order of the words: a word may be swapped, and have a slip in it.
+    matchers = [difflib.SequenceMatcher(b=text) for text in (name.casefold(), " ".join(words))]
+    best, found = 0.0, None
+    for candidate in sorted(known):
+        theirs = _words(candidate)
+        likeness = 2 * len({*words} & {*theirs}) / (len(words) + len(theirs) or 1)
+        for matcher, text in zip(matchers, (candidate.casefold(), " ".join(theirs)), strict=True):
+            matcher.set_seq1(text)
+            if matcher.real_quick_ratio() > likeness and matcher.quick_ratio() > max(likeness, best):
+                likeness = max(likeness, matcher.ratio())
+        if likeness >= _NEAR and likeness > best:
+            best, found = likeness, candidate
+    return found
+
+
+def _words(name: str) -> list[str]:
+    return sorted({word.casefold() for word in re.findall(r"[^\W_]+", name)})
 
 
 class InvalidArguments(NbtoolsError, ValueError):

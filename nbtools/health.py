@@ -32,6 +32,11 @@ _EXTRAS = {
     "langgraph": ("langgraph", "the memory as a store of LangGraph"),
     "lab": ("nbclient", "the demo, and JupyterLab"),
 }
+_LEVELS = {
+    "off": "run as you do",
+    "limits": "have limits of time, memory and processes",
+    "strict": "have limits, see the allowed folders alone and no network",
+}
 # Read by a part on its own, or handed to a child.
 _OTHER_VARIABLES = frozenset({"NBTOOLS_CHANNEL", "NBTOOLS_KEEPER_IDLE", "NBTOOLS_KERNEL", "NBTOOLS_MCP_TOKEN"})
 
@@ -100,13 +105,13 @@ def status(config: Config, kernels: Any = None, memory: Any = None) -> dict[str,
         "version": _version("nbtools-kit"),
         "python": platform.python_version(),
         "home": str(config.home),
-        "memory": shown["memory_url"] or "the file memory.duckdb in the home",
-        "memory_state": "open" if memory is not None else "opens at first use",
-        "kernels": f"{len(running)} running" if kernels is not None else "start at first use",
-        "sandbox": f"{config.sandbox} for a person, {config.model_sandbox} for a model",
-        "sql": f"DuckDB {_version('duckdb')}, read-only, in this process",
-        "allowed_paths": shown["allowed_paths"],
-        "tools": shown["enabled_tools"],
+        "memory": shown["memory_url"] or f"the file {config.home / 'memory.duckdb'}",
+        "memory_state": "open" if memory is not None else "not open yet: its first use opens it",
+        "kernels": f"{len(running)} sessions run" if kernels is not None else "none yet: a script starts one",
+        "sandbox": f"your scripts {_LEVELS[config.sandbox]}; a model's {_LEVELS[config.model_sandbox]}",
+        "sql": f"DuckDB {_version('duckdb')}; it reads, and cannot change anything",
+        "allowed_paths": f"files below {shown['allowed_paths']} may be used",
+        "tools": "all" if "*" in config.enabled_tools else shown["enabled_tools"],
     }
 
 
@@ -215,17 +220,16 @@ def _folders(config: Config) -> Check:
 
 def _memory(memory: Any) -> Check:
     info = memory.info()
-    told = ", ".join(f"{key} {value}" for key, value in info.items() if isinstance(value, str | int | float))
-    return Check(name="memory", ok=True, found=told)
+    keeper = f", kept by process {info['pid']} for all your notebooks" if info.get("mode") == "keeper" else ""
+    found = f"{info.get('records', 0):,} items in {info.get('place') or info.get('backend')}{keeper}"
+    return Check(name="memory", ok=True, found=found)
 
 
 def _kernels(kernels: Any) -> Check:
     execution = kernels.run("1 + 1", timeout=60)
     facts = kernels.describe() if hasattr(kernels, "describe") else {}
     backend = facts.get("backend", "kernels")
-    found = (
-        f"{backend}, sandbox {execution.confinement}, a clean kernel answered in {execution.duration_s * 1000:.0f} ms"
-    )
+    found = f"a clean kernel answered in {execution.duration_s * 1000:.0f} ms ({backend})"
     why = facts.get("fallback")
     return Check(
         name="kernels", ok=execution.ok, found=found + (f"; forked kernels are off: {why}" if why else ""), remedy=""
@@ -239,7 +243,7 @@ def _host() -> Check:
     return Check(
         name="confinement",
         ok=True if not host.missing else None,
-        found=str(host),
+        found=f"scripts can be confined: {host}",
         remedy=" ".join(host.remedies),
     )
 
@@ -255,7 +259,7 @@ def _sql(session: Any) -> Check:
 
 def _tools(faults: tuple[str, ...]) -> Check:
     if not faults:
-        return Check(name="tools", ok=True, found="all tools of installed packages were taken")
+        return Check(name="tools", ok=True, found="all tools are loaded")
     return Check(name="tools", ok=False, found="; ".join(faults), remedy="Update or remove these packages.")
 
 

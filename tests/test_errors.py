@@ -138,3 +138,27 @@ def test_what_an_interrupt_carries_survives_pickling() -> None:
 )
 def test_nearest_offers_what_resembles_and_nothing_else(name: str, known: list[str], expected: str | None) -> None:
     assert nearest(name, known) == expected
+
+
+NAMES = ["calculator", "file_read", "file_write", "memory_search", "note", "sql_query", "Zürich"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("calculater", "calculator"),
+        ("read_file", "file_read"),
+        ("write-file", "file_write"),
+        ("sql", "sql_query"),
+        ("MEMORY SEARCH", "memory_search"),
+        ("serach_memory", "memory_search"),
+        ("zurich", "Zürich"),
+        ("nothing", None),
+        ("goal", None),
+        ("file", "file_read"),
+        ("", None),
+        ("___", None),
+    ],
+)
+def test_the_nearest_name_is_near_in_letters_or_words(name: str, found: str | None) -> None:
+    assert nearest(name, NAMES) == found

@@ -56,6 +56,10 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
         ("forget", "erase an item with its history, for ever"),
     ):
         verbs.add_parser(name, help=text, description=text).add_argument("key", help="name of the item")
+    text = "give an item one of its versions again"
+    restore = verbs.add_parser("restore", help=text, description=text)
+    restore.add_argument("key", help="name of the item")
+    restore.add_argument("number", metavar="VERSION", nargs="?", type=_count, help="which one; else the last")
     text = "save a value: JSON, or else text"
     save = verbs.add_parser("save", help=text, description=text)
     save.add_argument("key", help="name of the item")
@@ -144,6 +148,11 @@ def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     return f"saved {record.key} (version {record.version})"
 
 
+def _restore(memory: AgentMemory, arguments: argparse.Namespace) -> str:
+    record = memory.restore(arguments.key, arguments.number)
+    return f"restored {record.key} (version {record.version})"
+
+
 def _delete(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     memory[arguments.key]
     memory.delete(arguments.key)
@@ -164,6 +173,7 @@ def _shown(records: Iterable[Any]) -> str:
 _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "get": _get,
     "save": _save,
+    "restore": _restore,
     "delete": _delete,
     "forget": _forget,
     "list": lambda memory, a: _shown(memory.list(a.prefix)),

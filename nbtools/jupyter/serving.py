@@ -64,7 +64,7 @@ class Serving:
         from nbtools.redaction import MASK
 
         if self._server is None:
-            return Card(title="MCP", about="not serving; %nbtools mcp start does")
+            return Card(title="MCP", about="not running; %nbtools mcp start starts it")
         shown = json.dumps(client_config(url=self._server.url, token=MASK), indent=2)
         about = _ABOUT.format(file=self._file)
         return Card(title=f"MCP at {self._server.url}", about=about, parts=(Listing(text=shown),))

@@ -61,7 +61,7 @@ class Findings(Block):
     def summary(self) -> str:
         """How many work, how many do not, how many are optional and absent."""
         counted = [sum(check.ok is kind for check in self.checks) for kind in (True, False, None)]
-        return f"{counted[0]} work, {counted[1]} do not, {counted[2]} optional and absent"
+        return f"{counted[0]} work, {counted[1]} do not, {counted[2]} are not set up"
 
     def _table(self) -> Table:
         rows = tuple((f"{_SIGNS[c.ok]} {c.name}", c.found, c.remedy) for c in self.checks)

@@ -37,6 +37,7 @@ __all__ = ["AgentMemory", "Embed"]
 # Inside the class `list` is the method.
 _Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]
+_GONE = ("delete", "expire")
 
 
 class AgentMemory(Mapping[str, Any]):
@@ -258,8 +259,13 @@ class AgentMemory(Mapping[str, Any]):
         total: int | float = applied.record.value
         return total
 
-    def restore(self, key: str, version: int) -> MemoryRecord:
+    def restore(self, key: str, version: int | None = None) -> MemoryRecord:
         """Give a key the value and tags of one of its versions again; this makes a new version.
+
+        Parameters
+        ----------
+        version
+            Which one; `None` takes the one before the present, and the last one of a key that is gone.
 
         Raises
         ------
@@ -267,6 +273,8 @@ class AgentMemory(Mapping[str, Any]):
             That version is not kept, or is a deletion.
         """
         key = check_key(key, self.limits)
+        if version is None:
+            version = self._last_version(key)
         if not _check_count(version, "version"):
             raise InvalidArguments(f"version is {version!r}, expected 1 or more.")
         vector = None
@@ -414,10 +422,27 @@ class AgentMemory(Mapping[str, Any]):
             return False
         return True
 
+    def _last_version(self, key: str) -> int:
+        """Return the version of a key before the one that it has; of a key that is gone, its last."""
+        versions = self.repository.history(self.scope, key)
+        if versions and self.record(key) is not None:
+            versions.pop()
+        kept = [record.version for record in versions if record.change not in _GONE]
+        if not kept:
+            raise MemoryNotFound(f"There is no earlier version of {key!r}.", hint="its history shows what is kept")
+        return kept[-1]
+
     def _missing(self, key: object) -> MemoryNotFound:
         hint = None
         if isinstance(key, str) and key:
             with contextlib.suppress(Exception):  # A hint is not worth a second error.
+                last = self.repository.history(self.scope, key, limit=1)
+                if last:
+                    how = "was deleted" if last[0].change == "delete" else "expired"
+                    return MemoryNotFound(
+                        f"There is no memory {key!r} for {self.scope}: it {how}.",
+                        hint=f"restore {key!r} brings it back",
+                    )
                 some = self._query(values=False, limit=1_000).records
                 close = nearest(key, [record.key for record in some])
                 hint = f"did you mean {close!r}?" if close else None

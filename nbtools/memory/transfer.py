@@ -157,7 +157,7 @@ def _kind(path: Path) -> str:
     kind = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
     if kind is None:
         raise InvalidArguments(
-            f"{path.name!r} has an ending that says no format.", hint="use .jsonl (JSON Lines) or .parquet"
+            f"{path.name!r} ends neither in .jsonl nor in .parquet.", hint="use .jsonl (JSON Lines) or .parquet"
         )
     return kind
 

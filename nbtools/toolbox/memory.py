@@ -168,9 +168,15 @@ def _missing(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None 
         known = nearest((tags or ("",))[0], memory.tags())
         hint = f"Did you mean the tag {known!r}?" if known else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
-    close = nearest(key, [record.key for record in memory.list(limit=_NEAREST_OF) if record.key != key])
-    hint = f"Did you mean {close!r}?" if close else "memory_search finds notes by words."
-    return MemoryNotFound(f"there is no memory item '{key}'" + (" with these tags." if tags else "."), hint=hint)
+    if tags and key in memory:
+        return MemoryNotFound(f"there is no memory item '{key}' with these tags.", hint="Leave the tags away.")
+    try:
+        _ = memory[key]
+    except MemoryNotFound as exc:
+        return MemoryNotFound(
+            f"there is no memory item '{key}'.", hint=exc.hint or "memory_search finds notes by words."
+        )
+    return MemoryNotFound(f"there is no memory item '{key}'.", retryable=True)  # it came between two looks
 
 
 @tool(title="Delete a note", destructive=True, idempotent=True, examples=({"key": "goal"},))

@@ -42,6 +42,18 @@ def test_a_forgotten_value_has_no_history(nbtools: Callable[..., Any]) -> None:
     assert (missed.code, missed.out) == (1, "")
 
 
+def test_a_deleted_value_is_restored(nbtools: Callable[..., Any]) -> None:
+    nbtools("memory", "save", "goal", "1")
+    nbtools("memory", "save", "goal", "2")
+    nbtools("memory", "delete", "goal")
+    assert "restore 'goal' brings it back" in nbtools("memory", "get", "goal").err
+    assert nbtools("memory", "restore", "goal").out == "restored goal (version 4)\n"
+    assert nbtools("memory", "get", "goal").out == "2\n"
+    assert nbtools("memory", "restore", "goal", "1").code == 0
+    assert nbtools("memory", "get", "goal").out == "1\n"
+    assert nbtools("memory", "restore", "none").code == 1
+
+
 def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "k", "mine")
     nbtools("memory", "--workflow", "w", "save", "k", "the workflow's")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from nbtools.errors import InvalidArguments, MemoryNotFound
+from nbtools.jupyter.magics.memory import _record_table
+from nbtools.memory import MemoryRecord
+
+NOW = "2026-01-02T03:04:05+00:00"
 
 
 def test_a_value_is_saved_and_read_again(notebook) -> None:
@@ -214,3 +219,21 @@ def test_an_unknown_key_says_what_to_do_next(notebook) -> None:
     for command in ("get", "delete"):
         lines = notebook.run(f"%memory {command} nothing-like-it").lines
         assert (len(lines), lines[2]) == (3, "→ See %memory list.")
+
+
+def test_a_deleted_item_says_how_it_comes_back_and_comes_back_by_that(notebook) -> None:
+    notebook.run("%memory save goal 5")
+    notebook.run("%memory save goals 6")
+    notebook.run("%memory delete goal")
+    assert notebook.run("%memory get goal").lines[-1] == "→ restore 'goal' brings it back"
+    assert "restore 'goal'" in notebook.run("%tool memory_retrieve --key goal").lines[-1]
+    assert notebook.run("%memory restore goal").value.ok
+    assert notebook.run("%memory get goal").value == 5
+
+
+def test_a_low_score_is_shown_as_a_number_above_zero() -> None:
+    record = MemoryRecord.from_dict(
+        {"agent_id": "a", "key": "k", "value": 1, "tags": [], "created_at": NOW, "updated_at": NOW, "version": 1}
+    )
+    table = _record_table([dataclasses.replace(record, score=0.00042)], "best", "1 item")
+    assert table.rows[0][-1] == "0.00042"

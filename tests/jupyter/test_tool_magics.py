@@ -17,7 +17,8 @@ def test_the_shelf_lists_every_tool_with_its_effects(notebook) -> None:
     shelf = notebook.run("%tools").value
     page = shelf._repr_html_()
     assert "calculator" in page
-    assert "read only" in page
+    assert "only reads" in page
+    assert "idempotent" not in page
     assert notebook.run("%nbshelf").value.as_table() == shelf.as_table()
 
 

@@ -166,7 +166,7 @@ def test_history_restore_and_incr(memory):
     ]
     assert memory.restore("goal", 1).tags == ("x",)
     assert memory["goal"] == 1
-    for version in (0, -1, "1", None):
+    for version in (0, -1, "1"):
         with pytest.raises(InvalidArguments):
             memory.restore("goal", version)
     assert memory.incr("runs") == 1
@@ -239,3 +239,27 @@ def test_errors_of_a_memory_travel(memory):
     with pytest.raises(MemoryNotFound) as caught:
         memory["gone"]
     assert pickle.loads(pickle.dumps(caught.value)).message == caught.value.message
+
+
+def test_restore_without_a_number_takes_the_last_version(memory):
+    for number in (1, 2, 3):
+        memory.write("k", number)
+    assert memory.restore("k").value == 2, "of a key that is there, the one before"
+    memory.delete("k")
+    assert memory.restore("k").value == 2, "of a key that is gone, the last"
+    memory.write("new", 1)
+    for key in ("new", "never"):
+        with pytest.raises(MemoryNotFound, match="no earlier version"):
+            memory.restore(key)
+
+
+def test_a_key_that_was_deleted_offers_the_restore_and_no_other_key(memory):
+    memory.write("goal", 1)
+    memory.write("goals", 2)
+    memory.delete("goal")
+    with pytest.raises(MemoryNotFound, match="it was deleted") as caught:
+        memory["goal"]
+    assert caught.value.hint == "restore 'goal' brings it back"
+    with pytest.raises(MemoryNotFound) as caught:
+        memory["gaols"]
+    assert caught.value.hint == "did you mean 'goals'?"

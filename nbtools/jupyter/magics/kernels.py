@@ -83,7 +83,7 @@ def _table(kernels: Sequence[dict[str, Any]]) -> Table:
         )
         for k in kernels
     )
-    empty = "no sessions; a script that names none gets a clean kernel"
+    empty = "none yet; a script runs in a new kernel each time, with --session NAME in one that keeps its variables"
     return Table(columns=columns, rows=rows, title="managed kernels", empty=empty)
 
 

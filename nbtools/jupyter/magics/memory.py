@@ -37,9 +37,9 @@ def _usage(prog: str, cell: bool) -> Parser:
     search.take("--tags", nargs="+", default=(), metavar="TAG", kind="tag")
     search.take("--limit", type=count, default=10, metavar="N")
     parser.leaf("history", "the versions of a key").take("key", metavar="KEY", kind="key")
-    restore = parser.leaf("restore", "give a key one of its versions again")
+    restore = parser.leaf("restore", "give a key one of its versions again: the last one, or the one named")
     restore.take("key", metavar="KEY", kind="key")
-    restore.take("version", metavar="VERSION", type=count)
+    restore.take("version", metavar="VERSION", nargs="?", type=count)
     parser.leaf("delete", "remove a key; its history stays").take("key", metavar="KEY", kind="key")
     forget = parser.leaf("forget", "erase a key with its history and what records of calls tell of it, for ever")
     forget.take("key", metavar="KEY", kind="key")
@@ -158,7 +158,7 @@ def _restore(request: Request) -> Any:
         request,
         "memory_restore",
         lambda: memory.restore(key, version),
-        said=lambda record: f"Memory item '{key}' restored from version {version}; it is version {record.version} now.",
+        said=lambda record: f"Memory item '{key}' is restored; it is version {record.version} now.",
         key=key,
         version=version,
     )
@@ -255,7 +255,7 @@ def _change(
 def _records(request: Request, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None) -> Records:
     make = table or _record_table
     shown = request.session.options.max_rows
-    count = f"{len(found):,} {'item' if len(found) == 1 else 'items'}"
+    count = f"{len(found):,} {'item' if len(found) == 1 else 'items'}" if found else ""
     return Records(found, lambda some: make(some, title, count), shown=shown)
 
 
@@ -265,7 +265,7 @@ def _record_table(records: Sequence[Any], title: str, footer: str) -> Table:
     rows: list[tuple[Any, ...]] = []
     for record in records:
         when = (moment(record.updated_at), moment(record.expires_at))
-        score = (f"{record.score or 0:.2f}",) if scored else ()
+        score = (f"{record.score or 0:.2g}",) if scored else ()
         value = "null" if record.value is None else record.value
         rows.append((record.key, value, " ".join(record.tags), record.version, *when, *score))
     return Table(columns=columns, rows=tuple(rows), title=title, footer=footer, empty="no items")

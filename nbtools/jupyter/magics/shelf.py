@@ -13,6 +13,14 @@ from nbtools.tool import Tool
 __all__ = ["MAGIC"]
 
 
+# That a call may be repeated tells a program something, and a person nothing.
+_EFFECTS = {
+    "read_only": "only reads",
+    "destructive": "may replace or delete",
+    "open_world": "reaches beyond this machine",
+}
+
+
 def _usage(prog: str, cell: bool) -> Parser:
     parser = Parser(prog, description="The tools that are here, what each does to the world, and what was called.")
     parser.take("name", nargs="?", metavar="NAME", help="a tool to show in full", kind="tool")
@@ -36,7 +44,8 @@ def _shelf_table(tools: Sequence[Tool]) -> Table:
 
 
 def _effects(tool: Tool) -> str:
-    return ", ".join(name.replace("_", " ") for name in tool.effects.names()) or "changes something"
+    told = [words for name, words in _EFFECTS.items() if getattr(tool.effects, name)]
+    return ", ".join(told) or "adds or changes something"
 
 
 def _tool_card(tool: Tool) -> Card:

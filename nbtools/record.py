@@ -105,9 +105,9 @@ def _told(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return value if len(value) <= _MAX_TEXT else f"{_cut(value)}… ({len(value):,} characters)"
+        return _writable(value) if len(value) <= _MAX_TEXT else f"{_cut(value)}… ({len(value):,} characters)"
     if isinstance(value, Mapping) and depth < 6:
-        return {str(k): _told(v, depth + 1) for k, v in value.items()}
+        return {_writable(str(k)): _told(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set) and depth < 6:
         items = [_told(item, depth + 1) for item in list(value)[:100]]
         return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]
@@ -117,8 +117,14 @@ def _told(value: Any, depth: int = 0) -> Any:
         return f"<{type(value).__name__}>"
 
 
+def _writable(text: str) -> str:
+    """Return a text without halves of characters: a single one would make the whole table of records unreadable."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def _cut(text: str) -> str:
     """Return the beginning of a text, without secrets."""
+    text = _writable(text)
     if len(text) <= _MAX_TEXT:
         return str(conceal(text))
     told = str(conceal(text[: _MAX_TEXT + _MARGIN]))

@@ -204,7 +204,7 @@ class ToolResult:
             self.error.message,
             hint=self.error.hint,
             tried=f"calling {self.tool}",
-            data=self.data if isinstance(self.data, dict) else {"data": self.data},
+            data=self.data if self.data is None or isinstance(self.data, dict) else {"data": self.data},
             retryable=self.error.retryable,
         )
 

@@ -221,6 +221,14 @@ def test_the_memory_of_the_command_line_is_judged_and_recorded(
     ]
 
 
+def test_half_a_character_in_a_call_leaves_the_records_readable(open_bench: Any) -> None:
+    bench = open_bench()
+    bench.call("file_read", {"path": "a", "encoding": "\ud800", "\udfff": "b"}, caller="model")
+    bench.call("file_write", {"path": "a", "content": "\ud800"})
+    told = bench.sql("select tool, arguments from nbtools.calls order by started_at")
+    assert list(told["tool"]) == ["file_read", "file_write"]
+
+
 def test_sql_from_python_obeys_what_is_enabled(open_bench: Any) -> None:
     bench = open_bench(enabled_tools=["calculator"])
     with pytest.raises(ToolNotEnabled, match="'sql_query' is not enabled"):

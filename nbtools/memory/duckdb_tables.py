@@ -41,12 +41,14 @@ _TYPES = {
     "version": "BIGINT",
     "vector": "FLOAT[]",
 }
-# As `nbtools.memory.search.cosine`: of several vectors, the nearest counts.
-_NEAR = (
-    "CASE WHEN len(vector) = len(asked) THEN list_cosine_similarity(vector, asked) ELSE list_max(list_transform("
-    "range(0, len(vector), len(asked)), lambda start: "
-    "list_cosine_similarity(vector[start + 1:start + len(asked)], asked))) END"
-)
+# As `nbtools.memory.search.cosine`: of several vectors one after the other, the nearest counts.
+_NEAR = """
+SELECT id, CASE WHEN len(vector) = $2 THEN list_cosine_similarity(vector, $1::FLOAT[])
+           ELSE list_max(list_transform(range(0, len(vector), $2),
+               lambda start: list_cosine_similarity(vector[start + 1:start + $2], $1::FLOAT[]))) END AS near
+FROM items WHERE len(vector) % $2 = 0 AND value IS NOT NULL AND starts_with(id, $3)
+AND id NOT IN (SELECT unnest($4::VARCHAR[])) ORDER BY near DESC LIMIT $5
+"""
 _LOG = "seq, request, place, id, op, value, tags, created, updated, expires, version"
 _UNNEST_ITEMS = ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in _TYPES.items())
 _MERGE = f"""
@@ -153,12 +155,7 @@ class Tables:
 
     def near(self, vector: Sequence[float], prefix: str, skip: Sequence[str], limit: int) -> list[tuple[str, float]]:
         """Return the ids that start with `prefix`, but for `skip`, and the cosines of their vectors, nearest first."""
-        rows = self._all(
-            f"SELECT id, {_NEAR} AS near FROM items, (SELECT ?::FLOAT[] AS asked) WHERE len(vector) % len(asked) = 0 "
-            "AND value IS NOT NULL AND starts_with(id, ?) AND id NOT IN (SELECT unnest(?::VARCHAR[])) "
-            "ORDER BY near DESC LIMIT ?",
-            [list(vector), prefix, list(skip), limit],
-        )
+        rows = self._all(_NEAR, [list(vector), len(vector), prefix, list(skip), limit])
         return [(record_id, score) for record_id, score in rows if score is not None]
 
     def history(self, scope: Scope, key: str) -> list[Row]:

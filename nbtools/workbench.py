@@ -7,6 +7,7 @@ workbench built it closes.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import tempfile
 import threading
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Workbench"]
 
+_GRACE_S = 10.0
 _Frames = Callable[[str], Any]
 # In the order in which they are closed: the memory is the last that is needed.
 _PARTS = (
@@ -415,7 +417,7 @@ class Workbench:
         async def ask() -> QueryResult:
             return await self.sql_session.aquery(query, params=params, **given, **options)
 
-        call = ToolCall(tool="sql_query", arguments={"query": query, **given}, caller=caller)
+        call = self._asked("sql_query", {"query": query, **given}, caller, options.get("timeout"))
         result: QueryResult = (await self.aperform(call, ask, effects=_READS, said=lambda found: found.footer()))[0]
         return result
 
@@ -447,13 +449,19 @@ class Workbench:
             return await self.sql_session.aexport(query, to, **options)
 
         arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
-        call = ToolCall(tool="sql_export", arguments=arguments, caller=caller)
+        call = self._asked("sql_export", arguments, caller, options.get("timeout"))
         effects = Effects(read_only=path is None, destructive=path is not None)
         how: dict[str, Any] = {"effects": effects, "origins": ("sql_query",)}
         rows: int = (await self.aperform(call, write, said=lambda written: f"{written:,} rows written", **how))[0]
         return rows
 
     export = aio.blocking(aexport)
+
+    def _asked(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
+        """Return a call that lets the query's own clock end it, which says more than the door's."""
+        seconds = self.config.sql_timeout if timeout is None else timeout
+        given = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
+        return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=given)
 
     async def _written(self, query: str, path: str, options: Mapping[str, Any]) -> int:
         from nbtools.sql.export import form_of

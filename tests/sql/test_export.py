@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from nbtools.errors import InvalidArguments, LimitExceeded, PathNotAllowed
+from nbtools.door import Limits
+from nbtools.errors import CallTimeout, InvalidArguments, LimitExceeded, PathNotAllowed
 from nbtools.sql import SqlSession
 from nbtools.workbench import Workbench
 
@@ -106,6 +107,17 @@ def test_a_file_is_written_whole_below_the_folders(bench: Workbench, tmp_path: P
     ]
     (last,) = (call for call in bench.call_records() if call["tool"] == "sql_export")
     assert (last["tool"], last["ok"], last["arguments"]["to"]) == ("sql_export", True, str(place))
+
+
+def test_a_query_has_the_time_that_it_is_given(bench: Workbench, tmp_path: Path) -> None:
+    bench.door.limits = Limits(timeout=0.1)
+    endless = "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range < 5"
+    for ask in (bench.query, lambda sql, **more: bench.export(sql, tmp_path / "rows.csv", **more)):
+        with pytest.raises(CallTimeout, match="the query outlived its time"):
+            ask(endless, timeout=0.6)
+        for nonsense in (0, -5, float("nan")):
+            with pytest.raises(InvalidArguments, match=f"timeout={nonsense!r}"):
+                ask("select 1", timeout=nonsense)
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(bench: Workbench, tmp_path: Path) -> None:

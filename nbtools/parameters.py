@@ -52,15 +52,22 @@ class Canonical:
     ----------
     spell
         Returns the one spelling of a valid value; a `ValueError` says that there is none.
+    choices
+        The spellings that a schema lists; others may be valid too.
     """
 
     spell: Callable[[Any], Any]
+    choices: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Return the schema of a value that is spelled anew afterwards; pydantic calls this."""
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(self.spell, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> _Schema:
+        """Return the JSON Schema of a value; pydantic calls this."""
+        return {**handler(core), **({"enum": list(self.choices)} if self.choices else {})}
 
 
 @dataclasses.dataclass(frozen=True)

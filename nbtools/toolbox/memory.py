@@ -72,6 +72,9 @@ def memory_save(
 ) -> Output:
     """Save a note in memory under a key, replacing the note that is there.
 
+    Notes are for facts and values that have a name; texts that grow, such as plans and logs, are files of the tool
+    memory.
+
     The note outlives the notebook; every earlier version is kept. A key has at most 1,024 bytes, a value 1 MiB as
     JSON, and there are at most 64 tags.
 
@@ -117,6 +120,8 @@ def memory_retrieve(
     ctx: Context,
 ) -> Output:
     """Read notes from memory by key, by tags, or by both; at least one is needed.
+
+    Notes are what memory_save saved; files are viewed by the tool memory.
 
     One match gives its value, several give a list of key, value and tags, sorted by key.
 
@@ -183,6 +188,8 @@ def _missing(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None 
 def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output:
     """Delete a note from memory. Its history stays, so that it can be restored.
 
+    Notes are what memory_save saved; files are deleted by the tool memory.
+
     Parameters
     ----------
     key
@@ -211,6 +218,9 @@ def memory_search(
     ctx: Context,
 ) -> Output:
     """Search the notes in memory by words, the best match first.
+
+    Finds the notes of memory_save and the files of the tool memory alike (but for files that the settings keep in a
+    folder or bucket of their own).
 
     Gives a list of key, value, tags and score (higher is better; only the order means something). Words are looked
     for in keys, tags and values.

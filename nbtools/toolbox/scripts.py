@@ -32,7 +32,7 @@ def _one_name(language: str) -> str:
 # The tools end their scripts themselves; the door only has to wait as long as any script may take.
 _LONGEST_S = 86_400.0
 _Seconds = Annotated[float, Gt(0), Le(_LONGEST_S)]
-_Language = Annotated[str, Canonical(_one_name)]
+_Language = Annotated[str, Canonical(_one_name, choices=("python", "bash", "shell", "node", "powershell"))]
 
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
@@ -229,7 +229,7 @@ async def code_execute(
     code
         The program.
     language
-        "python", "bash", "shell", "node", "powershell", or "kernel:NAME" for an installed Jupyter kernel.
+        What it is written in; a person may also give "kernel:NAME" for an installed Jupyter kernel.
     timeout
         Seconds until the code is ended, at most 86,400; null takes the setting, 300 unless it was changed.
     working_dir

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from nbtools.memory import MemoryFiles, open_memory
+from nbtools.tool import tool_of
 from nbtools.toolbox import memory, memory_files
 
 
@@ -172,3 +173,14 @@ def test_failures_of_memory_files_are_results_with_the_protocols_words(call):
     assert call("memory", command="view", path="/memories/../etc").error.code == "PATH_NOT_ALLOWED"
     assert call("memory", command="erase", path="/memories").error.code == "INVALID_ARGUMENTS"
     assert call("memory", command="view").error.code == "INVALID_ARGUMENTS"
+
+
+def test_each_memory_tool_says_which_store_is_for_what_and_search_finds_both(call, notes):
+    call("memory_save", key="kpi", value="churn per month").raise_for_error()
+    call("memory", command="create", path="/memories/plan.md", file_text="ask why churn rose").raise_for_error()
+    assert {found["key"] for found in call.data("memory_search", query="churn")} == {"kpi", "/memories/plan.md"}
+    about = {fn.__name__: " ".join(tool_of(fn).description.split()) for fn in (*memory.TOOLS, *memory_files.TOOLS)}
+    for name, other in (("memory_save", "tool memory"), ("memory_search", "tool memory"), ("memory", "memory_save")):
+        assert other in about[name]
+    for name in ("memory_retrieve", "memory_delete"):
+        assert "what memory_save saved; files are" in about[name]

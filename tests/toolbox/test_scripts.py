@@ -10,9 +10,9 @@ from nbtools import aio
 from nbtools.kernels import Kernels
 from nbtools.memory import AgentMemory, open_memory
 from nbtools.paths import Roots
-from nbtools.tool import ToolCall
+from nbtools.tool import ToolCall, tool_of
 from nbtools.toolbox import Confinements
-from nbtools.toolbox.scripts import TOOLS
+from nbtools.toolbox.scripts import TOOLS, code_execute
 
 CSV = "species,mass\nAdelie,3700\nGentoo,5000\nGentoo,5200\n"
 
@@ -481,3 +481,9 @@ def test_an_exception_that_quotes_a_frame_is_told_in_short(call):
     assert len(failed.error.message) < 11_000
     assert len(str(failed.to_dict())) < 300_000
     assert call("code_execute", code=RAISED).data["success"] is False
+
+
+def test_the_languages_of_code_are_listed_in_its_schema():
+    language = tool_of(code_execute).schema["properties"]["language"]
+    assert language["enum"] == ["python", "bash", "shell", "node", "powershell"]
+    assert language["default"] in language["enum"]

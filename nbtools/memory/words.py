@@ -43,14 +43,16 @@ INSERT INTO words (words, rank) VALUES ('automerge', 0);
 # So many records are ranked at most.
 MOST_RANKED = 2_000
 # A word that so many records have stands for itself alone.
-_COMMON = 1_000
+_COMMON = 300
 # Beyond so many records it does not matter how common a word is.
 _COUNTED = 20_000
 # The beginning of more words than these is no beginning that anybody means.
 _MANY_WORDS = 64
 _CANDIDATES = 100
 _LONGEST_WORD = 32
-_KEPT_WORDS = 20_000
+# So many words of a question are taken for slips at most: mending takes milliseconds each.
+_MOST_MENDED = 6
+_KEPT_WORDS = 50_000
 # More new words than these in one text are no words that anybody looks for.
 MOST_LEARNED = 1_000
 _MERGED_PAGES = 50
@@ -72,11 +74,18 @@ class Meanings(abc.ABC):
     def groups(self, question: str, within: tuple[Any, ...]) -> list[Group]:
         """Return what stands for the words of a question; nothing, if nothing fits."""
         terms = question_terms(question)
-        groups = [group for term in terms if (group := self._group(term, within))]
+        groups, unknown = [], []
+        for term in terms:
+            group = self._as_written(term, within)
+            if group is None:
+                unknown.append(term)
+            else:
+                groups.append(group)
+        groups += [group for term in unknown[:_MOST_MENDED] if (group := self._as_meant(term, within))]
         if not groups:
             # Of neighbours that nobody has put together, each may be somewhere.
             single = dict.fromkeys((word,) for term in terms if len(term) > 1 for word in term)
-            groups = [group for term in single if (group := self._group(term, within))]
+            groups = [group for term in single if (group := self._as_written(term, within))]
         return groups
 
     @abc.abstractmethod
@@ -91,18 +100,21 @@ class Meanings(abc.ABC):
     def candidates(self, word: str, most: int) -> list[str]:
         """Return the words of the vocabulary that share most of a word's `trigrams`."""
 
-    def _group(self, term: Term, within: tuple[Any, ...]) -> Group | None:
-        """Return what stands for a term of a question, `None` for nothing."""
+    def _as_written(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+        """Return what is found as it stands in the question, `None` if nothing is."""
         phrase = _quoted(term)
         known = self.count(phrase, within)
-        if len(term) > 1 or known > _COMMON:
-            return Group(phrase, known) if known else None
-        begun = f"{phrase} *" if self._is_beginning(term[0]) else None
-        if begun and (having := self.count(begun, within)):
-            # What has the word itself counts twice.
-            return Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
-        if known:
-            return Group(phrase, known)
+        if len(term) == 1 and known <= _COMMON and self._is_beginning(term[0]):
+            begun = f"{phrase} *"
+            if having := self.count(begun, within):
+                # What has the word itself counts twice.
+                return Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
+        return Group(phrase, known) if known else None
+
+    def _as_meant(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+        """Return what stands for a word that no record has, `None` for nothing."""
+        if len(term) > 1 or len(term[0]) > _LONGEST_WORD:
+            return None
         meant = [pair for pair in map(_quoted, splits(term[0])) if self.count(pair, within)]
         meant = meant or [_quoted((word,)) for word in self._closest(term[0], within)]
         return Group(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
@@ -197,8 +209,8 @@ class Words(Meanings):
     # -- inside: keeping
 
     def _learn(self, words: Iterable[str]) -> None:
-        new = {word for word in words if is_learned(word)} - self._known
-        for word in itertools.islice(new, MOST_LEARNED):
+        new = set(words) - self._known
+        for word in list(filter(is_learned, new))[:MOST_LEARNED]:
             cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
             if cursor.rowcount:
                 parts = " ".join(trigrams(word))

@@ -113,6 +113,17 @@ def test_the_few_best_are_the_first_of_the_many_best():
             assert searched(index, query, limit=10, scope=scope, prefix="k") == many[:10]
 
 
+@pytest.mark.parametrize(
+    "text", ["a" * 100_000, " ".join(f"word{n}" for n in range(5_000)), "忆长期" * 3_000, '"*^' * 500]
+)
+def test_a_question_may_be_of_any_length(text):
+    index = filled([made(1, "k", "a note that has nothing of it"), made(2, "l", "word0 长期")])
+    asked = []
+    index._database.set_trace_callback(asked.append)
+    index.search(Query(text=text, limit=10), 10)
+    assert len(asked) < 2_500
+
+
 def test_rare_words_and_short_texts_come_first():
     texts = dict.fromkeys((f"k{n}" for n in range(3_000)), "common filler")
     texts |= {"rare": "common gem", "long": "gem " + "word " * 50}

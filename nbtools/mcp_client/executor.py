@@ -123,6 +123,8 @@ class McpExecutor:
         NetworkError
             The server does not start, does not answer within 20 seconds, or is no MCP server.
         """
+        if self._connection is not None:
+            await self._connection.close()
         # Kept before it is open: closing ends one that is still on its way.
         connection = self._connection = Connection(self.name, self._given, self.problems)
         await connection.open()

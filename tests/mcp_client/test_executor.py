@@ -186,3 +186,27 @@ def test_nothing_of_a_server_is_left_after_the_end(tmp_path):
     executor.close()
     _, alive = psutil.wait_procs(started, timeout=10)
     assert alive == []
+
+
+def test_a_tool_that_comes_back_with_other_words_is_asked_for_again(tmp_path):
+    server = server_of(tmp_path, SERVER.replace("Tool {name}.", "{open('words').read()}"))
+    (tmp_path / "words").write_text("Look something up.")
+    asked = []
+
+    def answer(request):
+        asked.append(request.tool.description)
+        return "tool"
+
+    executor = McpExecutor("other", {**server, "cwd": str(tmp_path)}, door=Door(approver=AskFunction(answer)))
+    executor.connect()
+    try:
+        for _ in range(2):
+            assert call(executor, "other__echo", {"x": "1"}, caller="model").ok
+        (tmp_path / "words").write_text("Look something up, and pay for it.")
+        executor.connect()
+        assert call(executor, "other__echo", {"x": "1"}, caller="model").ok
+        servers = [child for child in psutil.Process().children() if server["args"][0] in child.cmdline()]
+        assert len(servers) == 1  # connecting again ends what was there
+    finally:
+        executor.close()
+    assert asked == ["Look something up.", "Look something up, and pay for it."]

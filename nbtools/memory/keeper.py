@@ -104,6 +104,11 @@ def serve(
         place.announce(address=listener.address, protocol=protocol, started=time.time())
         _report({"ready": True})
         server.run()
+    except (OSError, NbtoolsError) as exc:
+        if place.is_lost():
+            why = f"{place.folder} was removed while the keeper of {path} started."
+            raise MemoryUnavailable(why, hint="try again", tried="opening the memory", retryable=True) from exc
+        raise
     finally:
         place.release()
 

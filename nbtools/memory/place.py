@@ -71,8 +71,11 @@ class Place:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            found = self.folder.stat()
+            found = None
+            while found is None:
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):  # Somebody removed it in this moment.
+                    found = self.folder.stat()
             if found.st_uid != _user():
                 raise MemoryUnavailable(
                     f"{self.folder} belongs to user {found.st_uid}, not to you ({_user()}).",

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from nbtools.errors import MemoryWriteFailed
 from nbtools.memory import open_memory
+from nbtools.memory.place import Place
 
 from .conftest import end_keeper, keeper_of, wait_until
 
@@ -81,6 +83,29 @@ def test_a_keeper_killed_again_and_again_loses_and_repeats_nothing(path, process
         assert [r.version for r in memory.history("counter")][-1] == memory["counter"]
         assert len(memory.find(["p1"])) == each
         assert memory.info()["notices"] == []
+
+
+def test_whatever_is_removed_beside_a_keeper_loses_and_repeats_nothing(path):
+    each, place, chosen = 60, Place(path), random.Random(3)
+    writers = start_writers(path, 4, each)
+    deeds = [
+        lambda: place.socket_path().unlink(),
+        place.lock.unlink,
+        lambda: shutil.rmtree(place.log),
+        lambda: shutil.rmtree(place.folder),
+    ]
+    while any(writer.poll() is None for writer in writers):
+        # Gone already, or filled again while it was removed: the next one will do.
+        with contextlib.suppress(OSError):
+            if keeper_of(path):
+                chosen.choice(deeds)()
+        time.sleep(chosen.uniform(0.1, 0.6))
+    for writer in writers:
+        assert "done" in writer.communicate(timeout=120)[0]
+    with open_memory(path, agent_id="a", idle_exit=20) as memory:
+        missing = [f"p{n}-{i}" for n in range(4) for i in range(each) if f"p{n}-{i}" not in memory]
+        assert missing == []
+        assert memory["counter"] == 4 * len(range(0, each, 5))
 
 
 def test_killed_clients_leave_what_they_were_told_is_stored(path):

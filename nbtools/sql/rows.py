@@ -1,8 +1,9 @@
 """The rows of a result: Arrow where pyarrow is installed and the engine speaks it, Python tuples otherwise.
 
-Both forms convert to the same pandas types, the ones that DuckDB's own ``df()`` gives: decimals and huge integers
-become floats, dates become timestamps, intervals timedeltas. `to_lists` keeps what JSON can keep exactly and writes
-the rest as text.
+Both forms convert to the same pandas types, the ones that DuckDB's own ``df()`` gives: decimals, huge integers and
+integers beside missing values become floats, dates become timestamps, intervals timedeltas. Whole numbers that a float
+would round stay whole: as ``int64`` or ``uint64``, as their nullable forms beside missing values, as Python integers
+beyond 64 bits. `to_lists` keeps what JSON can keep exactly and writes the rest as text.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any, Protocol
 from nbtools.lazy import need
 
 __all__ = ["ArrowRows", "PythonRows", "Rows", "joined", "jsonable", "unique"]
+
+_MOST_IN_A_FLOAT = 2**53  # a float holds each whole number up to here, and rounds beyond
 
 
 class Rows(Protocol):
@@ -123,18 +126,21 @@ class ArrowRows:
         import pyarrow as pa
 
         table = self._table
-        odd: dict[int, list[Any]] = {}
+        odd: dict[int, Any] = {}
         for index, field in enumerate(table.schema):
             kind = field.type
-            if pa.types.is_decimal(kind):
+            if (exact := _exact_column(table.column(index))) is not None:
+                odd[index] = exact
+                table = table.set_column(index, field.name, pa.nulls(table.num_rows))
+            elif pa.types.is_decimal(kind):
                 table = table.set_column(index, field.name, table.column(index).cast(pa.float64(), safe=False))
             elif pa.types.is_interval(kind) or pa.types.is_union(kind):
-                odd[index] = table.column(index).to_pylist()
+                odd[index] = _pandas_column(table.column(index).to_pylist())
                 table = table.set_column(index, field.name, pa.nulls(table.num_rows))
         # Threads cost more than they bring for small results, and most are small.
         frame = table.to_pandas(date_as_object=False, use_threads=table.num_rows > 50_000)
-        for index, values in odd.items():
-            frame.isetitem(index, _pandas_column(values))
+        for index, column in odd.items():
+            frame.isetitem(index, column)
         return frame
 
     def to_polars(self) -> Any:
@@ -158,6 +164,35 @@ class ArrowRows:
         part = self._table.slice(start, None if stop is None else max(0, stop - start))
         columns = [_json_column(part.column(index)) for index in range(part.num_columns)]
         return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _exact_column(column: Any) -> Any:
+    """Return a pandas column of Arrow's whole numbers, where pandas would round one of them; otherwise `None`."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    is_rounded = kind.scale == 0 if pa.types.is_decimal(kind) else pa.types.is_integer(kind) and column.null_count
+    if not is_rounded:
+        return None
+    least, greatest = (pc.min_max(column)[end].as_py() for end in ("min", "max"))
+    if least is None or max(-least, greatest) <= _MOST_IN_A_FLOAT:
+        return None
+    name = _whole_dtype(int(least), int(greatest), has_gaps=column.null_count > 0)
+    if name == "object":
+        return pd.Series([None if value is None else int(value) for value in column.to_pylist()], dtype=object)
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+    return column.cast(name.lower()).to_pandas(types_mapper=nullable.get if column.null_count else None)
+
+
+def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
+    """Return the dtype that holds whole numbers from `least` to `greatest`, missing ones among them."""
+    if least >= -(2**63) and greatest < 2**63:
+        return "Int64" if has_gaps else "int64"
+    if least >= 0 and greatest < 2**64:
+        return "UInt64" if has_gaps else "uint64"
+    return "object"
 
 
 def _pandas_column(values: Sequence[Any]) -> Any:
@@ -225,6 +260,8 @@ class PythonRows:
         for index in frame.columns:
             if frame[index].dtype == object:
                 frame[index] = _better(frame[index])
+            elif frame[index].dtype == float and frame[index].abs().max() >= _MOST_IN_A_FLOAT:
+                frame[index] = _unrounded(frame[index], [row[index] for row in self._values])
         frame.columns = pd.Index(self._columns)
         return frame
 
@@ -244,6 +281,24 @@ class PythonRows:
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""
         return [[jsonable(value) for value in row] for row in self._values[start:stop]]
+
+
+def _unrounded(column: Any, values: Sequence[Any]) -> Any:
+    """Give a column of floats that were whole numbers all their digits back; others stay as they are."""
+    import pandas as pd
+
+    given = [value for value in values if value is not None]
+    if not all(_is_whole(value) for value in given):
+        return column
+    wholes = [None if value is None else int(value) for value in values]
+    name = _whole_dtype(int(min(given)), int(max(given)), has_gaps=len(given) < len(values))
+    return pd.Series(wholes, dtype=name)
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, decimal.Decimal):
+        return value.is_finite() and value == value.to_integral_value()
+    return isinstance(value, int)
 
 
 def _better(column: Any) -> Any:

@@ -144,3 +144,39 @@ def test_python_rows_find_their_types() -> None:
     frame = rows.to_pandas()
     assert [str(kind)[:9] for kind in frame.dtypes] == ["datetime6", "timedelta", "float64", "object"]
     assert rows.to_arrow().column(3).to_pylist() == ["1", "a"]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_whole_numbers_that_a_float_would_round_keep_all_their_digits(session: SqlSession, isolated: bool) -> None:
+    sql = """
+    select sum(i) as total, max(if(i % 2 = 1, i, null)) as largest, any_value(g) as gap, any_value(h) as huge,
+           any_value(u) as unsigned, sum(i % 2) as small
+    from (select 9007199254740993 + range as i, null::bigint as g, null::hugeint as h, null::ubigint as u from range(3))
+    union all select null, null, 9007199254740993, 1180591620717411303424, 18446744073709551615, null
+    """
+    frame = session.query(sql, isolated=isolated).to_pandas()
+
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        "total": "Int64",
+        "largest": "Int64",
+        "gap": "Int64",
+        "huge": "object",
+        "unsigned": "UInt64",
+        "small": "float64",
+    }
+    assert frame["total"][0] == 9007199254740993 * 3 + 3
+    assert frame["largest"][0] == 9007199254740995
+    assert [frame["gap"][1], frame["huge"][1], frame["unsigned"][1]] == [2**53 + 1, 2**70, 2**64 - 1]
+    whole = session.query("select sum(i) as s from (values (9007199254740993), (1)) t(i)", isolated=isolated)
+    assert whole.to_pandas()["s"].tolist() == [9007199254740994]
+
+
+def test_python_rows_keep_all_digits_of_whole_numbers() -> None:
+    rows = [
+        (2**53 + 1, decimal.Decimal(2**53 + 1), 2**70, 1e300, decimal.Decimal("Infinity")),
+        (None, decimal.Decimal(0), None, None, None),
+    ]
+    frame = PythonRows(["gap", "decimal", "huge", "real", "endless"], rows).to_pandas()
+
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "int64", "object", "float64", "float64"]
+    assert [frame["gap"][0], frame["decimal"][0], frame["huge"][0]] == [2**53 + 1, 2**53 + 1, 2**70]

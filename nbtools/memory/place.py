@@ -4,7 +4,7 @@ Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
 
     lock         the one process that has the file open holds a lock on it; who that is stands in it as JSON
     socket       where a keeper listens, when the path is short enough for a socket; else it is in a temporary folder
-    log/         the journal
+    log/         the journal, and what of it was damaged and set aside (*.damaged)
     snapshot     the newest copy of the file
     index        keys, tags and words of the live records, derived from them; may be removed while nobody has it open
     index.sum    a checksum of that file as it was left

@@ -232,5 +232,5 @@ def _verdict(wb: Workbench, query: str, options: Mapping[str, Any]) -> int:
     except (SqlInvalid, SqlNotAllowed) as exc:
         print("\n".join(exc.three_lines()), file=sys.stderr)
         return 1
-    print(f"allowed: reads {', '.join(verdict.tables) or 'no table'}")
+    print(f"allowed: reads {', '.join((*verdict.tables, *verdict.files)) or 'no table and no file'}")
     return 0

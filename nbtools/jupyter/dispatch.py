@@ -92,13 +92,15 @@ class Dispatcher:
 
     @staticmethod
     def _deliver(request: Request, value: Any) -> Any:
-        from nbtools.jupyter.shown import pictures, shown
+        from nbtools.jupyter.shown import loss, pictures, shown
         from nbtools.result import ToolResult
 
         request.bind(value)
         if isinstance(value, ToolResult) and not request.muted and not request.pictured:
             for bundle in pictures(value.artifacts):
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
+        if request.out is not None and loss(value):
+            request.note(f"{request.out}: {loss(value)}")
         return None if request.quiet else shown(value, streamed=request.streamed)
 
     def _traceback(self, exc: NbtoolsError) -> list[str]:

@@ -71,7 +71,8 @@ class _Window:
         if not characters:
             return last
         where = "they are in the data of the result, under stdout and stderr"
-        return f"\n… {lines:,} lines ({characters:,} characters) are not shown here: {where} …\n{last}"
+        what = f"{lines:,} lines ({characters:,} characters)" if lines > 1 else f"{characters:,} characters"
+        return f"\n… {what} are not shown here: {where} …\n{last}"
 
 
 class Live:

@@ -13,7 +13,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display import duration
 from nbtools.result import Artifact, ToolResult
 
-__all__ = ["ShownResult", "pictures", "shown"]
+__all__ = ["ShownResult", "loss", "pictures", "shown"]
 
 _LARGEST = 8 * 2**20
 _TEXTUAL = ("image/svg+xml",)
@@ -37,8 +37,7 @@ class ShownResult(ToolResult):
     def footer(self) -> str:
         """Tool, duration and files on one line."""
         files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
-        cut = "output cut at its cap" if isinstance(self.data, dict) and self.data.get("truncated") else ""
-        return " · ".join(part for part in (self.tool, duration(self.duration_s), files, cut) if part)
+        return " · ".join(part for part in (self.tool, duration(self.duration_s), files, loss(self)) if part)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
@@ -48,6 +47,12 @@ class ShownResult(ToolResult):
         """Render the text, if it is to be repeated, and the footer."""
         told = f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.shown_text())}</pre>"
         return f"<div>{told if self.repeats else ''}<div style='{_STYLE}'>{html.escape(self.footer)}</div></div>"
+
+
+def loss(value: Any) -> str:
+    """Return what a line says of a result that lost output; empty when it has all of it."""
+    is_cut = isinstance(value, ToolResult) and isinstance(value.data, dict) and value.data.get("truncated")
+    return "output cut at its cap: what came after is not kept" if is_cut else ""
 
 
 def shown(value: Any, *, streamed: str = "") -> Any:
@@ -63,7 +68,7 @@ def shown(value: Any, *, streamed: str = "") -> Any:
     if not isinstance(value, ToolResult) or not value.ok:
         return value
     repeats = not streamed or value.text.strip() != streamed.strip()
-    if repeats and not any(artifact.mime.startswith("image/") for artifact in value.artifacts):
+    if repeats and value.text and not any(artifact.mime.startswith("image/") for artifact in value.artifacts):
         return value
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(ToolResult)}
     return ShownResult(**fields, repeats=repeats)

@@ -6,6 +6,8 @@ text; DuckDB writes and reads it, so no other package is needed.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import FileMissing, InvalidArguments, ParseError
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseError, PermissionDenied
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 
@@ -49,12 +51,17 @@ _CALL_COLUMNS = (
 
 
 def export_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str]) -> int:
-    """Write records to a ``.jsonl`` or ``.parquet`` file, whole or not at all; return how many.
+    """Write records to a ``.jsonl`` or ``.parquet`` file, whole or not at all; make its folder; return how many.
 
     Parameters
     ----------
     scope
         Whose records; `None` for those of all scopes.
+
+    Raises
+    ------
+    PermissionDenied, LimitExceeded
+        The file cannot be written there; the disk is full.
     """
     target = Path(path).expanduser()
     kind = _kind(target)
@@ -62,14 +69,23 @@ def export_records(repository: Repository, scope: Scope | None, path: str | os.P
     # Written beside the target and moved there: a full disk must not leave half an export under its name.
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         if kind == "jsonl":
             with draft.open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps(r.to_dict(), ensure_ascii=False) + "\n" for r in records)
         else:
             _write_parquet(records, draft)
         draft.replace(target)
+    except OSError as exc:
+        error = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
+        raise error(
+            f"{target} cannot be written: {exc.strerror or exc}.",
+            hint="Look at the place's permissions and free space, or choose another.",
+            tried="exporting memory",
+        ) from exc
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
     return len(records)
 
 

@@ -108,7 +108,9 @@ def test_what_is_refused_says_why_in_three_lines(nbtools: Callable[..., Any], qu
 
 
 def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any], tmp_path: Path) -> None:
-    assert nbtools("sql", "--check", "select 1").code == 0
+    assert nbtools("sql", "--check", "select 1").out == "allowed: reads no table and no file\n"
+    (tmp_path / "x.csv").write_text("a\n1\n", encoding="utf-8")
+    assert nbtools("sql", "--check", "from 'x.csv'").out == "allowed: reads x.csv\n"
     assert nbtools("sql", "--check", "drop table x").code == 1
     assert nbtools("sql", "--check", "select :n + 1", "--param", "n=3").code == 0
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as own:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from IPython.lib.pretty import RepresentationPrinter
 
 from nbtools.errors import Cancelled, ExecutionFailed, FileMissing, InvalidArguments
 from tests.jupyter.conftest import Notebook, open_shell
@@ -53,6 +54,19 @@ def test_a_bound_result_keeps_its_text(notebook) -> None:
     cell = notebook.run("r << %%data_analyze sales.csv\nprint(6 * 7)\n")
     assert cell.value is None
     assert "42" in notebook["r"]._repr_html_()
+
+
+def test_a_bound_result_that_lost_output_says_so(notebook) -> None:
+    cell = notebook.run("r << %%data_analyze sales.csv\nprint('x' * 5_000_000)\n")
+    assert cell.stdout.endswith("r: output cut at its cap: what came after is not kept\n")
+    assert notebook["r"].data["truncated"]
+
+
+def test_a_script_that_prints_nothing_says_what_it_left_in_the_plain_form_too(notebook) -> None:
+    cell = notebook.run("%%data_analyze sales.csv\nopen('left.txt', 'w').write('x');\n")
+    printer = io.StringIO()
+    RepresentationPrinter(printer).pretty(cell.value)
+    assert "left.txt (1 B)" in printer.getvalue()
 
 
 def test_a_file_name_is_filled_in(notebook) -> None:

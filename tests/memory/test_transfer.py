@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pandas as pd
 import pytest
 
-from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseError
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseError, PermissionDenied
 from nbtools.memory import AgentMemory, CallLog, InMemoryRepository, Limits
 
 
@@ -106,3 +107,13 @@ def test_the_tables_for_sql_have_all_columns_and_plain_cells(memory):
     assert calls["arguments"].to_list()[0] == '{"a": [1]}'
     assert calls.columns[-1] == "extra"
     assert calls["tool"].to_list() == ["t", "u"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_missing_folders_are_made_and_a_place_that_takes_no_file_is_told(filled, tmp_path, ending):
+    assert filled.export_to(tmp_path / "new" / "folder" / f"out.{ending}") > 0
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionDenied) as caught:
+        filled.export_to(tmp_path / "file" / f"out.{ending}")
+    assert "cannot be written" in str(caught.value)
+    assert str(os.getpid()) not in str(caught.value), "the draft is nobody's business"

@@ -112,7 +112,16 @@ def _files(session: Session, query: str) -> dict[str, list[str]]:
     files = {found["file"] for found in _SOURCES.finditer(query) if found["file"]}
 
     def columns(file: str) -> tuple[str, ...]:
-        return session.workbench.sql_session.query(f"select * from '{file}' limit 0").columns
+        path, known = Path(file).absolute(), session.file_columns
+        found = path.stat() if path.is_file() else None  # a pattern names several files
+        mark = (str(path), found.st_mtime_ns, found.st_size) if found is not None else None
+        # A large file outlasts the wait; what was found too late is there for the next question.
+        if mark is None or mark not in known:
+            asked = session.workbench.sql_session.query(f"select * from '{file}' limit 0").columns
+            if mark is None:
+                return asked
+            known[mark] = asked
+        return known[mark]
 
     return {file: within(_WAIT_S, lambda file=file: columns(file)) for file in files}  # type: ignore[misc]  # mypy infers no lambda with a default
 

@@ -32,6 +32,11 @@ class Session:
         The interactive options.
     short_names
         Returns each magic's name that works here.
+
+    Attributes
+    ----------
+    file_columns
+        The columns of files that completion asked for, by path, time of change and size.
     """
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
@@ -39,6 +44,7 @@ class Session:
         self.options = options
         self.short_names = short_names
         self.serving = Serving()
+        self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
 

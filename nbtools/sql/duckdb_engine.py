@@ -32,6 +32,7 @@ from nbtools.sql.duckdb_statement import EXPLAIN, read, roll_back, single
 from nbtools.sql.engines import Control, Fetched, Request, Table, tables_of
 from nbtools.sql.faults import from_duckdb
 from nbtools.sql.scratch import scratch
+from nbtools.sql.supervise import GRACE_S
 
 __all__ = ["DuckDBEngine", "Limits"]
 
@@ -296,16 +297,20 @@ class DuckDBEngine:
             self._cursors = Cursors(self._fresh_cursor)
 
     def close(self) -> None:
-        """Close the instance and remove its temporary files."""
+        """Close the instance once what runs on it has ended, and remove its temporary files."""
+        import duckdb
+
         with self._lock:
             instance, self._instance = self._instance, None
             cursors, self._cursors = self._cursors, Cursors(self._fresh_cursor)
-        cursors.close()
+            finalizer, self._finalizer, self._spill = self._finalizer, None, None
+        cursors.close(GRACE_S)
         if instance is not None:
-            instance.close()
-        if self._finalizer is not None:
-            self._finalizer()
-            self._finalizer = self._spill = None
+            # DuckDB refuses while a statement is stuck in it, which keeps the instance until it ends.
+            with contextlib.suppress(duckdb.Error):
+                instance.close()
+        if finalizer is not None:
+            finalizer()
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:

@@ -122,19 +122,28 @@ class Cursors:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._lock = threading.Lock()
+        self._back = threading.Condition(self._lock)
+        self._lent = 0
         self._idle: list[_Kept] = []
         self._gone: collections.deque[Any] = collections.deque()
 
     @contextlib.contextmanager
     def lend(self, frames: Mapping[str, Any]) -> Iterator[Any]:
         """Yield a cursor on which exactly these frames are readable."""
-        kept = self._found(frames) or self._registered(frames)
-        well = False
+        with self._lock:
+            self._lent += 1
         try:
-            yield kept.cursor
-            well = True
+            kept = self._found(frames) or self._registered(frames)
+            well = False
+            try:
+                yield kept.cursor
+                well = True
+            finally:
+                self._take_back(kept, keep=well and kept.frames.keys() == frames.keys())
         finally:
-            self._take_back(kept, keep=well and kept.frames.keys() == frames.keys())
+            with self._back:
+                self._lent -= 1
+                self._back.notify_all()
 
     def _found(self, frames: Mapping[str, Any]) -> _Kept | None:
         with self._lock:
@@ -185,9 +194,10 @@ class Cursors:
             self._idle.remove(kept)
             kept.cursor.close()
 
-    def close(self) -> None:
-        """Close the idle cursors."""
-        with self._lock:
+    def close(self, grace: float) -> None:
+        """Wait for the cursors that are lent, `grace` seconds at the most, and close the idle ones."""
+        with self._back:
+            self._back.wait_for(lambda: self._lent == 0, grace)
             idle, self._idle = self._idle, []
         for kept in idle:
             kept.cursor.close()

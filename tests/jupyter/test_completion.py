@@ -12,6 +12,10 @@ import pandas as pd
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+from nbtools.jupyter.options import NBTools
+from nbtools.jupyter.query import complete_query
+from nbtools.jupyter.session import Session
+
 
 @pytest.mark.parametrize(
     ("text", "offered"),
@@ -157,3 +161,14 @@ def test_tables_of_a_database_are_offered_once_it_was_asked(notebook, folder) ->
     assert notebook.complete(f"%nbsql {url} select * from it") == ["items"]
     assert notebook.complete(f"%%nbsql {url}\nselect *\nfrom it") == ["items"]
     assert notebook.complete(f"%%nbsql {url}\nselect i.|\nfrom items i") == ["i.price", 'i."in stock"']
+
+
+def test_a_file_is_looked_into_once_until_it_changes(notebook, folder) -> None:
+    file = folder / "wide.csv"
+    file.write_text("leftmost,second\n1,2\n", encoding="utf-8")
+    session = Session(notebook.shell, NBTools(), short_names=dict)
+    for _ in range(2):
+        assert "leftmost" in complete_query(session, "select leftm", "select leftm from 'wide.csv'")[1]
+        assert list(session.file_columns.values()) == [("leftmost", "second")]
+    file.write_text("leftmost,second,third\n1,2,3\n", encoding="utf-8")
+    assert "third" in complete_query(session, "select thi", "select thi from 'wide.csv'")[1]

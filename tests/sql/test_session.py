@@ -431,6 +431,25 @@ def test_a_closed_session_opens_again_when_asked(session: SqlSession) -> None:
     assert session.query("select 2").to_rows() == [[2]]
 
 
+def test_a_session_is_closed_under_a_query(session: SqlSession) -> None:
+    ended: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            session.query("select sum(a.range * b.range) from range(1000000) a, range(1000000) b")
+        except BaseException as exc:  # the thread's own end is what is looked at
+            ended.append(exc)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not session.is_running and asking.is_alive():
+        time.sleep(0.001)
+    session.close()
+    asking.join(30)
+    assert [type(one) for one in ended] == [Cancelled]
+    assert session.query("select 2").to_rows() == [[2]]
+
+
 def test_negative_limits_are_refused(session: SqlSession) -> None:
     with pytest.raises(InvalidArguments):
         session.query("select 1", limit=-1)

@@ -221,13 +221,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     ('calculator', 'file_read')
     """
     words = _words(name)
-    # The letters as they stand, and in the order of the words: a word may be swapped, and have a slip in it.
-    matchers = [difflib.SequenceMatcher(b=text) for text in (name.casefold(), " ".join(words))]
+    # The letters as they stand, and in the order of the words: a word may be swapped, and have a slip in it. The dashes
+    # that all options begin with make none of them alike.
+    matchers = [difflib.SequenceMatcher(b=text) for text in (name.casefold().lstrip("-"), " ".join(words))]
     best, found = 0.0, None
     for candidate in sorted(known):
         theirs = _words(candidate)
         likeness = 2 * len({*words} & {*theirs}) / (len(words) + len(theirs) or 1)
-        for matcher, text in zip(matchers, (candidate.casefold(), " ".join(theirs)), strict=True):
+        for matcher, text in zip(matchers, (candidate.casefold().lstrip("-"), " ".join(theirs)), strict=True):
             matcher.set_seq1(text)
             if matcher.real_quick_ratio() > likeness and matcher.quick_ratio() > max(likeness, best):
                 likeness = max(likeness, matcher.ratio())

@@ -198,7 +198,12 @@ def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Lim
             ttl=ttl,
         )
     except (KeyError, TypeError, ValueError) as exc:
-        raise ParseError(f"{place} is no memory record: {exc}", tried="importing memory") from exc
+        why = f"it has no {exc}" if isinstance(exc, KeyError) else exc
+        raise ParseError(
+            f"{place} is no memory record: {why}.",
+            hint="Only files that an export of memory wrote are imported.",
+            tried="importing memory",
+        ) from exc
 
 
 def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,10 +12,9 @@ __all__ = ["at_place", "from_duckdb", "from_position"]
 # DuckDB ends its message with the line in question and a caret below it.
 _PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
 _HEAD = re.compile(r"\A[A-Z][A-Za-z ]* Error: ")
-_HINTS = re.compile(
-    r'^(Did you mean (?!"(?:pg_|duckdb_|information_schema\.)).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$',
-    re.MULTILINE,
-)
+# The engine's own tables, which it offers for any name.
+_OWN = r'"(?:pg_|duckdb_|sqlite_|information_schema\.)'
+_HINTS = re.compile(rf"^(Did you mean (?!{_OWN}).*|Candidate (?:bindings|tables|functions):.*|HINT: .*)$", re.MULTILINE)
 # What the reader of CSV files adds to its message: the whole file as it tried to read it, a page long.
 _ADVICE = re.compile(r"\s*(?:Original Line:|The search space used was:|Possible (?:fix|Solution)).*", re.DOTALL)
 # What DuckDB advises besides: settings, which are locked here, and pages about them.
@@ -88,7 +87,7 @@ def _described(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, 
     said = _HEAD.sub("", (text[: place.start()] if place else text).strip())
     said = _SETTINGS.sub("", said)
     offered = _HINTS.search(said)
-    said = re.sub(r'Did you mean "(pg_|duckdb_|information_schema\.).*', "", said)
+    said = re.sub(rf"Did you mean {_OWN}.*", "", said)
     if offered:
         hint = offered[0].strip()
         said = (said[: offered.start()] + said[offered.end() :]).strip()

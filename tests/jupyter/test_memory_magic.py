@@ -175,6 +175,7 @@ def test_scopes_stay_apart(notebook) -> None:
     [
         ("%memory sav k v", "Did you mean %memory save?"),
         ("%memory save k v --tag x", "Did you mean --tags?"),
+        ("%memory list --bogus", "usage: %memory list"),
         ("%memory save", "KEY, VALUE"),
         ("%memory save k v --ttl soon", "not a duration"),
         ("%memory save k v --ttl 0", "more than 0"),

@@ -55,7 +55,7 @@ def test_what_has_expired_meanwhile_is_left_out(filled, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"key": 1}', "line 1"),
+        ('{"key": 1}', r"line 1 .* it has no 'agent_id'\."),
         ("not json", "line 1"),
         ("[1]", "line 1"),
         ('\n{"key": "k", "value": 1, "agent_id": "a", "version": 1, "created_at": "x", "updated_at": "y"}', "line 2"),

@@ -11,6 +11,7 @@ import pytest
 
 from nbtools import Workbench, aio
 from nbtools.errors import NbtoolsError, WorkbenchClosed
+from nbtools.tool import ToolCall
 
 
 @pytest.fixture
@@ -61,10 +62,12 @@ ANSWERS_STILL = {"close", "config", "is_closed", "opened"}
 GIVEN: dict[str, tuple[object, ...]] = {
     "acall": ("calculator", {"expression": "1"}),
     "aexport": ("select 1", "x.csv"),
+    "aperform": (ToolCall(tool="memory_list"), list),
     "aquery": ("select 1",),
     "call": ("calculator", {"expression": "1"}),
     "executor_with": (None,),
     "export": ("select 1", "x.csv"),
+    "perform": (ToolCall(tool="memory_list"), list),
     "query": ("select 1",),
     "sql": ("select 1",),
     "use_frames": (None,),

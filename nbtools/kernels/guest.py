@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import select
+import signal
 import struct
 import sys
 import threading
@@ -244,6 +245,14 @@ class Guest:
             pyplot.close("all")
 
     def _report(self, result: Any) -> None:
+        # An interrupt is sent a second time when the end takes long; it is meant for the cell, which is over.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._tell_the_end(result)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _tell_the_end(self, result: Any) -> None:
         for stream in (sys.stdout, sys.stderr):
             _settle(stream)
         report: dict[str, Any] = {}

@@ -127,3 +127,18 @@ def test_an_abrupt_end_does_not_wait_for_a_sender_that_hangs() -> None:
         begun = time.monotonic()
         assert opened.run(script, timeout=SECONDS).exit_code == 5
         assert time.monotonic() - begun < 2.5
+
+
+def test_the_second_interrupt_does_not_meet_the_report_of_a_cell_that_is_over(kernels: Kernels) -> None:
+    slow = """
+import sys, time
+class Slow:
+    def __init__(self, stream): self.stream = stream
+    def settle(self): time.sleep(1.5)
+    def __getattr__(self, name): return getattr(self.stream, name)
+sys.stdout = Slow(sys.stdout)
+print("so far", flush=True)
+while True: pass
+"""
+    done = kernels.run(slow, timeout=1.0, grace=2.0)
+    assert (done.status, done.stdout, done.stderr) == ("timeout", "so far\n", "")

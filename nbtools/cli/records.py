@@ -141,10 +141,17 @@ def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
-    from nbtools.memory.records import ttl_of
+def _find(memory: AgentMemory, arguments: argparse.Namespace) -> str:
+    from nbtools.memory.records import tags_of
 
-    record = memory.write(arguments.key, _value(arguments.value), tags=arguments.tags, ttl=ttl_of(arguments.ttl))
+    return _shown(memory.find(tags=tags_of(arguments.tags) or [], match=arguments.match))
+
+
+def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
+    from nbtools.memory.records import tags_of, ttl_of
+
+    tags, ttl = tags_of(arguments.tags), ttl_of(arguments.ttl)
+    record = memory.write(arguments.key, _value(arguments.value), tags=tags, ttl=ttl)
     return f"saved {record.key} (version {record.version})"
 
 
@@ -177,7 +184,7 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "delete": _delete,
     "forget": _forget,
     "list": lambda memory, a: _shown(memory.list(a.prefix)),
-    "find": lambda memory, a: _shown(memory.find(tags=a.tags, match=a.match)),
+    "find": _find,
     "search": lambda memory, a: _shown(memory.search(" ".join(a.words), limit=a.limit)),
     "history": lambda memory, a: _shown(memory.history(a.key)),
     "export": lambda memory, a: f"{memory.export_to(a.file)} items written to {a.file}",

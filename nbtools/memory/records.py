@@ -36,6 +36,7 @@ __all__ = [
     "encode_value",
     "escape_part",
     "make_scope",
+    "tags_of",
     "ttl_of",
 ]
 
@@ -264,6 +265,11 @@ def ttl_of(word: float | Literal["never"] | None) -> float | Keep | None:
     if word is None:
         return KEEP
     return None if word == "never" else word
+
+
+def tags_of(words: Iterable[str] | None) -> list[str] | None:
+    """Return the tags that words of a line name, a comma between two or a space; `None` when none is given."""
+    return None if words is None else [tag for word in words for tag in word.split(",") if tag]
 
 
 def encode_value(value: Any, limits: Limits) -> str:

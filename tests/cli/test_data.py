@@ -33,6 +33,12 @@ def test_a_value_has_tags_and_versions(nbtools: Callable[..., Any]) -> None:
     assert "a/b" in gone.err
 
 
+def test_a_comma_separates_tags_as_a_space_does(nbtools: Callable[..., Any]) -> None:
+    assert nbtools("memory", "save", "a/b", "x", "--tags", "p,q", "r").code == 0
+    assert [json.loads(line)["tags"] for line in nbtools("memory", "find", "q").out.splitlines()] == [["p", "q", "r"]]
+    assert "a/b" in nbtools("memory", "find", "p,r", "--match", "all").out
+
+
 def test_a_forgotten_value_has_no_history(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "a/b", "hunter2-geheim")
     nbtools("memory", "save", "a/b", "plain text")

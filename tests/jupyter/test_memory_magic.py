@@ -238,3 +238,14 @@ def test_a_low_score_is_shown_as_a_number_above_zero() -> None:
     )
     table = _record_table([dataclasses.replace(record, score=0.00042)], "best", "1 item")
     assert table.rows[0][-1] == "0.00042"
+
+
+def test_a_comma_separates_tags_as_a_space_does(notebook) -> None:
+    notebook.run("%memory save goal 5 --tags plan,risk")
+    for line in (
+        "%memory find --tags risk",
+        "%memory find --tags plan,risk --match all",
+        "%memory search goal --tags plan,",
+    ):
+        found = list(notebook.run(line).value)
+        assert [(item.key, list(item.tags)) for item in found] == [("goal", ["plan", "risk"])], line

@@ -91,13 +91,14 @@ def _cell_value(request: Request) -> Any:
 
 
 def _save(request: Request, key: str, value: Any) -> Any:
-    from nbtools.memory.records import ttl_of
+    from nbtools.memory.records import tags_of, ttl_of
 
     args, memory = request.args, request.session.memory
+    tags = tags_of(args.tags)
     _, result = request.perform(
         "memory_save",
-        lambda: memory.write(key, value, tags=args.tags, ttl=ttl_of(args.ttl)),
-        arguments={"key": key, "value": value, "tags": args.tags, "ttl": args.ttl},
+        lambda: memory.write(key, value, tags=tags, ttl=ttl_of(args.ttl)),
+        arguments={"key": key, "value": value, "tags": tags, "ttl": args.ttl},
         **ACTS["memory_save"],
         said=lambda record: f"Memory item '{record.key}' saved successfully.",
     )
@@ -132,15 +133,20 @@ def _whose(scope: Any) -> str:
 
 
 def _find(request: Request) -> Any:
+    from nbtools.memory.records import tags_of
+
     args, memory = request.args, request.session.memory
-    found = _read(request, "memory_retrieve", lambda: memory.find(args.tags, match=args.match), tags=args.tags)
-    return _records(request, found, f"tagged {' '.join(args.tags)}")
+    tags = tags_of(args.tags) or []
+    found = _read(request, "memory_retrieve", lambda: memory.find(tags, match=args.match), tags=tags)
+    return _records(request, found, f"tagged {' '.join(tags)}")
 
 
 def _search(request: Request) -> Any:
+    from nbtools.memory.records import tags_of
+
     args, memory = request.args, request.session.memory
-    words = _text(args.words)
-    found = _read(request, "memory_search", lambda: memory.search(words, limit=args.limit, tags=args.tags), query=words)
+    words, tags = _text(args.words), tags_of(args.tags) or []
+    found = _read(request, "memory_search", lambda: memory.search(words, limit=args.limit, tags=tags), query=words)
     return _records(request, found, f"best for {words!r}")
 
 

@@ -260,7 +260,7 @@ async def perform(
     kept: list[Any] = []
     failed: list[Exception] = []
 
-    async def function(**given: Any) -> Output:
+    async def function(**given: Any) -> Output[Any]:
         try:
             kept.append(await (work() if inspect.iscoroutinefunction(work) else in_thread(work)))
         except Exception as exc:

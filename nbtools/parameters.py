@@ -31,6 +31,7 @@ __all__ = [
     "PartialParameters",
     "SchemaParameters",
     "resolved",
+    "untitled",
 ]
 
 _Schema = dict[str, Any]
@@ -191,7 +192,7 @@ class FunctionParameters:
 
     def schema(self) -> _Schema:
         """Return the JSON Schema of the arguments."""
-        made: _Schema = _said(_untitled(self.model.model_json_schema(by_alias=True)))
+        made: _Schema = _said(untitled(self.model.model_json_schema(by_alias=True)))
         made.setdefault("properties", {})
         return made
 
@@ -447,16 +448,16 @@ def _is_described(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
 
-def _untitled(node: Any, *, names: bool = False) -> Any:
+def untitled(node: Any, *, names: bool = False) -> Any:
     """Return a schema without the titles that only repeat the names of fields."""
     if isinstance(node, list):
-        return [_untitled(item) for item in node]
+        return [untitled(item) for item in node]
     if not isinstance(node, dict):
         return node
     # Below "properties" and "$defs" the keys are names, and a parameter may well be called "title".
     kept = {k: v for k, v in node.items() if names or k != "title" or not isinstance(v, str)}
     return {
-        k: v if not names and k in _VALUES else _untitled(v, names=not names and k in {"properties", "$defs"})
+        k: v if not names and k in _VALUES else untitled(v, names=not names and k in {"properties", "$defs"})
         for k, v in kept.items()
     }
 

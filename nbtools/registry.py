@@ -18,7 +18,7 @@ from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound, neares
 from nbtools.lazy import need
 from nbtools.parameters import PartialParameters
 from nbtools.result import ToolResult
-from nbtools.schema import FORMATS, is_strict, mistakes_of
+from nbtools.schema import FORMATS, is_strict, mistakes_of, output_schema
 from nbtools.tool import Tool, ToolCall, tool_of
 
 __all__ = ["ENTRY_POINTS", "Registry"]
@@ -277,7 +277,7 @@ class Registry(Mapping[str, Tool]):
         return [self.create_tool_from_config(config, name=str(name)) for name, config in given.items()]
 
     def get_tools_config(self) -> list[dict[str, Any]]:
-        """Return the metadata of every tool, its effects and the schema of its arguments among them."""
+        """Return the metadata of every tool, its effects and the schemas of its arguments and its result among them."""
         return [
             {
                 "name": found.name,
@@ -285,6 +285,7 @@ class Registry(Mapping[str, Tool]):
                 "description": found.description,
                 "effects": list(found.effects.names()),
                 "input_schema": found.schema,
+                "output_schema": output_schema(found),
                 "examples": [dict(example) for example in found.examples],
                 "timeout": found.timeout,
                 "on_error": found.on_error,
@@ -369,6 +370,7 @@ def _problems(found: Tool) -> list[str]:
     except Exception as exc:
         return [f"its arguments have no schema: {exc}"]
     problems += mistakes_of(found.schema)
+    problems += [f"of what it returns: {problem}" for problem in mistakes_of(output_schema(found))]
     if not found.description.strip():
         problems.append("it has no description")
     problems += [f"parameter {name!r} has no description" for name, p in properties.items() if not p.get("description")]

@@ -13,7 +13,7 @@ import html
 import mimetypes
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from nbtools import errors
 from nbtools.errors import NbtoolsError
@@ -25,6 +25,7 @@ _SHOWN_TEXT = 20_000
 _SHOWN_IMAGE = 8 * 2**20
 _MOST_HASHED = 256 * 2**20
 _BLOCK = 1 << 20
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,8 +121,10 @@ class ErrorInfo:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Generic[T_co]):
     """What a tool returns when data alone does not say it all.
+
+    A return annotation tells the type of the data, ``Output[dict[str, int]]``: the output schema is made of it.
 
     Attributes
     ----------

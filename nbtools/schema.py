@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
+import types
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from nbtools.parameters import resolved
+from nbtools.parameters import resolved, untitled
+from nbtools.result import Output, ToolResult
 from nbtools.tool import Tool
 
 __all__ = [
@@ -14,6 +18,7 @@ __all__ = [
     "admits_null",
     "is_strict",
     "mistakes_of",
+    "output_schema",
     "to_anthropic",
     "to_gemini",
     "to_json_schema",
@@ -67,6 +72,7 @@ def to_mcp(tool: Tool) -> _Schema:
         "title": tool.title or tool.name.replace("_", " ").capitalize(),
         "description": tool.description,
         "inputSchema": copy.deepcopy(tool.schema),
+        "outputSchema": output_schema(tool),
         "annotations": {
             "readOnlyHint": effects.read_only,
             "destructiveHint": effects.destructive,
@@ -83,6 +89,77 @@ FORMATS: Mapping[str, Callable[[Tool], _Schema]] = {
     "gemini": to_gemini,
     "mcp": to_mcp,
 }
+
+
+def output_schema(tool: Tool) -> _Schema:
+    """Return the JSON Schema (2020-12) of a tool's structured content over MCP, made of its return type.
+
+    The content is the data itself where that is an object, and ``{"result": data}`` otherwise. A return type that says
+    nothing, or that pydantic does not know, gives the schema which every object fits.
+    """
+    try:
+        said = tool.returns()
+        if isinstance(said, Mapping):
+            return copy.deepcopy(dict(said))
+        schema = _schema_of(_data_type(said))
+        contents = list(_contents(schema, schema))
+    except Exception:  # of a type that is not there, not finished, or not pydantic's; its own hooks raise anything
+        return {"type": "object"}
+    if {"type": "object"} in contents:
+        return {"type": "object"}
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    chosen = contents[0] if len(contents) == 1 else {"anyOf": contents}
+    return {"type": "object", **chosen, **definitions}
+
+
+def _data_type(hint: Any) -> Any:
+    """Return the type of the data of what a function returns."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {typing.Union, types.UnionType}:
+        return typing.Union[tuple(map(_data_type, inner))]  # noqa: UP007 - of a tuple
+    if hint in (Output, ToolResult):
+        return Any
+    if origin is typing.Annotated and (data := _data_type(inner[0])) is not inner[0]:
+        return data
+    return inner[0] if origin is Output else hint
+
+
+def _contents(node: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[_Schema]:
+    """Yield the schemas of the structured content, one for each choice that the schema of the data leaves."""
+    plain = resolved(node, root)
+    if options := plain.get("anyOf", plain.get("oneOf")):
+        for option in options:
+            yield from _contents(option, root)
+    elif plain.get("type") == "object":
+        yield {key: value for key, value in node.items() if key != "$defs"}
+    elif plain.keys() & {"type", "enum", "const"}:
+        wrapped = {key: value for key, value in node.items() if key != "$defs"}
+        yield {"type": "object", "properties": {"result": wrapped}, "required": ["result"]}
+    else:
+        yield {"type": "object"}
+
+
+def _schema_of(hint: Any) -> _Schema:
+    from pydantic import TypeAdapter
+
+    made = TypeAdapter(hint).json_schema(by_alias=False, mode="serialization", schema_generator=_generator())
+    schema: _Schema = untitled(made)
+    return schema
+
+
+@functools.cache
+def _generator() -> Any:
+    """Return pydantic's generator of schemas, changed to values as the door writes them."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    def number(self: Any, schema: Any) -> _Schema:
+        return {"type": ["number", "null"]}  # NaN and infinity are written as null
+
+    def text(self: Any, schema: Any) -> _Schema:
+        return {"type": "string"}  # the format of JSON Schema wants a time zone, ``isoformat`` does not
+
+    own = {"float_schema": number, "decimal_schema": number, "datetime_schema": text, "time_schema": text}
+    return type("Written", (GenerateJsonSchema,), own)
 
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")

@@ -179,6 +179,11 @@ class Context:
         return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
 
 
+def _unsaid() -> Any:
+    """Return the type of a tool that does not say what it returns."""
+    return Any
+
+
 EffectsOf = Callable[[Mapping[str, Any], Context], Effects | Awaitable[Effects]]
 
 
@@ -215,6 +220,9 @@ class Tool:
         Whether `effects` may be believed; those of an outside server are claims.
     origins
         Names that it had before it was configured or prefixed: rules for these hold for it too.
+    returns
+        Returns the type of what the function returns, ``Output[T]`` among them, or a JSON Schema of its structured
+        content that came from elsewhere; `nbtools.schema.output_schema` makes use of it.
     """
 
     name: str
@@ -230,6 +238,7 @@ class Tool:
     note: str | None = None
     trusted: bool = True
     origins: tuple[str, ...] = ()
+    returns: Callable[[], Any] = dataclasses.field(default=_unsaid, repr=False)
 
     def renamed(self, name: str) -> Tool:
         """Return the tool under another name, which stays under the rules of this one."""
@@ -327,7 +336,7 @@ def tool(
     ----------
     function
         The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
-        or Sphinx sections), constraints from ``Annotated[…]``.
+        or Sphinx sections), constraints from ``Annotated[…]``, the output schema from the return type.
     name, title, read_only, destructive, idempotent, open_world, effects_of, examples, timeout, on_error
         See `Tool` and `Effects`; the name is the function's own when none is given.
 
@@ -360,6 +369,7 @@ def tool(
             examples=examples,
             timeout=timeout,
             on_error=on_error,
+            returns=lambda: hints().get("return", Any),
         )
         setattr(decorated, _ATTRIBUTE, made)
         return decorated
@@ -383,12 +393,10 @@ def _names_around(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[], dict[str, Any]]:
-    """Return the types of the parameters, now if they can be had now, else at first use."""
+    """Return the types of the parameters and of the result, now if they can be had now, else at first use."""
 
     def read() -> dict[str, Any]:
-        hints = typing.get_type_hints(function, localns=local, include_extras=True)
-        hints.pop("return", None)
-        return hints
+        return typing.get_type_hints(function, localns=local, include_extras=True)
 
     try:
         known = read()

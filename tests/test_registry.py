@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound
 from nbtools.parameters import PartialParameters
 from nbtools.registry import Registry
+from nbtools.schema import output_schema
 from nbtools.tool import tool, tool_of
 from nbtools.workbench import Workbench
 
@@ -225,6 +227,7 @@ def test_the_configuration_of_all_tools_tells_what_is_known() -> None:
         "description": "Fetch a page.",
         "effects": ["read_only"],
         "input_schema": tool_of(fetch).schema,
+        "output_schema": output_schema(tool_of(fetch)),
         "examples": [{"request": {"server": {"host": "h"}}, "path": "/"}],
         "timeout": None,
         "on_error": "continue",
@@ -243,8 +246,10 @@ def test_check_finds_what_is_wrong_with_a_declaration() -> None:
     def untyped(x):  # type: ignore[no-untyped-def]
         """Do it."""
 
-    found = Registry([odd, untyped]).check()
-    assert [line.partition(":")[0] for line in found] == ["odd", "odd", "untyped"]
+    outside = dataclasses.replace(tool_of(fetch), returns=lambda: {"type": "object", "required": "x"})
+    found = Registry([odd, untyped, outside]).check()
+    assert [line.partition(":")[0] for line in found] == ["odd", "odd", "untyped", "fetch"]
+    assert "of what it returns: schema: required is 'x'" in found[3]
     assert "parameter 'x' has no description" in found[0]
     assert "the example {'x': 'three'} does not validate" in found[1]
     assert "have no schema" in found[2]

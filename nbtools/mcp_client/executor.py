@@ -161,12 +161,14 @@ class McpExecutor:
         if told != words:
             self.problems.append(f"the tool {item.name!r} is described with too much, or unseen characters; it was cut")
 
-        async def perform(**arguments: Any) -> Output:
+        async def perform(**arguments: Any) -> Output[Any]:
             return await self._perform(item.name, arguments, again=bool(hints and hints.idempotent_hint))
 
+        declared = self._declared_output(item)
         return Tool(
             name=name,
             function=perform,
+            returns=lambda: declared,
             parameters=SchemaParameters(schema),
             effects=Effects(
                 read_only=bool(hints and hints.read_only_hint),
@@ -181,7 +183,18 @@ class McpExecutor:
             trusted=self._trusted,
         )
 
-    async def _perform(self, name: str, arguments: dict[str, Any], *, again: bool) -> Output:
+    def _declared_output(self, item: Any) -> Any:
+        """Return the output schema that a tool declares, or any type where it cannot be handed on as it is."""
+        schema = item.output_schema
+        if schema is None:
+            return Any
+        if len(json.dumps(schema)) > _MAX_SCHEMA or "type" not in schema or mistakes_of(schema):
+            self.problems.append(f"the output schema of the tool {item.name!r} is bad and is left out")
+            return Any
+        # One that says other words would not fit what the tool gives.
+        return schema if plain_words(schema) == schema else Any
+
+    async def _perform(self, name: str, arguments: dict[str, Any], *, again: bool) -> Output[Any]:
         connection = self._connection
         if connection is None or connection.ended:
             connection = await self._restarted("was not running")
@@ -208,7 +221,7 @@ class McpExecutor:
         await self._connection.open()
         return self._connection
 
-    def _output(self, said: Any) -> Output:
+    def _output(self, said: Any) -> Output[Any]:
         texts: list[str] = []
         artifacts: list[Artifact] = []
         for block in said.content:

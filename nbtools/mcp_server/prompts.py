@@ -74,7 +74,7 @@ def recall(topic: str) -> str:
     )
 
 
-PROMPTS: tuple[Callable[..., str | Output], ...] = (analyze_file, ask_by_sql, recall)
+PROMPTS: tuple[Callable[..., str | Output[Any]], ...] = (analyze_file, ask_by_sql, recall)
 """The prompts that every server offers."""
 
 
@@ -95,9 +95,9 @@ class Prompts:
 
     def __init__(
         self,
-        functions: Iterable[Callable[..., str | Output]],
+        functions: Iterable[Callable[..., str | Output[Any]]],
         *,
-        blocks: Callable[[Any, Output], list[Any]],
+        blocks: Callable[[Any, Output[Any]], list[Any]],
         completions: Mapping[str, Callable[[Any, str], Awaitable[Iterable[str]]]],
         client: Callable[[Any, Any], McpClient],
     ) -> None:

@@ -245,7 +245,7 @@ class _Session:
 
     # -- prompts
 
-    def _prompt_blocks(self, context: Any, output: Output) -> list[Any]:
+    def _prompt_blocks(self, context: Any, output: Output[Any]) -> list[Any]:
         text = [self.types.TextContent(type="text", text=output.text)] if output.text else []
         made = ToolResult(ok=True, tool="prompt", call_id=fresh_id(), artifacts=output.artifacts)
         self._keep(made, self._who(context))

@@ -11,6 +11,7 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.paths import FilePath, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
+from nbtools.toolbox.returns import Parsed, TableWritten
 from nbtools.toolbox.writing import put_file
 
 __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
@@ -57,7 +58,7 @@ def dataframe_to_csv(
     escape_formulas: bool = False,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[TableWritten]:
     """Write a table as a CSV file below the allowed folders, replacing the one that is there.
 
     Columns are in order of first appearance. Missing values and null become empty fields, true and false True and
@@ -136,7 +137,7 @@ def _field(value: Any) -> Any:
 
 
 @tool(title="Parse JSON", read_only=True, idempotent=True, examples=({"json_string": '{"a": [1, 2.5, null]}'},))
-def json_parse(json_string: str) -> dict[str, Any]:
+def json_parse(json_string: str) -> Parsed:
     """Read a JSON text; gives parsed.
 
     Strictly JSON: NaN, comments, single quotes, trailing commas and a key that stands twice in an object are mistakes,
@@ -160,7 +161,7 @@ def json_parse(json_string: str) -> dict[str, Any]:
 
 
 @tool(title="Parse YAML", read_only=True, idempotent=True, examples=({"yaml_string": "name: tour\nsteps: [1, 2]\n"},))
-def yaml_parse(yaml_string: str) -> dict[str, Any]:
+def yaml_parse(yaml_string: str) -> Parsed:
     """Read a YAML text (version 1.1, one document) by the safe loader; gives parsed.
 
     Dates become ISO text, binary values Base64, keys text, .inf and .nan the texts ".inf" and ".nan". Mistakes are

@@ -29,6 +29,7 @@ from nbtools.paths import EntryPath, FilePath, Folder, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.charsets import codec_of
+from nbtools.toolbox.returns import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
 from nbtools.toolbox.writing import put_file
 
 __all__ = ["TOOLS", "file_delete", "file_glob", "file_list", "file_move", "file_read", "file_write"]
@@ -47,7 +48,7 @@ _WIDE = ("utf-16", "utf-32", "utf_16", "utf_32")
 )
 def file_read(
     path: FilePath, encoding: str = "utf-8", offset: Annotated[int, Ge(0), Le(_LAST_BYTE)] = 0, *, ctx: Context
-) -> Output:
+) -> Output[FileContent]:
     """Read a text file below the allowed folders.
 
     Gives path, content, size (bytes of the whole file) and truncated. At most 1,000,000 bytes are read at once; of a
@@ -133,7 +134,7 @@ def _codec(name: str) -> Any:
     idempotent=True,
     examples=({"path": "out/notes.txt", "content": "Three things to do.\n"},),
 )
-def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output:
+def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output[FileWritten]:
     """Write a text file below the allowed folders, replacing the one that is there.
 
     Missing folders are made. The file is put in place whole: whoever reads it meanwhile sees the old content or the
@@ -176,7 +177,7 @@ def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Co
     idempotent=True,
     examples=({"pattern": "**/*.csv"}, {"pattern": "*.txt", "base_path": "out"}),
 )
-def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Output:
+def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Output[FileMatches]:
     """Find files and folders whose path fits a pattern.
 
     Gives pattern, matches (sorted paths that the other file tools take) and truncated. At most 1,000 matches are
@@ -224,7 +225,7 @@ def _shown(name: str) -> str:
 
 
 @tool(title="List a folder", read_only=True, idempotent=True, examples=({}, {"path": "out"}))
-def file_list(path: FilePath = ".", *, ctx: Context) -> Output:
+def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
     """List what is in a folder below the allowed ones.
 
     Gives path, entries (name, type: file, folder, link or other, size in bytes, modified in ISO 8601, UTC), sorted by
@@ -273,7 +274,7 @@ def _entry(name: str, status: os.stat_result) -> dict[str, Any]:
     destructive=True,
     examples=({"source": "draft.txt", "dest": "out/final.txt"},),
 )
-def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ctx: Context) -> Output:
+def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ctx: Context) -> Output[FileMoved]:
     """Move or rename a file or folder below the allowed folders.
 
     Nothing is ever replaced unless overwrite says so, and a folder with something in it never is. Missing folders of
@@ -354,7 +355,7 @@ def _refused(what: str, exc: OSError) -> NbtoolsError:
 
 
 @tool(title="Delete a file", destructive=True, examples=({"path": "out/notes.txt"},))
-def file_delete(path: EntryPath, *, ctx: Context) -> Output:
+def file_delete(path: EntryPath, *, ctx: Context) -> Output[FileDeleted]:
     """Delete a file, a link or an empty folder below the allowed folders. It cannot be taken back.
 
     Gives path and deleted. A link is deleted itself, not what it leads to. A folder with something in it is refused.

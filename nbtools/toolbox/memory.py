@@ -11,6 +11,7 @@ from annotated_types import Gt, Interval
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
 from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
+from nbtools.toolbox.returns import NoteDeleted, NoteFound, NoteSaved
 
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord
@@ -69,7 +70,7 @@ def memory_save(
     ttl: Annotated[float, Gt(0)] | Literal["never"] | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[NoteSaved]:
     """Save a note in memory under a key, replacing the note that is there.
 
     Notes are for facts and values that have a name; texts that grow, such as plans and logs, are files of the tool
@@ -118,7 +119,7 @@ def memory_retrieve(
     scope: _ScopeName | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[Any]:
     """Read notes from memory by key, by tags, or by both; at least one is needed.
 
     Notes are what memory_save saved; files are viewed by the tool memory.
@@ -185,7 +186,7 @@ def _missing(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None 
 
 
 @tool(title="Delete a note", destructive=True, idempotent=True, examples=({"key": "goal"},))
-def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output:
+def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output[NoteDeleted]:
     """Delete a note from memory. Its history stays, so that it can be restored.
 
     Notes are what memory_save saved; files are deleted by the tool memory.
@@ -216,7 +217,7 @@ def memory_search(
     scope: _ScopeName | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[list[NoteFound]]:
     """Search the notes in memory by words, the best match first.
 
     Finds the notes of memory_save and the files of the tool memory alike (but for files that the settings keep in a

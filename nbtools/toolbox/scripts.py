@@ -19,6 +19,7 @@ from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, Effects, tool
 from nbtools.toolbox.execution import failure_of, is_confined, is_loose, kept, run, story_of
+from nbtools.toolbox.returns import CodeRun, Drawing, ScriptRun
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
@@ -77,7 +78,7 @@ async def data_analyze(
     session: str | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[ScriptRun]:
     """Run a Python script over a data file in a clean kernel, and return what it prints.
 
     The script finds the file's absolute path in input_file_path and the notes of this agent in memory; pandas, numpy,
@@ -146,7 +147,7 @@ async def data_visualize(
     timeout: _Seconds | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[Drawing]:
     """Draw a chart of a data file by a Python script in a clean kernel, and save it as a picture.
 
     The script finds input_file_path and output_image_path. It may save the picture there itself, or only draw with
@@ -216,7 +217,7 @@ async def code_execute(
     session: str | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[CodeRun]:
     """Run code in a managed kernel or shell, and tell how it went.
 
     The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives

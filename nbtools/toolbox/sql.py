@@ -10,6 +10,7 @@ from annotated_types import Ge
 from nbtools.parameters import AlsoCalled
 from nbtools.result import Output
 from nbtools.tool import Context, tool
+from nbtools.toolbox.returns import Rows
 
 __all__ = ["TOOLS", "sql_query"]
 
@@ -34,7 +35,7 @@ async def sql_query(
     params: dict[str, Any] | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[Rows]:
     """Ask a question in SQL; only reading is possible.
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders

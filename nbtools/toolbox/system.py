@@ -16,6 +16,7 @@ from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.execution import level_of
 from nbtools.toolbox.policies import CommandPolicy, Level
+from nbtools.toolbox.returns import CommandRun, ProcessList, ProcessState, Variables
 
 if TYPE_CHECKING:
     from nbtools.toolbox.command_rules import Programs
@@ -54,7 +55,7 @@ async def shell(
     timeout: Annotated[float, Gt(0), Le(3_600)] = 30.0,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[CommandRun]:
     """Run an allowed command line in the working folder; gives stdout, stderr and returncode.
 
     Commands may be joined by |, &&, || and ;, quoted, given patterns (*.csv) and $VARIABLES, and redirected to files
@@ -152,7 +153,7 @@ async def process(
     pid: int | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[ProcessState | ProcessList]:
     """Start, watch and stop processes in the background; all of them end with the workbench.
 
     Gives pid, status (running, exited or stopped), returncode, and the last 100,000 bytes of stdout and stderr; list
@@ -224,7 +225,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
 
 
 @tool(title="Environment", read_only=True, idempotent=True, examples=({}, {"pattern": "PATH*"}))
-def env_vars(pattern: str | None = None, *, ctx: Context) -> Output:
+def env_vars(pattern: str | None = None, *, ctx: Context) -> Output[Variables]:
     """List environment variables; gives vars, a mapping of name to value.
 
     Variables whose names look secret (KEY, TOKEN, PASSWORD, …) are left out, and so are values that look like keys or

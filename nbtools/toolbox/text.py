@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.result import Output
 from nbtools.tool import tool
+from nbtools.toolbox.returns import Lengths, Moment, Number
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -24,7 +25,7 @@ __all__ = ["TOOLS", "calculator", "get_current_datetime", "string_length"]
     idempotent=True,
     examples=({"expression": "2**0.5 + 0.1 + 0.2"}, {"expression": "comb(49, 6) * 1/3"}),
 )
-def calculator(expression: str) -> Output:
+def calculator(expression: str) -> Output[Number]:
     """Compute an arithmetic expression, exactly where that is possible.
 
     Understands numbers, + - * / // % **, brackets, the constants pi, e and tau, and functions: abs, min, max, sum,
@@ -53,7 +54,7 @@ def calculator(expression: str) -> Output:
 
 
 @tool(title="Current date and time", read_only=True, examples=({}, {"timezone": "Europe/Zurich"}))
-def get_current_datetime(timezone: str | None = None) -> Output:
+def get_current_datetime(timezone: str | None = None) -> Output[Moment]:
     """Tell the current date and time.
 
     Gives iso (ISO 8601 with the offset), date, time (to the second), timezone, and unix (whole seconds since 1970).
@@ -110,7 +111,7 @@ def _local_name() -> str | None:
 
 
 @tool(title="Length of a text", read_only=True, idempotent=True, examples=({"text": "Grüezi mitenand"},))
-def string_length(text: str) -> Output:
+def string_length(text: str) -> Output[Lengths]:
     """Count the characters, bytes and words of a text.
 
     Characters are Unicode code points, bytes are those of UTF-8, words are what white space separates.

@@ -14,6 +14,7 @@ from nbtools.parameters import Canonical
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
+from nbtools.toolbox.returns import HttpAnswer, PageText, SearchResults
 
 if TYPE_CHECKING:
     from nbtools.toolbox.web_fetch import Answer
@@ -40,7 +41,7 @@ def web_search(
     num_results: Annotated[int, Interval(ge=1, le=50)] = 10,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[SearchResults]:
     """Search the web; gives results: title, url and snippet, the best first.
 
     The search is done by Serper or Tavily, as WEB_SEARCH_PROVIDER says, with the key in SERPER_API_KEY or
@@ -129,7 +130,7 @@ def _is_object(body: bytes) -> bool:
     open_world=True,
     examples=({"url": "https://example.org/"}, {"url": "https://example.org/", "selector": "h1"}),
 )
-def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Output:
+def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Output[PageText]:
     """Read a web page as text; gives url (after redirects), title, content and extracted_text.
 
     Content is the readable text of the page, extracted_text that of the elements which the selector matches (of the
@@ -199,7 +200,7 @@ def http_client(
     body: str | dict[str, Any] | list[Any] | None = None,
     *,
     ctx: Context,
-) -> Output:
+) -> Output[HttpAnswer]:
     """Send an HTTP request and return the answer, whatever its status.
 
     Gives status_code, headers, body, error (null below status 400, else the status in words) and url (after

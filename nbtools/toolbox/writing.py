@@ -14,7 +14,7 @@ __all__ = ["put_file"]
 _MAX_BYTES = 16_000_000
 
 
-def put_file(roots: Roots, path: str, content: bytes, data: dict[str, Any]) -> Output:
+def put_file(roots: Roots, path: str, content: bytes, data: dict[str, Any]) -> Output[Any]:
     """Write a file whole, missing folders included, and return the output of the tool that did it.
 
     Parameters

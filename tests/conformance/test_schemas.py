@@ -6,23 +6,29 @@ Where ours differ from pydantic-ai's on purpose, `AGREED` says how and why; any 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime as dt
 import enum
 import inspect
 import json
+import math
 import subprocess
 import sys
 import typing
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 import jsonschema
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from typing_extensions import TypedDict
 
-from nbtools.schema import FORMATS
-from nbtools.tool import Context, tool_of
+from nbtools.execute import LocalExecutor
+from nbtools.result import Output, ToolResult
+from nbtools.schema import FORMATS, mistakes_of, output_schema, to_mcp
+from nbtools.tool import Context, ToolCall, tool_of
 from nbtools.toolbox import STANDARD
 
 SHELF = {tool_of(function).name: function for toolset in STANDARD for function in toolset}
@@ -195,6 +201,73 @@ def schema_nodes(schema: Any) -> Iterator[dict[str, Any]]:
                 yield from schema_nodes(inner)
         elif key in {"items", "additionalProperties", "not"}:
             yield from schema_nodes(item)
+
+
+class Tally(TypedDict):
+    count: int
+    label: NotRequired[str]
+
+
+class Node(BaseModel):
+    size: float = Field(alias="SIZE")
+    near: list[Node] = []
+    model_config = ConfigDict(extra="forbid")
+
+
+@dataclasses.dataclass
+class Visit:
+    when: dt.datetime
+    where: Path | None = None
+
+
+ROOT = Node(SIZE=math.inf, near=[Node(SIZE=1)])
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"),
+    [
+        (float, math.nan, "x"),
+        (dict[str, int], {"a": 1}, {"a": "x"}),
+        (dict[str, int] | None, None, {"a": "x"}),
+        (dict[str, int] | None, {"a": 1}, "x"),
+        (dict[Shade, int], {"dark": 1}, {"grey": 1}),
+        (Tally, {"count": 1, "label": "x", "more": None}, {}),
+        (Output[Tally], Output(data={"count": 1}), Output(data={"label": "x"})),
+        (Output[Tally] | str, "x", Output(data=1)),
+        (Annotated[Output[list[Tally]], "told"], Output(data=[{"count": 1}]), Output(data=[{}])),
+        (Node, ROOT, {}),
+        (list[Node] | Node, [ROOT], {}),
+        (Visit, Visit(dt.datetime.fromisoformat("2026-01-01")), {"when": 1}),
+        (tuple[int, Decimal], (1, Decimal("1.5")), [1, 2, 3]),
+        (None, None, 1),
+    ],
+)
+def test_the_return_type_says_what_comes_over_mcp(hint: Any, good: Any, bad: Any) -> None:
+    def give(well: bool) -> Any:
+        """Give something."""
+        return good if well else bad
+
+    give.__annotations__["return"] = hint
+    schema = to_mcp(tool_of(give))["outputSchema"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["type"] == "object"
+    assert mistakes_of(schema) == []
+    executor = LocalExecutor([give])
+    for well in (True, False):
+        data = executor.call(ToolCall(tool="give", arguments={"well": well})).raise_for_error().data
+        content = data if isinstance(data, dict) else {"result": data}
+        assert jsonschema.Draft202012Validator(schema).is_valid(content) is well
+
+
+@pytest.mark.parametrize(
+    "hint", [Any, Output, ToolResult, dict[str, int] | Any, object(), "Nowhere", typing.Iterator[int]]
+)
+def test_a_return_type_that_says_nothing_admits_every_object(hint: Any) -> None:
+    def give() -> None:
+        """Give something."""
+
+    give.__annotations__["return"] = hint
+    assert output_schema(tool_of(give)) == {"type": "object"}
 
 
 def test_openai_takes_what_is_listed() -> None:

@@ -12,6 +12,7 @@ from nbtools.door import Door
 from nbtools.errors import ConfigInvalid, NetworkError
 from nbtools.gate import AskFunction, Rule
 from nbtools.mcp_client import McpExecutor
+from nbtools.schema import output_schema, to_mcp
 from nbtools.tool import ToolCall
 
 SERVER = """
@@ -19,13 +20,15 @@ import asyncio, os, mcp.types as t
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-def made(name, schema=None, **hints):
+def made(name, schema=None, output=None, **hints):
     schema = schema or {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
-    return t.Tool(name=name, description=f"Tool {name}.", input_schema=schema, annotations=t.ToolAnnotations(**hints))
+    hints = t.ToolAnnotations(**hints)
+    return t.Tool(name=name, description=f"Tool {name}.", input_schema=schema, output_schema=output, annotations=hints)
 
 async def list_tools(ctx, params):
     return t.ListToolsResult(tools=[
-        made("echo", read_only_hint=True), made("wipe out!", destructive_hint=True), made("fail"),
+        made("echo", output={"type": "object", "required": ["given"]}, read_only_hint=True),
+        made("wipe out!", destructive_hint=True), made("fail", output={"type": "object", "required": "x"}),
         made("die"), made("die once", idempotent_hint=True),
         made("context", {"type": "object", "properties": {"context": {"type": "string"}}}),
     ])
@@ -83,6 +86,13 @@ def test_tools_come_under_the_name_of_their_server(outside):
     }
     assert outside.tools()["other__echo"].effects.read_only
     assert outside.tools()["other__wipe_out_"].effects.destructive
+
+
+def test_the_output_schema_of_a_server_is_handed_on_if_it_is_one(outside):
+    tools = outside.tools()
+    assert to_mcp(tools["other__echo"])["outputSchema"] == {"type": "object", "required": ["given"]}
+    assert [output_schema(tools[f"other__{name}"]) for name in ("fail", "die")] == [{"type": "object"}] * 2
+    assert any("output schema of the tool 'fail'" in problem for problem in outside.problems)
 
 
 def test_a_call_brings_text_data_and_pictures(outside):

@@ -9,11 +9,13 @@ import zlib
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import jsonschema
 import pytest
 
 from nbtools.door import Door
 from nbtools.execute import LocalExecutor
 from nbtools.paths import Roots
+from nbtools.schema import output_schema
 from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy, Confinements, Processes, system
 
@@ -30,7 +32,11 @@ class Shelf:
 
     def __call__(self, name, /, _caller="python", _on_output=None, _timeout=None, **arguments):
         call = ToolCall(tool=name, arguments=arguments, caller=_caller, on_output=_on_output, timeout=_timeout)
-        return self.executor.call(call)
+        result = self.executor.call(call)
+        if result.ok:  # then it is what the tool promises, whatever the test is about
+            content = result.data if isinstance(result.data, dict) else {"result": result.data}
+            jsonschema.validate(content, output_schema(self.executor.tools()[name]))
+        return result
 
     def data(self, name, /, **arguments):
         return self(name, **arguments).raise_for_error().data

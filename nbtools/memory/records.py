@@ -278,7 +278,7 @@ def encode_value(value: Any, limits: Limits) -> str:
     Raises
     ------
     InvalidArguments
-        Some part is not JSON; the message says which, as a path such as ``$.rows[3].when``.
+        Some part is not JSON; the message says which, as a path such as ``value.rows[3].when``.
     LimitExceeded
         The text is longer than the limit.
     """
@@ -357,7 +357,7 @@ def _has_plain_names(value: Any) -> bool:
 
 def _not_json(value: Any) -> str | None:
     """Return what is wrong with the first part that JSON cannot hold, walking without recursion."""
-    todo: list[tuple[Any, str, int]] = [(value, "$", 0)]
+    todo: list[tuple[Any, str, int]] = [(value, "value", 0)]
     above: set[int] = set()
     while todo:
         part, path, depth = todo.pop()

@@ -41,19 +41,33 @@ MASK = "***"
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SURE_WORD = re.compile(
     r".*(?:password|passwd|passphrase|passcode|secret|apikey|accesskey|secretkey|privatekey|authkey|credential)s?"
-    r"|.*token|pwd|pw|creds?|authorization|cookies?|bearer|jwt|sas|dsn|connstr|netrc|webhooks?"
+    r"|.*token|.*pwd|.*pw|creds?|authorization|cookies?|bearer|jwt|sas|dsn|connstr|netrc|webhooks?"
     r"|(?!bypass|compass|trespass|overpass|underpass|encompass).*pass"
 )
 _PERHAPS = frozenset({"key", "keys", "tokens", "auth", "private", "pin", "otp", "salt", "sig", "signature", "askpass"})
 # ``sort_key`` and ``key`` name data; these keys open something.
 _OPENING = frozenset(
     {
-        *("access", "account", "admin", "api", "app", "auth", "client", "deploy", "encryption", "functions", "license"),
-        *("master", "private", "secret", "service", "shared", "signing", "ssh", "storage", "subscription"),
+        *("access", "account", "admin", "api", "app", "application", "auth", "client", "deploy", "encryption"),
+        *("functions", "license", "master", "private", "secret", "service", "shared", "signing", "ssh", "storage"),
+        "subscription",
     }
 )
-_PAIRS = frozenset({*((word, key) for word in _OPENING for key in ("key", "keys")), ("connection", "string")})
+_PAIRS = frozenset(
+    {
+        *((word, key) for word in _OPENING for key in ("key", "keys")),
+        *(("connection", "string"), ("conn", "string"), ("conn", "str")),
+    }
+)
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
+# ``COOKIE_DOMAIN`` and ``CREDENTIALS_FILE`` tell of a secret what may be told.
+_ABOUT = frozenset(
+    {
+        *("algorithm", "backend", "class", "column", "dir", "domain", "endpoint", "field", "file", "header", "hasher"),
+        *("home", "host", "id", "limit", "max", "min", "mode", "name", "path", "policy", "port", "prefix", "provider"),
+        *("region", "scope", "service", "suffix", "type", "user", "username"),
+    }
+)
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -69,12 +83,16 @@ def secrecy(name: str) -> Literal[0, 1, 2]:
     """
     if name in _FOLDERS:
         return 0
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = _words(name)
     if any(word != "tokens" and _SURE_WORD.fullmatch(word) for word in words):
         return 2
     if any(pair in _PAIRS for pair in itertools.pairwise(words)):
         return 2
     return 0 if _PERHAPS.isdisjoint(words) else 1
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
 
 
 def is_secret_name(name: str) -> bool:
@@ -95,11 +113,11 @@ _CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
 _SHAPE = re.compile(
     r"""
     \b[spr]k[-_](?:live|test|proj|ant|or|svcacct)[-_][A-Za-z0-9_-]{16,}
-    | \b[spr]k[-_](?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}
+    | \b[spr]k[-_](?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,}
     | \bgh[pousr]_[A-Za-z0-9]{20,}
     | \b(?:github_pat_|glpat-|pypi-|xapp-|xox[abeprs]-|nvapi-|figd_|glsa_)[A-Za-z0-9_.-]{16,}
     | \b(?:hf|npm|gsk|ntn|secret|shpat|shpca|shppa|shpss|whsec|dop_v1|lin_api|r8)_[A-Za-z0-9]{20,}
-    | \b(?:sq0[a-z]{3}-|tvly-|pat-)(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}
+    | \b(?:sq0[a-z]{3}-|tvly-|pat-)(?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,}
     | \bdapi[0-9a-f]{32}
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
     | \bAIza[A-Za-z0-9_-]{30,}
@@ -107,7 +125,7 @@ _SHAPE = re.compile(
     | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
     | \bkey-[0-9a-f]{32}\b
     | \bAC[0-9a-f]{32}\b
-    | \beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*
+    | \beyJ[A-Za-z0-9_-]{5,2000}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*
     | (?<!\d)\d{8,10}:[A-Za-z0-9_-]{35}
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----[\s\S]*?(?:-----END\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----|\Z)
     | (?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/_-]+
@@ -154,9 +172,9 @@ def _secret_part(name: str, value: str) -> str | None:
     if _SHAPE.search(value):
         return value
     level = secrecy(name)
-    if level == 2:
+    if level == 2 and _words(name)[-1] not in _ABOUT:
         return None if _is_plain(value) else value
-    return value if level == 1 and _is_random(value) else None
+    return value if level and _is_random(value) else None
 
 
 def _forms(secret: str) -> set[str]:
@@ -269,61 +287,74 @@ def _open_end(text: str, known: Iterable[str]) -> int:
 
 # -- by form
 
-_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+# Names and looks ahead have a bound: a search that runs to the end of a long text from each place never ends.
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
 # A variable that stands for the secret, ``${NAME}``, tells nothing.
 _REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
+# What may stand between a name and its value in code that goes over two lines.
+_GAP = r"(?:\\{1,9}[nrt]|\\{0,9}\s|\(){0,99}"
 _QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
 _IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){_REAL}[^\s/'\"]+(?=@)")
 _USER_ALONE = re.compile(r"(://)([^\s/?#@:'\"]{16,})(?=@)")
 _AUTHORIZATION = re.compile(
-    rf"(authorization\\*[\"']?\s*(?::|=>?)\s*\\*[\"']?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
+    rf"(authorization\\*[\"']?\s*(?::|=>?)\s*(?:[brfuBRFU]{{0,2}}\\*[\"'])?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"\b((?:Bearer|Basic|Digest|Token|ApiKey)\s+)(?=\S*[0-9A-Z_.=])[A-Za-z0-9._~+/=-]{8,}")
-_ACCOUNT = re.compile(
-    r"(\s(?:-u|--user|--proxy-user)[\s=]+[\"']?[^\s:\"']+:|\bsshpass\s+-p\s*[\"']?|\bmysql[a-z]*\s[^\n]*?\s-p[\"']?)"
-    rf"{_REAL}[^\s\"']+"
+# Each stands for a program's option whose value, glued to it or not, is a password.
+_OPTIONS = (
+    *(r"\s(?:-u|--user|--proxy-user)[\s=]+[\"']?[^\s:\"']+:", r"\bcurl\b[^\n]{0,200}?\s-u[\"']?[^\s:\"']+:"),
+    *(
+        r"\bsshpass\s+-p\s*[\"']?",
+        r"\b(?:mysql[a-z]*|7za?)\b[^\n]{0,200}?\s-p[\"']?",
+        r"\bredis-cli\b[^\n]{0,200}?\s-a\s*[\"']?",
+    ),
+    *(r"\b(?:unzip|zip|sqlcmd|bcp)\b[^\n]{0,200}?\s-P\s*[\"']?", r"\bldap[a-z]+\b[^\n]{0,200}?\s-w\s*[\"']?"),
+    *(
+        r"\b(?:docker|podman|helm)\b[^\n]{0,80}?\slogin\b[^\n]{0,200}?\s-p\s*[\"']?",
+        r"\blogin[ \t]+\S+[ \t]+password[ \t]+",
+    ),
 )
+_ACCOUNT = re.compile(rf"({'|'.join(_OPTIONS)}){_REAL}[^\s\"']+")
 _PAIR_CALL = re.compile(
-    rf"((?:\bauth\s*=\s*\(|[A-Za-z.]*(?:BasicAuth|DigestAuth|\.login)\()\s*[^,()\n]+,\s*\\*[\"']){_REAL}[^\"'\\]+"
+    rf"((?:\bauth\s*=\s*\(|(?:BasicAuth|DigestAuth|\.login)\()\s*[^,()\n]+,\s*\\*[\"']){_REAL}[^\"'\\]+"
 )
-_IN_SQL = re.compile(r"(\b(?:password|secret|identified\s+by|key_id|session_token)\s+')(?!')[^']+", re.IGNORECASE)
+_IN_SQL = re.compile(
+    r"(\b(?:password|secret|identified\s+by|key_id|session_token)\s+'|\bpragma\s+key\s*=\s*')(?!')[^']+", re.IGNORECASE
+)
 # The second group of these is a name, which decides.
 _NAMED_PAIR = re.compile(
-    rf"(\\*\"(?:name|key|header)\\*\"\s*:\s*\\*\"({_NAME})\\*\"\s*,\s*\\*\"value\\*\"\s*:\s*\\*\"){_REAL}[^\"\\]+",
+    rf"(\\*\"(?:name|key|header)\\*\"\s*:\s*\\*\"({_NAME})\\*\"\s*,(?:\\+[nrt]|\s)*\\*\"value\\*\"\s*:\s*\\*\"){_REAL}[^\"\\]+",
     re.IGNORECASE,
 )
+# As YAML and XML write such a pair.
+_ENTRY = re.compile(
+    rf"((?:name:[ \t]*|\b(?:name|key)=\\*\")\\*[\"']?({_NAME})\\*[\"']?(?:\\+[nr]|\s)+value(?::[ \t]*|=)\\*[\"']?)"
+    rf"{_REAL}[^\s\"'\\]+"
+)
+_ELEMENT = re.compile(rf"(<({_NAME})>\s*){_REAL}[^<\s][^<]{{0,2000}}(?=</)")
 _QUERY = re.compile(rf"([?&;]({_NAME})=){_REAL}[^\s\"'&;#]+")
 _ASSIGNED = re.compile(rf"((?<![A-Za-z0-9])({_NAME})=){_REAL}[^\s\"'`&;,)\]}}]+")
-_SET = re.compile(rf"((?:--?|\b(?:export|setx|setenv|set)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*")
+_SET = re.compile(rf"((?:--?|\b(?:export|setx|setenv|set|ENV)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*")
 _LINE = re.compile(
     rf"((?:^|\\[nrt]|[\"'])\s*({_NAME})[ \t]+=[ \t]*){_REAL}(?=\S*\d)[A-Za-z0-9+/=_.~-]+(?=\s*(?:$|\\|[\"']))"
 )
 _ASSIGNED_TEXT = re.compile(
-    rf"((?<![A-Za-z0-9])({_NAME})(?:\\*[\"'])?\]?(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=,])\s*[brfuBRFU]{{0,2}})"
+    rf"((?<![A-Za-z0-9])({_NAME})(?:\\*[\"'])?\]?(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=,]){_GAP}[brfuBRFU]{{0,2}})"
     rf"{_QUOTE}{_REAL}((?:(?!\3).)+)\3"
 )
+_BLOCK = re.compile(rf"(({_NAME}):[ \t]*[|>][+-]?(?:\\+[nr]|\s)+){_REAL}[^\s\\\"']+")
 _HEADER = re.compile(
-    rf"((?:^|[\"'\s{{,(])({_NAME})\\*[\"']?[ \t]*:[ \t]*){_REAL}([^\s\"'\\][^\"'\n\r\\]*)", re.MULTILINE
+    rf"((?:^|[\"'\s{{,(=])({_NAME})\\*[\"']?[ \t]*:[ \t]*){_REAL}([^\s\"'\\][^\"'\n\r\\]*)", re.MULTILINE
 )
 # A line without any of these names nothing that is secret.
 _NAME_SIGNS = (
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "basic", "jwt", "sas", "sig"),
-    *(
-        "dsn",
-        "connstr",
-        "connection",
-        "webhook",
-        "login",
-        "-u ",
-        "--user",
-        "identified",
-        "digest",
-        "netrc",
-        "pin",
-        "otp",
-    ),
+    *("dsn", "conn", "webhook", "login", "-u", "identified", "digest", "netrc", "pin", "otp"),
+    *("redis-cli", "zip", "7z", "sqlcmd", "bcp", "ldap"),
 )
+# The value stands in the next line.
+_OPEN = re.compile(r"(?:[=(\\,]|:\s*[|>][+-]?|\b(?:name|key):[ \t]*\S+)\s*$")
 
 
 def conceal(value: Any) -> Any:
@@ -367,7 +398,10 @@ _FIXED = (_AUTHORIZATION, _SCHEME, _ACCOUNT, _PAIR_CALL, _IN_SQL)
 _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_QUERY, lambda found: secrecy(found[2]) >= 1),
     (_ASSIGNED_TEXT, _is_value),
-    *((pattern, lambda found: secrecy(found[2]) == 2) for pattern in (_ASSIGNED, _SET, _LINE)),
+    *(
+        (pattern, lambda found: secrecy(found[2]) == 2)
+        for pattern in (_ASSIGNED, _SET, _LINE, _ENTRY, _ELEMENT, _BLOCK)
+    ),
     (_HEADER, _is_header),
 )
 
@@ -382,7 +416,15 @@ def _unwritten(text: str) -> str:
         return text
     # The patterns are slow, and most lines of a script name no secret.
     lines = text.splitlines(keepends=True)
-    return "".join(_unnamed(line) if _may_name(line) else line for line in lines)
+    for i, line in enumerate(lines):
+        if not _may_name(line):
+            continue
+        if _OPEN.search(line) and lines[i + 1 :]:
+            lines[i], *rest = _unnamed(line + lines[i + 1]).splitlines(keepends=True)
+            lines[i + 1] = "".join(rest)
+        else:
+            lines[i] = _unnamed(line)
+    return "".join(lines)
 
 
 def _may_name(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import time
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -205,6 +206,11 @@ def test_usual_names_of_secrets_are_kept_from_children(name: str) -> None:
         ("SSH_KEY", str(ATTACKS)),
         ("PASSWORD", "secret"),
         ("API_KEY", "abc12"),
+        ("COOKIE_DOMAIN", "example.com"),
+        ("CREDENTIALS_FILE", "/nowhere/creds.json"),
+        ("SECRET_NAME", "my-app-prod"),
+        ("API_KEY_HEADER", "X-Api-Key"),
+        ("PASSWORD_POLICY", "min8,max64"),
     ],
 )
 def test_short_numeric_and_dictionary_like_values_spoil_no_data(
@@ -212,6 +218,24 @@ def test_short_numeric_and_dictionary_like_values_spoil_no_data(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert redact(f"select {value} from t") == f"select {value} from t"
+
+
+def test_a_secret_under_a_name_that_tells_about_one_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAULT_SECRET_ID", "hJ7kQ2mZx9LpW4vT")
+    assert redact("id hJ7kQ2mZx9LpW4vT") == f"id {MASK}"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("a", "a-", "_a.", "docker login ", "curl ", "mysql ", "pat-", "sk-", "eyJaaaaa-", "password=(", "token=\\"),
+        *("<token>x", "password: |\\n", 'name="key" ', "login a ", "Authorization: ", "Bearer ", "://a:"),
+    ],
+)
+def test_long_texts_are_looked_through_in_time(piece: str) -> None:
+    begun = time.perf_counter()
+    conceal("the key " + piece * (100_000 // len(piece)))
+    assert time.perf_counter() - begun < 10
 
 
 def test_encoded_forms_of_known_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:

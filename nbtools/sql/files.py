@@ -62,7 +62,7 @@ class Files:
         if not self.roots:
             return f"{shown} is a file, and no folder is allowed"
         if DATABASE_FILES.search(path):
-            return f"{shown} is a database file; name it as a connection"
+            return f"{shown} is a database file; ask it by a connection such as sqlite:///FILE or duckdb:///FILE"
         found = _GLOB.search(path)
         if found is None:
             return self._single(path, shown)

@@ -202,3 +202,8 @@ def test_the_toolkits_own_records_can_be_asked(asking) -> None:
     asking.run("%memory save goal 5")
     assert asking.run("%nbsql select key from nbtools.memory").value["key"].tolist() == ["goal"]
     assert "memory_save" in asking.run("%nbsql select tool from nbtools.calls").value["tool"].tolist()
+
+
+def test_one_row_is_no_rows_and_a_database_file_is_told_how_to_be_asked(asking) -> None:
+    assert asking.run("%nbsql --file one.csv select 1 as x").value.to_text() == "1 row written to one.csv"
+    assert "sqlite:///FILE" in "\n".join(asking.run("%nbsql from 'shop.db'").lines)

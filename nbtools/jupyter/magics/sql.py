@@ -100,7 +100,7 @@ def _ask(request: Request, query: str) -> Any:
         if request.out is not None:
             raise InvalidArguments("rows go to a file or to a variable.", hint="Leave out --file or the name.")
         rows = request.export(query, request.args.file, **options)
-        return Listing(text=f"{rows:,} rows written to {request.args.file}")
+        return Listing(text=f"{rows:,} {'row' if rows == 1 else 'rows'} written to {request.args.file}")
     package, form = _FORMS[request.args.form]
     need(package, extra="engines", why=f"A result as {request.args.form}")
     with _braces_told(request, query):

@@ -29,6 +29,7 @@ from nbtools.memory.rows import Row, row_from_list, row_to_text
 __all__ = ["Entry", "Journal"]
 
 _SEGMENT_BYTES = 8 << 20
+_DRAFT = ".new"
 
 
 class Entry(NamedTuple):
@@ -67,6 +68,7 @@ class Journal:
         self._limit = segment_bytes
         self._fd = -1
         self._size = 0
+        self._draft: Path | None = None
         self.is_broken = False
 
     def append(self, entries: Sequence[Entry]) -> None:
@@ -87,6 +89,7 @@ class Journal:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
             _sync(self._fd)
+            self._settle()
         except OSError:
             # Half a group must not be found on the next start: some of its requests were told that they failed.
             self._take_back()
@@ -147,12 +150,21 @@ class Journal:
     def _begin(self, seq: int) -> None:
         self.close()
         path = self.folder / f"{seq:016d}.log"
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # A segment gets its name with its first entries: one that is empty has lost them, and is no new one.
+        self._draft = None if path.exists() else path.with_name(path.name + _DRAFT)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if self._draft else 0)
+        self._fd = os.open(self._draft or path, flags, 0o600)
         self._size = os.fstat(self._fd).st_size
         if self._size and not _ends_whole(path):
             os.write(self._fd, b"\n")  # A torn line of an earlier life stays a line of its own.
             self._size += 1
-        _sync_folder(self.folder)
+
+    def _settle(self) -> None:
+        """Give a new segment its name; its entries are on the disk."""
+        if self._draft is not None:
+            self._draft.rename(self._draft.with_name(self._draft.name.removesuffix(_DRAFT)))
+            self._draft = None
+            _sync_folder(self.folder)
 
     def _take_back(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,9 +23,12 @@ MARK = "hunter2-geheim-9f31"
 
 def traces(path):
     """Return the files beside and below the memory file that have the marked value in them, in any byte."""
-    files = [found for found in path.parent.rglob("*") if found.is_file()]
-    assert path in files
-    return sorted(found.name for found in files if MARK.encode() in found.read_bytes())
+    for _ in range(100):
+        files = [found for found in path.parent.rglob("*") if found.is_file()]
+        assert path in files
+        with contextlib.suppress(FileNotFoundError):  # a keeper at work gave one another name: all are read anew
+            return sorted(found.name for found in files if MARK.encode() in found.read_bytes())
+    raise AssertionError("the files never stood still")
 
 
 def fill(memory, number=100):

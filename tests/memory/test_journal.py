@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
 
 import pytest
 
@@ -192,3 +194,23 @@ def test_a_clock_that_was_never_set_starts_behind_what_was_given_out():
     assert clock.now() == 9_000_000_000
     steady[0] = 1.5
     assert clock.now() == 9_001_500_000
+
+
+def test_a_segment_has_its_name_with_its_first_entries_alone(tmp_path):
+    folder = tmp_path / "log"
+    journal = Journal(folder)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            journal.append([entry(1, "a")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert journal.segments() == []
+    again = Journal(folder)
+    assert (list(again.replay(0)), again.notices) == ([], []), "what was never stored is not missed"
+    journal.append([entry(1, "a")])
+    assert [segment.name for segment in journal.segments()] == [f"{1:016d}.log"]
+    assert [found.request for found in Journal(folder).replay(0)] == ["a"]

@@ -1,71 +1,77 @@
 """The verdict for every dialect but DuckDB, where sqlglot's tree is the only one there is.
 
-Only reviewed kinds of nodes may be in the tree, and only at its root what is a query. Functions are judged by
-`dialect_functions`. What begins with EXPLAIN is judged by what it explains; SHOW is judged by its words, because
-sqlglot keeps most of its forms as text.
+Only reviewed kinds of nodes may be in the tree, and only at its root what is a query. The lists are files in
+``reviewed``, read at a dialect's first verdict (`rules`). What begins with EXPLAIN is judged by what it explains; SHOW
+is judged by its words, because sqlglot keeps most of its forms as text.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from nbtools.sql import dialect_functions as known
 from nbtools.sql.glot import modifying, place, read_tokens, read_trees, word
 from nbtools.sql.heads import explained, first_word, is_command, shown
 from nbtools.sql.lexing import ambiguity
+from nbtools.sql.reviewed import names, read, reasons
 from nbtools.sql.verdict import READ_ONLY, Finding, Verdict, refuse
 
-__all__ = ["judge"]
+__all__ = ["DialectRules", "judge", "rules"]
 
-_ROOTS = frozenset({"Select", "Union", "Except", "Intersect", "Subquery", "Values", "Describe"})
-# Kinds of nodes that are no functions. Everything in sqlglot's modules of plain expressions may be in a query, apart
-# from what `_NEVER` names; of its modules of queries only these.
-_QUERY_NODES = frozenset(
-    """
-    BitString ByteString CTE Changes Cluster ColumnDef ColumnPosition Connect Cube Distribute Except Fetch Final
-    ForClause FormatJson From Group GroupingSets Having HexString HistoricalData IndexTableHint Intersect Into
-    Introducer JSON JSONColumnDef JSONExtractQuote JSONKeyValue JSONPath JSONPathFilter JSONPathKey JSONPathPart
-    JSONPathRecursive JSONPathRoot JSONPathScript JSONPathSelector JSONPathSlice JSONPathSubscript JSONPathUnion
-    JSONPathWildcard JSONSchema JSONValue Join Lambda Lateral Limit LimitOptions MatchRecognize
-    MatchRecognizeMeasure National Nearest Offset OnCondition OpenJSONColumnDef Order OverflowTruncateBehavior
-    Partition PartitionByExcluding Pivot PreWhere Prior ProjectionDef Qualify QueryOption RawString
-    RecursiveWithSearch Rollup Schema ScopeResolution Select SkipJSONColumn Sort Subquery Table TableAlias
-    TableColumn TableFromRows TableSample TranslateCharacters Tuple UnicodeString Union UnpivotColumns Values
-    Variadic Version Where Window WindowSpec With WithFill WithTableHint XMLKeyValueOption XMLNamespace
-    """.split()  # noqa: SIM905 - words read best as words
+_SQLGLOT = read("sqlglot")
+_ROOTS, _QUERY_NODES, _DDL_NODES, _PLAIN_MODULES, _NEVER, _LOCKING_HINTS = (
+    names(_SQLGLOT[key]) for key in ("roots", "query", "ddl", "plain_modules", "never", "locking_hints")
 )
-_DDL_NODES = frozenset({"Describe", "Summarize", "Comprehension", "CharacterSet", "Show"})
-_PLAIN_MODULES = frozenset(
-    {"core", "datatypes", "aggregate", "array", "functions", "json", "math", "string", "temporal"}
-)
-_NEVER = frozenset({"Cache", "LockingStatement", "Operator", "QueryTransform", "Refresh", "Uncache"})
-# Locks and writes that sqlglot keeps in the arguments of a query.
-_SELECT_ARGS = {"into": "INTO writes", "locks": "FOR UPDATE locks rows", "settings": "SETTINGS change the engine"}
-_LOCKING_HINTS = frozenset(
-    {"HOLDLOCK", "PAGLOCK", "ROWLOCK", "SERIALIZABLE", "TABLOCK", "TABLOCKX", "UPDLOCK", "XLOCK"}
-)
-_SECRET_TABLES: dict[str, frozenset[str]] = {
-    "postgres": frozenset(
-        {
-            "pg_authid",
-            "pg_file_settings",
-            "pg_hba_file_rules",
-            "pg_ident_file_mappings",
-            "pg_largeobject",
-            "pg_shadow",
-            "pg_subscription",
-            "pg_user_mapping",
-            "pg_user_mappings",
-        }
-    ),
-    "mysql": frozenset({"user", "db", "global_priv", "authentication_string", "slave_master_info"}),
-    "tsql": frozenset({"sql_logins", "syslogins", "credentials", "openkeys", "symmetric_keys"}),
-    "clickhouse": frozenset({"users", "query_log", "named_collections", "processes"}),
-}
+_REFUSED_ARGUMENTS: dict[str, str] = _SQLGLOT["refused_arguments"]
+_REFUSED_FUNCTIONS = reasons(_SQLGLOT["refused_functions"])
+_SCHEMAS = frozenset({"", "pg_catalog", "sys", "information_schema"})
 _SHOWN = 80
-_SECRET_SCHEMAS = {"postgres": "", "mysql": "mysql", "tsql": "sys", "clickhouse": "system"}
+
+
+class DialectRules(NamedTuple):
+    """What a dialect's file in ``reviewed`` says; names are lower case."""
+
+    dialect: str
+    # Those that may stand in FROM are among them.
+    functions: frozenset[str]
+    table_functions: frozenset[str]
+    prefixes: tuple[str, ...]
+    shown: frozenset[str]
+    settings: frozenset[str]
+    secret_tables: frozenset[str]
+    secret_schema: str
+    sequence_columns: frozenset[str]
+    # A table whose name begins so must be among the table functions.
+    setting_prefix: str | None
+    refused_nodes: Mapping[str, str]
+    hints: bool
+    linked_servers: bool
+
+
+@functools.cache
+def rules(dialect: str) -> DialectRules:
+    """Return what holds in a dialect of sqlglot."""
+    data = read(dialect)
+    lists = {
+        key: names(data.get(key, ""))
+        for key in ("functions", "table_functions", "shown", "settings", "secret_tables", "sequence_columns")
+    }
+    if data.get("any_function_in_from"):
+        lists["table_functions"] = lists["functions"]
+    lists["functions"] |= lists["table_functions"]
+    # SHOW tells settings too.
+    lists["shown"] |= lists["settings"]
+    return DialectRules(
+        dialect=dialect,
+        **lists,
+        prefixes=tuple(data.get("prefixes", "").split()),
+        secret_schema=data.get("secret_schema", ""),
+        setting_prefix=data.get("setting_prefix"),
+        refused_nodes=data.get("refused_nodes", {}),
+        hints=data.get("hints", False),
+        linked_servers=data.get("linked_servers", False),
+    )
 
 
 def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
@@ -81,7 +87,7 @@ def _verdict(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
     if not first and at == len(sql):
         return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
     if first == "show":
-        wrong = shown(sql, at, dialect)
+        wrong = shown(sql, at, dialect, rules(dialect).shown)
         return refuse(sql, [wrong], kind="SHOW") if wrong else Verdict(sql=sql, allowed=True, kind="SHOW")
     start = explained(sql, at, dialect) if first == "explain" else at
     word_there, start = first_word(" " * start + sql[start:], dialect)
@@ -114,7 +120,7 @@ def _judged(
         return refuse(sql, [_placed(sql, tokens, changes[0])], kind=kind)
     if type(tree).__name__ not in _ROOTS:
         return refuse(sql, [_no_query(sql, tokens[0].start)], kind=kind)
-    findings = list(_objections(tree, dialect, functions))
+    findings = list(_objections(tree, rules(dialect), functions))
     if findings:
         return refuse(sql, findings, kind=kind)
     return Verdict(
@@ -173,51 +179,44 @@ def _kind(node_class: type) -> str:
     return "allowed" if allowed else "unknown"
 
 
-def _objections(tree: Any, dialect: str, functions: frozenset[str]) -> Iterator[Finding]:
+def _objections(tree: Any, known: DialectRules, functions: frozenset[str]) -> Iterator[Finding]:
     for node in tree.walk():
         name = type(node).__name__
         kind = _kind(node.__class__)
         reason = None
         if kind == "unknown":
-            reason = f"{word(node)} was not reviewed" if name != "Hint" else None
-            reason = (
-                reason if name != "Hint" or dialect in {"spark", "trino"} else f"hints change settings; {READ_ONLY}"
-            )
-            reason = None if name == "Hint" and dialect in {"spark", "trino"} else reason
+            reason = f"{word(node)} was not reviewed"
         elif kind == "function":
-            reason = _function(node, dialect, functions)
+            reason = _function(node, known, functions)
+        elif name in known.refused_nodes:
+            reason = known.refused_nodes[name] if name != "Parameter" or not _is_fact(node) else None
         elif name == "Table":
-            reason = _table(node, dialect)
-        elif name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
-            reason = "a function stands in FROM that was not recognised"
-        elif name in {"Parameter", "SessionParameter", "PropertyEQ", "Column", "WithTableHint", "Hint"}:
-            reason = _detail(node, name, dialect)
+            reason = _table(node, known)
+        elif name in {"TableAlias", "Column", "WithTableHint", "Hint"}:
+            reason = _detail(node, name, known)
         if reason is not None:
             yield Finding(reason, *place(node))
-        for key, what in _SELECT_ARGS.items():
+        for key, what in _REFUSED_ARGUMENTS.items():
             if name in {"Select", "Union"} and node.args.get(key):
                 yield Finding(f"{what}; {READ_ONLY}", *place(node))
 
 
-def _detail(node: Any, name: str, dialect: str) -> str | None:
+def _detail(node: Any, name: str, known: DialectRules) -> str | None:
+    if name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
+        return "a function stands in FROM that was not recognised"
     if name == "WithTableHint":
         hints = {hint.name.upper() for hint in node.expressions}
         return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
-    if name == "Hint":
-        # Of joins, where nothing else can be hinted.
-        return None if dialect in {"spark", "trino", "snowflake"} else f"hints change settings; {READ_ONLY}"
-    if name == "Parameter" and dialect in {"mysql", "tsql"} and "Parameter" not in _around(node):
-        return "variables of the session are neither read nor set here"
-    if name == "PropertyEQ" and dialect == "mysql":
-        return f":= sets a variable; {READ_ONLY}"
-    if name == "Column" and node.name.lower() in {"nextval", "currval"} and node.table and dialect == "snowflake":
+    if name == "Hint" and not known.hints:
+        return f"hints change settings; {READ_ONLY}"
+    if name == "Column" and node.table and node.name.lower() in known.sequence_columns:
         return f"{node.table}.{node.name} advances a sequence; {READ_ONLY}"
     return None
 
 
-def _around(node: Any) -> set[str]:
-    """Return the classes right above and below a node: two parameters in each other are a fact such as @@version."""
-    return {type(node.parent).__name__, type(node.this).__name__}
+def _is_fact(node: Any) -> bool:
+    """Tell whether two parameters stand in each other: a fact such as @@version."""
+    return "Parameter" in {type(node.parent).__name__, type(node.this).__name__}
 
 
 def _called(node: Any) -> str | None:
@@ -267,32 +266,31 @@ def _bare(node: Any) -> str:
     return str(node.name) if isinstance(node, exp.Identifier | exp.Var) else "(…)"
 
 
-def _function(node: Any, dialect: str, functions: frozenset[str]) -> str | None:
+def _function(node: Any, known: DialectRules, functions: frozenset[str]) -> str | None:
     class_name = type(node).__name__
-    if class_name in known.REFUSED_CLASSES:
-        return f"{class_name} {known.REFUSED_CLASSES[class_name]}; {READ_ONLY}"
+    if class_name in _REFUSED_FUNCTIONS:
+        return f"{class_name} {_REFUSED_FUNCTIONS[class_name]}; {READ_ONLY}"
     name = _named(node)
     if name is None or name in functions:
         return None
-    bare = name.rpartition(".")[2]
+    schema, _, bare = name.rpartition(".")
     in_from = type(node.parent).__name__ in {"Table", "Lateral", "TableFromRows"}
-    allowed = known.TABLE_FUNCTIONS[dialect] if in_from else known.FUNCTIONS[dialect] | known.TABLE_FUNCTIONS[dialect]
-    if any(name.startswith(prefix) for prefix in known.PREFIXES.get(dialect, ())):
+    allowed = known.table_functions if in_from else known.functions
+    if name.startswith(known.prefixes):
         return None
-    schema = name.rpartition(".")[0]
-    if bare in allowed and schema in {"", "pg_catalog", "sys", "information_schema"}:
-        return _setting(node) if bare == "current_setting" else None
-    return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {dialect}"
+    if bare in allowed and schema in _SCHEMAS:
+        return _setting(node, known) if bare == "current_setting" else None
+    return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {known.dialect}"
 
 
-def _setting(node: Any) -> str | None:
+def _setting(node: Any, known: DialectRules) -> str | None:
     first = node.expressions[0] if node.expressions else None
     if first is None or not first.is_string or len(node.expressions) > 2:
         return "current_setting() takes one name, written out"
-    return None if first.name.lower() in known.SETTINGS else f"the setting {first.name!r} was not reviewed"
+    return None if first.name.lower() in known.settings else f"the setting {first.name!r} was not reviewed"
 
 
-def _table(node: Any, dialect: str) -> str | None:
+def _table(node: Any, known: DialectRules) -> str | None:
     from sqlglot import exp
 
     name = node.name
@@ -300,16 +298,12 @@ def _table(node: Any, dialect: str) -> str | None:
         return f"{name} is a stage of files"
     if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
         return f"{name!r} is a file, not a table"
-    if dialect == "tsql" and isinstance(node.this, exp.Dot):
+    if known.linked_servers and isinstance(node.this, exp.Dot):
         return f"{_dotted(node.this)!r} is on a linked server"
-    if (
-        dialect == "sqlite"
-        and name.lower().startswith("pragma_")
-        and name.lower() not in known.TABLE_FUNCTIONS[dialect]
-    ):
+    low = name.lower()
+    if known.setting_prefix and low.startswith(known.setting_prefix) and low not in known.table_functions:
         return f"{name} may change settings"
-    secret = _SECRET_TABLES.get(dialect, frozenset())
-    if name.lower() in secret and _SECRET_SCHEMAS[dialect] in {"", node.db.lower()}:
+    if low in known.secret_tables and known.secret_schema in {"", node.db.lower()}:
         return f"{name} holds secrets"
     return None
 

@@ -15,8 +15,6 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from nbtools.sql.functions import DATABASE_FILES
-
 __all__ = ["Files", "is_path_like"]
 
 _GLOB = re.compile(r"[*?\[]")
@@ -29,6 +27,7 @@ _ENDINGS = re.compile(
     r"(?:[?#].*)?\s*$",
     re.IGNORECASE,
 )
+_DATABASE = re.compile(r"\.(?:db|ddb|duckdb|sqlite3?)$", re.IGNORECASE)
 _PATHLIKE = re.compile(r"[/\\*?\[\0]|^~|://")
 _NEVER = ("/proc", "/dev", "/sys")
 _MOST_ENTRIES = 100_000
@@ -61,7 +60,7 @@ class Files:
             return f"{shown} {reason}"
         if not self.roots:
             return f"{shown} is a file, and no folder is allowed"
-        if DATABASE_FILES.search(path):
+        if _DATABASE.search(path):
             return f"{shown} is a database file; ask it by a connection such as sqlite:///FILE or duckdb:///FILE"
         found = _GLOB.search(path)
         if found is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 
-from nbtools.sql.dialect_functions import SHOWN
 from nbtools.sql.lexing import skip_blanks
 from nbtools.sql.verdict import READ_ONLY, Finding
 
@@ -70,11 +69,14 @@ def _behind_word(sql: str, at: int, dialect: str) -> int:
     return skip_blanks(sql, found.end() if found else at, dialect)
 
 
-def shown(sql: str, at: int, dialect: str) -> Finding | None:
-    """Return what is wrong with a SHOW, at the given place, or `None`: it may name things and patterns only."""
+def shown(sql: str, at: int, dialect: str, words: frozenset[str]) -> Finding | None:
+    """Return what is wrong with a SHOW, at the given place, or `None`.
+
+    One of the words must follow, and then it may name things and patterns only.
+    """
     behind = _behind_word(sql, at, dialect)
     word = first_word(sql[behind:], dialect)[0]
-    if word not in SHOWN.get(dialect, frozenset()):
+    if word not in words:
         return Finding(f"SHOW {word.upper()} was not reviewed".replace("  ", " "), at, 4)
     if _SHOW.match(sql, behind) is None:
         return Finding(f"SHOW takes names and patterns only; {READ_ONLY}", at, 4)

@@ -252,7 +252,7 @@ class SchemaParameters:
         if self._schema.get("additionalProperties") is False:
             problems += [_unknown(name, known) for name in arguments if name not in known]
         problems += [
-            f"{name}: expected {known[name].get('type')}, found {value!r:.60}"
+            f"{name}: expected {known[name].get('type')}, found {_shown(value)}"
             for name, value in arguments.items()
             if name in known and not self._fits(known[name], value)
         ]
@@ -378,7 +378,7 @@ def _overridden(value: Any, fixed: Any, place: str) -> list[str]:
     if not isinstance(fixed, Mapping):
         return [f"{place}: unknown argument"]
     if not isinstance(value, Mapping):
-        return [f"{place}: expected an object, found {value!r:.60}"]
+        return [f"{place}: expected an object, found {_shown(value)}"]
     return [p for key in value if key in fixed for p in _overridden(value[key], fixed[key], f"{place}.{key}")]
 
 
@@ -514,11 +514,20 @@ def _told(problem: Mapping[str, Any], names: list[str]) -> str:
     error = _own_error(problem)
     if isinstance(error, NbtoolsError):
         return f"{place}: {error.message}"
-    shown = repr(problem.get("input"))
+    shown = _shown(problem.get("input"))
     wanted = (
         problem["msg"].replace("a valid tuple", "a valid list").replace("a valid set", "a valid list")
     )  # it is JSON
-    return f"{place}: {wanted}, found {shown if len(shown) <= 60 else shown[:57] + '…'}"
+    return f"{place}: {wanted}, found {shown}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error quotes it: short, and whatever it is."""
+    try:
+        shown = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
+    return shown if len(shown) <= 60 else shown[:57] + "…"
 
 
 def _invalid(problems: list[str], names: list[str]) -> InvalidArguments:

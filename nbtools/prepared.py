@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from nbtools.errors import InvalidArguments
 from nbtools.paths import Place, Roots
 from nbtools.schema import admits_null
 from nbtools.tool import Context, Effects, Tool, ToolCall
@@ -125,7 +126,10 @@ def _told(value: Any) -> Any:
     try:
         return to_jsonable_python(value, fallback=repr)
     except Exception:  # a value in it that only looks like one of JSON's, a missing date of pandas for one
-        return repr(value)
+        try:
+            return repr(value)
+        except RecursionError:
+            raise InvalidArguments("an argument is nested too deeply.", hint="Send a flatter value.") from None
 
 
 def _without_nulls(tool: Tool, call: ToolCall) -> Mapping[str, Any]:

@@ -271,7 +271,8 @@ class _Session:
                 return self._bench.memory.list(limit=_MAX_RESOURCES)
 
             found, _ = await self._bench.aperform(call, work, door=self._door, **ACTS[call.tool])
-            return list(found)
+            # A key can hold a secret; such an item has no address that could be given out.
+            return [record for record in found if redact(record.key) == record.key]
         return []
 
     async def read_resource(self, context: Any, params: Any) -> Any:

@@ -28,7 +28,7 @@ _Resolver = Callable[[str, int], Sequence[str]]
 
 _MAX_URL = 8_192
 # Control characters, blanks and backslashes are where two readers of one URL part ways.
-_DOUBTFUL = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+_DOUBTFUL = re.compile(r"[\x00-\x20\x7f-\x9f\\\ud800-\udfff]")
 _CONNECT_S = 10.0
 _METADATA = frozenset(
     map(

@@ -335,3 +335,27 @@ def test_a_tool_whose_failures_are_to_end_things_raises_them() -> None:
     with pytest.raises(ExecutionFailed, match="it broke"):
         call(made, "fail")
     assert [record.code for record in made.door.recorder.recent()] == ["EXECUTION_FAILED"]
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("calculator", {"expression": nested(5_000)}),
+        ("memory_save", {"key": "k", "value": nested(5_000)}),
+        ("sql_query", {"query": "select 1", "params": nested(5_000)}),
+        ("http_client", {"method": "GET", "url": "http://example.org", "headers": nested(5_000)}),
+        ("http_client", {"method": "GET", "url": "http://a/\ud800"}),
+        ("web_scrape", {"url": "\ud800"}),
+    ],
+)
+def test_arguments_that_nothing_can_hold_are_wrong_and_no_fault(
+    open_bench: Any, name: str, arguments: dict[str, Any]
+) -> None:
+    assert code(open_bench().call(name, arguments, caller="model")) == "INVALID_ARGUMENTS"

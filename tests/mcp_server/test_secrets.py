@@ -6,6 +6,7 @@ import base64
 import json
 
 import pytest
+from mcp import types
 from mcp.client.client import Client
 
 from nbtools import aio
@@ -43,6 +44,10 @@ def test_a_secret_reaches_no_client(tmp_path, monkeypatch: pytest.MonkeyPatch) -
             await call("file_read", path=str(tmp_path / "env.txt"))
             await call("memory_save", key="k", value=f"the key is {SECRET}")
             await call("memory_retrieve", key="k")
+            await aio.in_thread(bench.memory.write, f"notes/{SECRET}", 1)
+            key = types.ResourceTemplateReference(type="ref/resource", uri="nbtools://memory/{key}")
+            seen.append((await client.complete(key, {"name": "key", "value": "no"})).model_dump_json())
+            seen.append((await client.list_resources()).model_dump_json())
             await call("string_length", text=SECRET, more=SECRET)
             for resource in (await client.list_resources()).resources:
                 read = await client.read_resource(resource.uri)

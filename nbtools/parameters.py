@@ -32,6 +32,7 @@ __all__ = [
     "SchemaParameters",
     "resolved",
     "untitled",
+    "with_any_said",
 ]
 
 _Schema = dict[str, Any]
@@ -192,7 +193,7 @@ class FunctionParameters:
 
     def schema(self) -> _Schema:
         """Return the JSON Schema of the arguments."""
-        made: _Schema = _said(untitled(self.model.model_json_schema(by_alias=True)))
+        made: _Schema = with_any_said(untitled(self.model.model_json_schema(by_alias=True)))
         made.setdefault("properties", {})
         return made
 
@@ -462,19 +463,21 @@ def untitled(node: Any, *, names: bool = False) -> Any:
     }
 
 
-def _said(node: Any, *, names: bool = False) -> Any:
+def with_any_said(node: Any, any_value: Mapping[str, Any] = _ANY, *, names: bool = False) -> Any:
     """Return a schema in which a value of any kind is said to be any JSON value, rather than nothing.
 
     Readers of schemas, models among them, take a place without a type for a mistake.
     """
     if isinstance(node, list):
-        return [_said(item) for item in node]
+        return [with_any_said(item, any_value) for item in node]
     if not isinstance(node, dict):
         return node
     if not names and not node.keys() - {"description", "default", "examples"}:
-        return {**copy.deepcopy(_ANY), **node}
+        return {**copy.deepcopy(any_value), **node}
     return {
-        k: v if not names and k in _VALUES else _said(v, names=not names and k in {"properties", "$defs"})
+        k: v
+        if not names and k in _VALUES
+        else with_any_said(v, any_value, names=not names and k in {"properties", "$defs"})
         for k, v in node.items()
     }
 

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from nbtools.parameters import resolved, untitled
+from nbtools.parameters import resolved, untitled, with_any_said
 from nbtools.result import Output, ToolResult
 from nbtools.tool import Tool
 
@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _Schema = dict[str, Any]
+# What a tool returns may be nested as deeply as it likes.
+_ANY_DATA = {"anyOf": [{"type": name} for name in ("string", "number", "boolean", "null", "object", "array")]}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -143,7 +145,7 @@ def _schema_of(hint: Any) -> _Schema:
     from pydantic import TypeAdapter
 
     made = TypeAdapter(hint).json_schema(by_alias=False, mode="serialization", schema_generator=_generator())
-    schema: _Schema = untitled(made)
+    schema: _Schema = with_any_said(untitled(made), _ANY_DATA)
     return schema
 
 
@@ -153,7 +155,7 @@ def _generator() -> Any:
     from pydantic.json_schema import GenerateJsonSchema
 
     def number(self: Any, schema: Any) -> _Schema:
-        return {"type": ["number", "null"]}  # NaN and infinity are written as null
+        return {"anyOf": [{"type": "number"}, {"type": "null"}]}  # NaN and infinity are written as null
 
     def text(self: Any, schema: Any) -> _Schema:
         return {"type": "string"}  # the format of JSON Schema wants a time zone, ``isoformat`` does not

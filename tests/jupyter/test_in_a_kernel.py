@@ -162,15 +162,17 @@ def test_output_arrives_while_the_script_runs_and_stop_ends_it(kernel) -> None:
     sent = kernel.send(
         "%%data_analyze sales.csv\nimport os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
     )
-    child, errors = 0, []
+    child, errors, seen = 0, [], []
     for message in kernel.messages(sent):
-        if message["msg_type"] == "stream" and "pid" in message["content"]["text"]:
+        seen.append((message["msg_type"], str(message["content"])[:300]))
+        # Once: a cell that took long enough to show its time is drawn again at its end.
+        if not child and message["msg_type"] == "stream" and "pid" in message["content"]["text"]:
             child = int(message["content"]["text"].split()[1])
             kernel.manager.interrupt_kernel()
         if message["msg_type"] == "error":
             errors.append(message["content"])
     assert child
-    assert [error["ename"] for error in errors] == ["Cancelled"]
+    assert [error["ename"] for error in errors] == ["Cancelled"], seen
     assert len(errors[0]["traceback"]) == 3
     shown = kernel.run("%%data_analyze sales.csv\nprint('again')")
     assert any("again" in m["content"].get("text", "") for m in shown)

@@ -271,7 +271,9 @@ def test_a_fork_bomb_is_ended(run):
 @pytest.mark.slow
 def test_too_much_memory_is_ended(run):
     code = "for i in 1 2 3; do tail /dev/zero & done; wait"
-    assert run(code, timeout=20, memory_bytes=300 << 20, sandbox="limits").status in ("memory_limit", "error")
+    done = run(code, timeout=20, memory_bytes=300 << 20, sandbox="limits")
+    # Each of the three may come to its own limit before the watch has seen them together.
+    assert done.status in {"memory_limit", "error"} or done.stderr.count("memory exhausted") == 3
     if shutil.which("node"):
         done = run("const a = []; for (;;) a.push(new Array(1e6).fill(7))", "node", memory_bytes=1 << 30, timeout=60)
         assert done.status == "memory_limit"

@@ -110,7 +110,7 @@ class Workbench:
     @property
     def artifacts(self) -> Path:
         """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
-        from nbtools.kernels.folder import Folder
+        from nbtools.kernels.warden.runtime_dir import Folder
 
         folder: Folder = self._built("_folder", lambda: Folder(self.config.home, holding=ARTIFACTS))
         return folder.path / ARTIFACTS

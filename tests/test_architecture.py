@@ -133,8 +133,14 @@ OUTSIDE_THE_TREE = {"nbtools.aio.Interrupted"}
 PROTOCOLS: dict[str, tuple[str, str]] = {
     "nbtools.execute.Executor": ("nbtools.execute.LocalExecutor", "tests/conformance/test_executors.py"),
     "nbtools.gate.Approver": ("nbtools.gate.Nobody", "tests/conformance/test_approvers.py"),
-    "nbtools.kernels.kernel.Backend": ("nbtools.kernels.spawned.SpawnedBackend", "tests/conformance/test_backends.py"),
-    "nbtools.kernels.kernel.Kernel": ("nbtools.kernels.spawned.SpawnedBackend", "tests/conformance/test_backends.py"),
+    "nbtools.kernels.interface.Backend": (
+        "nbtools.kernels.jupyter.spawned.SpawnedBackend",
+        "tests/conformance/test_backends.py",
+    ),
+    "nbtools.kernels.interface.Kernel": (
+        "nbtools.kernels.jupyter.spawned.SpawnedBackend",
+        "tests/conformance/test_backends.py",
+    ),
     "nbtools.memory.filestore.FileStore": ("nbtools.memory.filestore.MemoryFileStore", "tests/memory/test_files.py"),
     "nbtools.memory.repository.Repository": (
         "nbtools.memory.reference.InMemoryRepository",

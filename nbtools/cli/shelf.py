@@ -141,7 +141,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _kernelspec(arguments: argparse.Namespace) -> int:
-    from nbtools.kernels.provisioner import install_kernelspec
+    from nbtools.kernels.forked.provisioner import install_kernelspec
 
     print(f"installed {install_kernelspec(name=arguments.name, prefix=arguments.prefix)}")
     return 0

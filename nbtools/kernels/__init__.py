@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
-    from nbtools.kernels.kernel import (
+    from nbtools.kernels.forked.provisioner import install_kernelspec
+    from nbtools.kernels.interface import (
         Backend,
         Cap,
         ErrorDetail,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         Status,
         World,
     )
-    from nbtools.kernels.provisioner import install_kernelspec
     from nbtools.kernels.service import Kernels
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
     "install_kernelspec",
 ]
 
-_KERNEL = "nbtools.kernels.kernel"
+_KERNEL = "nbtools.kernels.interface"
 
 __getattr__ = facade(
     __name__,
@@ -58,6 +58,6 @@ __getattr__ = facade(
             _KERNEL,
         ),
         "Kernels": "nbtools.kernels.service",
-        "install_kernelspec": "nbtools.kernels.provisioner",
+        "install_kernelspec": "nbtools.kernels.forked.provisioner",
     },
 )

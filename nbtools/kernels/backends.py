@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from nbtools.errors import ConfigMissing, KernelDied
-from nbtools.kernels.folder import Folder
-from nbtools.kernels.forked import ForkedBackend
-from nbtools.kernels.kernel import Backend, Kernel, Profile
-from nbtools.kernels.nursery import DEFAULT_PRELOADS
-from nbtools.kernels.spawned import SpawnedBackend
+from nbtools.kernels.forked.backend import ForkedBackend
+from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
+from nbtools.kernels.interface import Backend, Kernel, Profile
+from nbtools.kernels.jupyter.spawned import SpawnedBackend
+from nbtools.kernels.warden.runtime_dir import Folder
 
 __all__ = ["Backends", "Choice"]
 
@@ -97,7 +97,7 @@ class Backends:
         if name == "spawned":
             return SpawnedBackend(self._folder)
         if name == "process":
-            made: Backend = importlib.import_module("nbtools.kernels.process").ProcessBackend(self._folder)
+            made: Backend = importlib.import_module("nbtools.kernels.programs.kernel").ProcessBackend(self._folder)
             return made
         url, token = self._gateway
         if not url:
@@ -106,7 +106,7 @@ class Backends:
                 hint="Set NBTOOLS_GATEWAY_URL, or pass gateway_url=….",
                 tried="opening a remote kernel",
             )
-        remote: Backend = importlib.import_module("nbtools.kernels.gateway").GatewayBackend(url, token=token)
+        remote: Backend = importlib.import_module("nbtools.kernels.gateway.kernel").GatewayBackend(url, token=token)
         return remote
 
     def to_dict(self) -> dict[str, Any]:

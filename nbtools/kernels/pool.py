@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.kernels.folder import Folder
-from nbtools.kernels.kernel import Kernel, Profile
+from nbtools.kernels.interface import Kernel, Profile
+from nbtools.kernels.warden.runtime_dir import Folder
 
 __all__ = ["Lease", "Pool"]
 

@@ -17,14 +17,14 @@ from typing import Any, Literal, Self
 
 from nbtools import aio, confine
 from nbtools.errors import KernelDied, LanguageUnavailable
-from nbtools.kernels import artifacts, request
+from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
-from nbtools.kernels.folder import Folder
-from nbtools.kernels.kernel import Cap, Execution, Level, OnOutput, Profile, World
-from nbtools.kernels.nursery import DEFAULT_PRELOADS
+from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
+from nbtools.kernels.interface import Cap, Execution, Level, OnOutput, Profile, World
 from nbtools.kernels.pool import Lease, Pool
+from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.sessions import Sessions
-from nbtools.kernels.supervise import stoppable, take_in, to_the_end
+from nbtools.kernels.warden.runtime_dir import Folder
 from nbtools.paths import ARTIFACTS, Roots
 
 __all__ = ["Kernels", "language_of"]
@@ -178,17 +178,17 @@ class Kernels:
         LanguageUnavailable, SandboxUnavailable, KernelDied
             No kernel for it can be had on this host.
         """
-        folder = request.checked_folder(cwd, self._roots) if cwd is not None else None
-        level = request.checked_level(sandbox or self._sandbox)
+        folder = validation.checked_folder(cwd, self._roots) if cwd is not None else None
+        level = validation.checked_level(sandbox or self._sandbox)
         limit = self.timeout if timeout == "setting" else timeout
         order = _Order(
-            code=request.checked_code(code),
+            code=validation.checked_code(code),
             profile=self._profile(language, level, folder, inputs_paths, write_paths),
             world=_world(folder, variables or {}, inputs_paths, figure_path, memory),
-            timeout=None if limit is None else request.checked_seconds(limit, "timeout"),
-            grace=request.checked_seconds(grace, "grace", may_be_zero=True),
+            timeout=None if limit is None else validation.checked_seconds(limit, "timeout"),
+            grace=validation.checked_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
-            session=None if session is None else request.checked_name(session),
+            session=None if session is None else validation.checked_name(session),
         )
         return await stoppable(self._carry_out(order, explicit=sandbox is not None))
 
@@ -210,8 +210,8 @@ class Kernels:
         return dataclasses.replace(
             base,
             cwd=folder,
-            read_paths=(*base.read_paths, *request.outside(map(Path, inputs_paths), roots)),
-            write_paths=request.outside(map(Path, write_paths), (folder,) if folder else ()),
+            read_paths=(*base.read_paths, *validation.outside(map(Path, inputs_paths), roots)),
+            write_paths=validation.outside(map(Path, write_paths), (folder,) if folder else ()),
         )
 
     @property
@@ -309,8 +309,8 @@ class Kernels:
 
     async def astart(self, name: str, *, language: str = "python", sandbox: Level | None = None) -> dict[str, Any]:
         """Start a session ahead of its first run; one that runs already is left as it is."""
-        name = request.checked_name(name)
-        level = request.checked_level(sandbox or self._sandbox)
+        name = validation.checked_name(name)
+        level = validation.checked_level(sandbox or self._sandbox)
         return await aio.here(self._start(name, self._profile(language, level, None, (), ())))
 
     async def _start(self, name: str, profile: Profile) -> dict[str, Any]:
@@ -368,7 +368,7 @@ class Kernels:
         """Make the spares now; a failure is left for the first run to report."""
 
         async def warm() -> None:
-            profile = self._profile("python", request.checked_level(sandbox or self._sandbox), None, (), ())
+            profile = self._profile("python", validation.checked_level(sandbox or self._sandbox), None, (), ())
             with contextlib.suppress(KernelDied):
                 await self._ready_pool().fill(profile)
 
@@ -432,7 +432,7 @@ def _world(
 ) -> World:
     return World(
         cwd=folder,
-        variables=request.checked_variables(variables),
+        variables=validation.checked_variables(variables),
         files=tuple(map(_absolute, inputs_paths)),
         figure_path=None if figure_path is None else Path(figure_path).expanduser(),
         memory=memory,

@@ -7,9 +7,9 @@ import dataclasses
 import time
 from typing import Any
 
-from nbtools.kernels import family
-from nbtools.kernels.kernel import Execution, Profile
+from nbtools.kernels.interface import Execution, Profile
 from nbtools.kernels.pool import Lease
+from nbtools.kernels.warden import process_tree
 
 __all__ = ["Session", "usage"]
 
@@ -93,8 +93,8 @@ def usage(pid: int) -> tuple[float, int]:
     """Return seconds of processor time and bytes of memory of a process and everything below it."""
     import psutil
 
-    pids = family.descendants([pid])
-    cpu, memory = 0.0, family.proportional(pids)
+    pids = process_tree.descendants([pid])
+    cpu, memory = 0.0, process_tree.proportional(pids)
     for one in pids:
         try:
             process = psutil.Process(one)

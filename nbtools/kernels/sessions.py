@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.kernels.kernel import Profile
+from nbtools.kernels.interface import Profile
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.session import Session
 

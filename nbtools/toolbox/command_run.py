@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from nbtools.aio import in_thread
 from nbtools.errors import FileMissing, PathNotAllowed, PermissionDenied
-from nbtools.kernels.supervise import Ending, supervise
+from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.paths import Roots
 from nbtools.toolbox.command_line import Command, Redirect, Step
 from nbtools.toolbox.command_rules import Programs
@@ -22,7 +22,7 @@ from nbtools.toolbox.policies import Level
 from nbtools.toolbox.processes import Processes, Stream, exit_code
 
 if TYPE_CHECKING:
-    from nbtools.kernels.custody import Child
+    from nbtools.kernels.warden.client import Child
 
 __all__ = ["Line", "Plan", "planned"]
 

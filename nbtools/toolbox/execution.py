@@ -20,9 +20,9 @@ from nbtools.errors import (
     LimitExceeded,
     NbtoolsError,
 )
-from nbtools.kernels.kernel import Execution
-from nbtools.kernels.kernel import Output as Piece
-from nbtools.kernels.supervise import to_the_end
+from nbtools.kernels.interface import Execution
+from nbtools.kernels.interface import Output as Piece
+from nbtools.kernels.runs.ending import to_the_end
 from nbtools.paths import ARTIFACTS
 from nbtools.result import Artifact
 from nbtools.telemetry import fresh_id

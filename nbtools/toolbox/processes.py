@@ -1,6 +1,6 @@
 """Processes that tools start: confined, with bounded output, and ended with everything that they started.
 
-They are kept by a warden process of their own (see `nbtools.kernels.custody`), which ends them when the workbench
+They are kept by a warden process of their own (see `nbtools.kernels.warden.client`), which ends them when the workbench
 closes, and also when its process is killed. Everything here runs on the nbtools loop.
 """
 
@@ -24,8 +24,8 @@ from nbtools.paths import Roots
 from nbtools.toolbox.policies import CommandPolicy, Level
 
 if TYPE_CHECKING:
-    from nbtools.kernels.custody import Child, Custody, Exit
-    from nbtools.kernels.folder import Folder
+    from nbtools.kernels.warden.client import Child, Custody, Exit
+    from nbtools.kernels.warden.runtime_dir import Folder
 
 __all__ = ["Background", "Processes", "Stream", "exit_code"]
 
@@ -256,8 +256,8 @@ class Processes:
     async def _ready(self) -> Custody:
         if os.name == "nt":
             raise LanguageUnavailable("shell and process need Linux or macOS.", hint="Use code_execute instead.")
-        from nbtools.kernels.custody import Custody
-        from nbtools.kernels.folder import Folder
+        from nbtools.kernels.warden.client import Custody
+        from nbtools.kernels.warden.runtime_dir import Folder
 
         # Made on the loop that it belongs to.
         self._opening = self._opening or asyncio.Lock()

@@ -13,7 +13,7 @@ from annotated_types import Gt, Le
 
 from nbtools.aio import in_thread
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError, PermissionDenied
-from nbtools.kernels.kernel import Cap, Execution
+from nbtools.kernels.interface import Cap, Execution
 from nbtools.parameters import Canonical
 from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output

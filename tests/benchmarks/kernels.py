@@ -14,7 +14,7 @@ from benchmarks.paired import row, take_turns
 
 from nbtools import aio
 from nbtools.kernels import Kernels, Profile
-from nbtools.kernels.forked import ForkedBackend
+from nbtools.kernels.forked.backend import ForkedBackend
 
 SPARE = "from a warmed spare"
 DEMAND = "forked on demand"

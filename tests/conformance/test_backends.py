@@ -21,10 +21,10 @@ import pytest
 from nbtools import aio
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels import Backend, Cap, Execution, Kernel, Output, Profile, World
-from nbtools.kernels.forked import ForkedBackend
-from nbtools.kernels.gateway import GatewayBackend
-from nbtools.kernels.process import ProcessBackend
-from nbtools.kernels.spawned import SpawnedBackend
+from nbtools.kernels.forked.backend import ForkedBackend
+from nbtools.kernels.gateway.kernel import GatewayBackend
+from nbtools.kernels.jupyter.spawned import SpawnedBackend
+from nbtools.kernels.programs.kernel import ProcessBackend
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import pytest
 
 from nbtools import aio
 from nbtools.kernels import Execution, Kernels
-from nbtools.kernels.forked import ForkedBackend
+from nbtools.kernels.forked.backend import ForkedBackend
 
 pytestmark = [
     pytest.mark.slow,

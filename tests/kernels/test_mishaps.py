@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.kernels import Kernels
-from nbtools.kernels.forked import ForkedBackend
+from nbtools.kernels.forked.backend import ForkedBackend
 
 BACKENDS = ["forked", "spawned"] if ForkedBackend.is_supported() else ["spawned"]
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([3, 1])\n"
@@ -94,7 +94,7 @@ def test_warnings_of_a_drawing_point_at_no_code_of_ours(kernels: Kernels, tmp_pa
     done = kernels.run(script, figure_path=tmp_path / "chart.png", timeout=SECONDS)
     assert "missing from font" in done.stderr
     assert "nbtools" not in "".join(line for line in done.stderr.splitlines() if "/site-packages/" not in line)
-    assert "guest.py" not in done.stderr
+    assert "hooks.py" not in done.stderr
 
 
 def test_a_drawing_does_not_make_python_repeat_its_warnings(kernels: Kernels) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
-from nbtools.kernels import artifacts, family, request
-from nbtools.kernels.custody import Exit
-from nbtools.kernels.folder import Folder, sweep
-from nbtools.kernels.pipe import Pipe
-from nbtools.kernels.wire import Message, Wire
+from nbtools.kernels import artifacts, validation
+from nbtools.kernels.jupyter.messages import Message, Wire
+from nbtools.kernels.warden import process_tree
+from nbtools.kernels.warden.client import Exit
+from nbtools.kernels.warden.fd_socket import Pipe
+from nbtools.kernels.warden.runtime_dir import Folder, sweep
 from nbtools.paths import Roots
 
 
@@ -80,7 +81,7 @@ def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
 def test_only_folders_of_dead_owners_are_swept(tmp_path: Path) -> None:
     living = Folder()
     script = (
-        "import sys, time, pathlib\nfrom nbtools.kernels.folder import Folder\n"
+        "import sys, time, pathlib\nfrom nbtools.kernels.warden.runtime_dir import Folder\n"
         "print(Folder().path, flush=True)\nimport os\nos._exit(0)"
     )
     dead = Path(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip())
@@ -115,17 +116,17 @@ def test_the_end_of_a_process_reads_well() -> None:
 
 def test_descendants_are_found_through_threads_and_generations() -> None:
     script = "import subprocess, sys; subprocess.run(['sleep', '60'])"
-    child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, family.MARK: "abc123abc123"})
+    child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, process_tree.MARK: "abc123abc123"})
     try:
         deadline = time.monotonic() + 10
-        while len(family.descendants([child.pid])) < 2:
+        while len(process_tree.descendants([child.pid])) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert family.kernel_of(child.pid) == "abc123abc123"
-        assert set(family.descendants([child.pid])) <= set(family.marked(frozenset({"abc123abc123"})))
-        assert family.footprint([child.pid]) > 0
+        assert process_tree.kernel_of(child.pid) == "abc123abc123"
+        assert set(process_tree.descendants([child.pid])) <= set(process_tree.marked(frozenset({"abc123abc123"})))
+        assert process_tree.footprint([child.pid]) > 0
     finally:
-        for pid in family.descendants([child.pid]):
+        for pid in process_tree.descendants([child.pid]):
             os.kill(pid, 9)
         child.wait()
 
@@ -133,48 +134,48 @@ def test_descendants_are_found_through_threads_and_generations() -> None:
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e12, "300", True, None])
 def test_a_timeout_that_makes_no_sense_is_refused(value: object) -> None:
     with pytest.raises(InvalidArguments):
-        request.checked_seconds(value, "timeout")
+        validation.checked_seconds(value, "timeout")
 
 
 @pytest.mark.parametrize("code", [b"print(1)", None, 3, "a\0b", "print('\ud800')", "x\n\udcff"])
 def test_code_that_is_no_text_is_refused(code: object) -> None:
     with pytest.raises(InvalidArguments):
-        request.checked_code(code)
+        validation.checked_code(code)
 
 
 @pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "x" * 65, "..", "a\0", None])
 def test_odd_names_of_sessions_are_refused(name: object) -> None:
     with pytest.raises(InvalidArguments):
-        request.checked_name(name)
+        validation.checked_name(name)
 
 
 @pytest.mark.parametrize("name", ["analysis", "Umsätze 2026", "a.b_c-d:e@f+1"])
 def test_ordinary_names_of_sessions_are_taken(name: str) -> None:
-    assert request.checked_name(name) == name
+    assert validation.checked_name(name) == name
 
 
 def test_a_working_folder_must_exist_and_be_allowed(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "file").write_text("")
     roots = Roots([tmp_path / "in"])
-    assert request.checked_folder(tmp_path / "in", roots) == tmp_path / "in"
+    assert validation.checked_folder(tmp_path / "in", roots) == tmp_path / "in"
     with pytest.raises(PathNotAllowed):
-        request.checked_folder(tmp_path, roots)
+        validation.checked_folder(tmp_path, roots)
     with pytest.raises(FileMissing):
-        request.checked_folder(tmp_path / "absent", None)
+        validation.checked_folder(tmp_path / "absent", None)
     with pytest.raises(InvalidArguments):
-        request.checked_folder(tmp_path / "file", None)
+        validation.checked_folder(tmp_path / "file", None)
     with pytest.raises(InvalidArguments):
-        request.checked_folder("a\0b", None)
+        validation.checked_folder("a\0b", None)
 
 
 def test_variables_must_be_json_under_usable_names(tmp_path: Path) -> None:
-    assert request.checked_variables({"path": tmp_path, "n": 1}) == {"path": str(tmp_path), "n": 1}
+    assert validation.checked_variables({"path": tmp_path, "n": 1}) == {"path": str(tmp_path), "n": 1}
     for wrong in ({"a b": 1}, {"x": object()}, {"": 1}):
         with pytest.raises(InvalidArguments):
-            request.checked_variables(wrong)
+            validation.checked_variables(wrong)
 
 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InvalidArguments):
-        request.checked_level("tight")
+        validation.checked_level("tight")

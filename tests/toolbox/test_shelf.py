@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from nbtools.kernels.kernel import Execution
+from nbtools.kernels.interface import Execution
 from nbtools.registry import Registry
 from nbtools.schema import FORMATS
 from nbtools.toolbox import STANDARD, CommandPolicy, Confinements, Processes, WebPolicy

@@ -1,0 +1,1 @@
+"""Kernels forked from a process that has loaded the libraries."""

@@ -1,0 +1,172 @@
+"""A warden that has loaded the libraries already and forks ready kernels.
+
+``python -m nbtools.kernels.forked.zygote FD FOLDER PRELOADS`` is started by exec with a scrubbed environment, never
+forked from the owner: what it forks inherits its memory and its ``/proc/self/environ``. It imports ipykernel, IPython
+and the preloads, exercises pandas, numpy and matplotlib once (nothing else: a library that ran OpenMP or Polars
+before the fork hangs in the child), proves by a canary that a fork of it works, and serves.
+"""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.kernels.inside import forked_kernel, hooks
+from nbtools.kernels.warden.fd_socket import Pipe
+from nbtools.kernels.warden.process import Warden
+
+__all__ = ["Zygote", "serve"]
+
+_CANARY_S = 20
+# Threads that their libraries end before a fork and start again after it.
+_FORK_AWARE = frozenset({"jemalloc_bg_thd"})
+
+
+class Zygote(Warden):
+    """A warden that can also ``fork``."""
+
+    def handle(self, message: Mapping[str, Any], descriptors: list[int]) -> None:
+        """Do what the owner says."""
+        if message["do"] != "fork":
+            super().handle(message, descriptors)
+            return
+        ready_r, ready_w = os.pipe()
+        self.begin(message, [*descriptors, ready_w], lambda: forked_kernel.main(message, descriptors, ready_w))
+        os.close(ready_w)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._selector.register(ready_r, selectors.EVENT_READ, lambda: self._ready(ready_r, message["id"]))
+
+    def _ready(self, descriptor: int, name: str) -> None:
+        data = os.read(descriptor, 1 << 16)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        if data:
+            self.pipe.send({"event": "ready", "id": name, **json.loads(data)})
+
+
+def _load(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Import what is installed; return what was loaded, and why the rest was not."""
+    loaded, failed = [], {}
+    for name in names:
+        try:
+            importlib.import_module("matplotlib.pyplot" if name == "matplotlib" else name)
+            loaded.append(name)
+        except ModuleNotFoundError:
+            failed[name] = "not installed"
+        except Exception as exc:
+            failed[name] = f"{type(exc).__name__}: {exc}"
+    return loaded, failed
+
+
+def _exercise(loaded: Sequence[str]) -> None:
+    """Run the common paths once, so that no kernel pays for the first time."""
+    if "pandas" in loaded:
+        _exercise_pandas()
+    if "matplotlib" in loaded:
+        _exercise_matplotlib()
+
+
+def _exercise_pandas() -> None:
+    import pandas as pd
+
+    rows = "".join(f"2025-01-0{i % 9 + 1},{'ab'[i % 2]},{i * 1.5}\n" for i in range(40))
+    frame = pd.read_csv(io.StringIO("day,g,v\n" + rows))
+    frame.describe().to_string()
+    frame._repr_html_()
+    frame.groupby("g")["v"].mean()
+
+
+def _exercise_matplotlib() -> None:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots()
+    axes.bar(["a", "b"], [1.0, 2.0])
+    axes.plot([0, 1], [1, 2], label="warm")
+    axes.set_title("warm")
+    axes.legend()
+    if "pandas" in sys.modules:
+        # pandas loads its plotting part with the first plot.
+        sys.modules["pandas"].Series([1.0, 2.0], index=["a", "b"]).plot.bar(ax=axes)
+    hooks.print_figure(figure)
+    plt.close("all")
+
+
+def _canary(loaded: Sequence[str]) -> str | None:
+    """Fork, use the libraries in the child, and return what went wrong; `None` when all is well."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(_CANARY_S)
+        os._exit(_sing(loaded))
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status == -signal.SIGALRM:
+        return f"a fork hung for {_CANARY_S} s after preloading {', '.join(loaded)}"
+    if status:
+        return f"a fork failed with {status} after preloading {', '.join(loaded)}"
+    left = sorted(_threads() - _FORK_AWARE)
+    if threading.active_count() > 1 or left:
+        return f"preloading {', '.join(loaded)} left threads running ({', '.join(left) or 'Python'})"
+    return None
+
+
+def _sing(loaded: Sequence[str]) -> int:
+    try:
+        if "numpy" in loaded:
+            import numpy as np
+
+            (np.ones((64, 64)) @ np.ones((64, 64))).sum()
+        if "pandas" in loaded:
+            _exercise_pandas()
+        if "duckdb" in loaded:
+            import duckdb
+
+            duckdb.connect(":memory:").execute("select 42").fetchall()
+    except Exception:
+        return 1
+    return 0
+
+
+def _threads() -> set[str]:
+    """Return the names of the native threads beside this one."""
+    names = set()
+    for task in Path("/proc/self/task").iterdir():
+        if task.name != str(os.getpid()):
+            with contextlib.suppress(OSError):
+                names.add((task / "comm").read_text().strip())
+    return names
+
+
+def serve() -> None:
+    """Run the process: ``FD FOLDER PRELOADS`` are its arguments, the preloads a JSON list."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock.set_inheritable(False)
+    folder, preloads = sys.argv[2], json.loads(sys.argv[3])
+    sys.argv = ["nbtools-kernel"]
+    loaded, failed = _load(preloads)
+    forked_kernel.build()
+    _exercise(loaded)
+    gc.collect()
+    # The collector would write into every object's header and so copy the pages that forks share.
+    gc.freeze()
+    problem = _canary(loaded)
+    # What was imported from the folder Python was started in would be found there by kernels too.
+    path = [entry for entry in sys.path if entry]
+    Zygote(Pipe(sock), folder).run({"loaded": loaded, "failed": failed, "problem": problem, "path": path})
+
+
+if __name__ == "__main__":
+    serve()

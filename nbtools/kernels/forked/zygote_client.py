@@ -1,0 +1,140 @@
+"""The zygote as its owner has it: started at first use, renewed when packages change, refused when forks do not work.
+
+A zygote that is replaced is left to the kernels it has forked and leaves with the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import KernelDied
+from nbtools.kernels.jupyter.kernel import first
+from nbtools.kernels.warden.client import Child, Custody, greeted
+from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.redaction import scrub_environment
+
+__all__ = ["DEFAULT_PRELOADS", "Fingerprint", "Nursery"]
+
+DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
+_START_S = 45.0
+_READY_S = 20.0
+_INLINE = "module://matplotlib_inline.backend_inline"
+
+Fingerprint = tuple[tuple[str, int, int], ...]
+
+
+class Nursery:
+    """Fork kernels from a zygote.
+
+    Parameters
+    ----------
+    preloads
+        Modules loaded before the fork; what is not installed is skipped.
+    folder
+        Where the zygote gets a folder of its own.
+
+    Attributes
+    ----------
+    problem
+        Why forks cannot be had; `None` as long as nothing speaks against them.
+    """
+
+    def __init__(self, preloads: Sequence[str], folder: Folder) -> None:
+        self._preloads = tuple(preloads)
+        self._folder = folder
+        self._zygote: Custody | None = None
+        self._retired: list[Custody] = []
+        self._leaving: set[asyncio.Future[None]] = set()
+        self._fingerprint: Fingerprint = ()
+        self._path: list[str] = []
+        self._lock = asyncio.Lock()
+        self.problem: str | None = None
+
+    def is_outdated(self) -> bool:
+        """Whether packages or the interpreter have changed since the zygote was started, or it is gone."""
+        if self._zygote is None:
+            return False
+        return not self._zygote.alive or self._fingerprint != _fingerprint(self._path)
+
+    @property
+    def pid(self) -> int | None:
+        """The zygote's process id."""
+        return self._zygote.pid if self._zygote is not None else None
+
+    async def fork(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> tuple[Child, dict[str, Any]]:
+        """Fork a kernel; return its process and what it says of itself when it is ready.
+
+        Raises
+        ------
+        KernelDied
+            The zygote did not start, its canary failed, or the kernel ended before it was ready.
+        """
+        zygote = await self._ready()
+        child = zygote.begin({"do": "fork", **message}, descriptors)
+        return child, await first(child.ready, child, seconds=_READY_S, what="was not ready")
+
+    async def _ready(self) -> Custody:
+        async with self._lock:
+            if self._zygote is not None and not self.is_outdated():
+                return self._zygote
+            if self._zygote is not None:
+                self._retired.append(self._zygote)
+                self._zygote = None
+                self.tidy()
+            self._zygote = await self._start()
+            return self._zygote
+
+    async def _start(self) -> Custody:
+        try:
+            zygote = await greeted(self._spawn, seconds=_START_S, what="forks kernels")
+        except KernelDied:
+            self.problem = "the process that forks them did not start"
+            raise
+        hello = zygote.hello.result()
+        self.problem = hello["problem"]
+        if self.problem:
+            with contextlib.suppress(Exception):
+                await zygote.close()
+            raise KernelDied(f"Kernels cannot be forked here: {self.problem}.")
+        self._path = hello["path"]
+        self._fingerprint = _fingerprint(self._path)
+        return zygote
+
+    def _spawn(self) -> Custody:
+        own = self._folder.make(f"z{os.urandom(3).hex()}")
+        # Forks show this environment in /proc/self/environ, whatever they are given later.
+        env = {**scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
+        return Custody(
+            ("-P", "-m", "nbtools.kernels.forked.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
+        )
+
+    def tidy(self) -> None:
+        """Let replaced zygotes go that have no kernels left."""
+        for old in [old for old in self._retired if not old.children]:
+            self._retired.remove(old)
+            leaving = asyncio.ensure_future(old.close())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """End the zygotes and all kernels they forked."""
+        zygotes = [*self._retired, *([self._zygote] if self._zygote is not None else [])]
+        self._retired, self._zygote = [], None
+        await asyncio.gather(*(zygote.close() for zygote in zygotes), *self._leaving, return_exceptions=True)
+
+
+def _fingerprint(path: Sequence[str]) -> Fingerprint:
+    """Return what changes when a package is installed, upgraded or removed, or the interpreter is replaced."""
+    found = []
+    for entry in (sys.executable, *path):
+        with contextlib.suppress(OSError):
+            state = Path(entry).stat()
+            found.append((entry, state.st_mtime_ns, state.st_ino))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Kernels on another machine, behind a Jupyter server."""

@@ -1,0 +1,515 @@
+"""Kernels on another machine: Jupyter Server, Kernel Gateway or Enterprise Gateway over HTTP and websocket.
+
+The server starts, interrupts and ends the kernel; messages go over its websocket (`nbtools.kernels.gateway.client`). A
+Python kernel gets the same guest as a local one, as text, and files travel there and back
+(`nbtools.kernels.gateway.staging`).
+Where it runs, and what confines it, is the server's business: the level in force is told as ``"off"``.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nbtools import aio
+from nbtools.errors import (
+    HttpError,
+    InvalidArguments,
+    KernelDied,
+    LanguageUnavailable,
+    LimitExceeded,
+    NbtoolsError,
+    NetworkError,
+    SandboxUnavailable,
+    nearest,
+)
+from nbtools.kernels.gateway import staging
+from nbtools.kernels.gateway.client import Channel, Server
+from nbtools.kernels.gateway.staging import Luggage
+from nbtools.kernels.interface import Cap, Execution, OnOutput, Profile, Status, World
+from nbtools.kernels.jupyter import bootstrap
+from nbtools.kernels.jupyter.kernel import Run
+from nbtools.kernels.jupyter.messages import Message
+from nbtools.kernels.runs.ending import supervise, take_in
+from nbtools.kernels.runs.output import Collector
+
+__all__ = ["GatewayBackend", "GatewayKernel"]
+
+_READY_S = 60.0
+_STEP_S = 60.0
+_WATCH_S = 2.0
+_STEP = "nbtools"
+_NOT_FOUND = 404
+_MAX_CODE = 4 << 20
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "node": ("javascript", "typescript"),
+    "javascript": ("javascript", "typescript"),
+    "shell": ("bash",),
+    "powershell": ("powershell", "pwsh"),
+}
+_RATE_WORDS = ("IOPub data rate exceeded", "IOPub message rate exceeded")
+_GONE = frozenset({"dead", "restarting", "autorestarting"})
+_CAP, _WORLD = Cap(), World()
+
+
+class GatewayBackend:
+    """Start kernels on a Jupyter server.
+
+    Parameters
+    ----------
+    url
+        Address of the server, as in ``http://host:8888``; a ``?token=`` in it is used.
+    token
+        Its token; `None` when it wants none.
+    """
+
+    name = "gateway"
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._server = Server(url, token)
+        self._kernels: set[GatewayKernel] = set()
+
+    async def open(self, profile: Profile) -> GatewayKernel:
+        """Start a kernel; see `nbtools.kernels.interface.Backend.open`.
+
+        Raises
+        ------
+        LanguageUnavailable
+            The server has no kernel for the language.
+        SandboxUnavailable
+            A sandbox was asked for, which only the server could provide.
+        NetworkError, PermissionDenied, HttpError
+            The server cannot be reached, refuses the token, or fails.
+        """
+        if profile.sandbox == "strict":
+            raise SandboxUnavailable(
+                f"sandbox='strict' cannot be enforced on the gateway {self._server.shown}: it runs the kernels.",
+                hint="Confine the server itself (a container of its own), and ask for sandbox='off'.",
+                tried="opening a remote kernel",
+            )
+        spec, is_python = await self._spec(profile.language)
+        started = await aio.in_thread(self._server.request, "POST", "/api/kernels", json_body={"name": spec})
+        kernel = GatewayKernel(
+            self._server, str(started["id"]), is_python=is_python, on_close=lambda: self._kernels.discard(kernel)
+        )
+        self._kernels.add(kernel)
+        try:
+            await kernel.connect()
+        except BaseException:
+            await kernel.close()
+            raise
+        return kernel
+
+    async def _spec(self, language: str) -> tuple[str, bool]:
+        """Return the name of the server's kernelspec for a language, and whether it is Python."""
+        found = await aio.in_thread(self._server.request, "GET", "/api/kernelspecs")
+        try:
+            specs = {name: str(spec["spec"]["language"]).lower() for name, spec in found["kernelspecs"].items()}
+        except (KeyError, TypeError, AttributeError):
+            raise NetworkError(f"What answers at {self._server.shown} is no Jupyter server.", retryable=False) from None
+        if language.startswith("kernel:"):
+            name = language.removeprefix("kernel:")
+            if name in specs:
+                return name, specs[name] == "python"
+        else:
+            wanted = (language, *_ALIASES.get(language, ()))
+            names = [name for name, spoken in specs.items() if spoken in wanted]
+            if names:
+                return (found["default"] if found.get("default") in names else names[0]), language == "python"
+        close = nearest(language, specs)
+        raise LanguageUnavailable(
+            f"The gateway {self._server.shown} has no kernel for {language!r}.",
+            hint=f"Did you mean kernel:{close}?" if close else f"It has: {', '.join(sorted(specs)) or 'none'}.",
+            tried="opening a remote kernel",
+        )
+
+    async def close(self) -> None:
+        """End all kernels of this backend."""
+        await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
+        self._server.close()
+
+
+class GatewayKernel:
+    """One kernel of a Jupyter server.
+
+    Parameters
+    ----------
+    server
+        The server.
+    kernel_id
+        The kernel's id there.
+    is_python
+        Whether it runs Python: then variables, figures and files work as in a local one.
+    on_close
+        Called once when it is released.
+    """
+
+    def __init__(self, server: Server, kernel_id: str, *, is_python: bool, on_close: Callable[[], None]) -> None:
+        self.id = kernel_id
+        self._server = server
+        self._is_python = is_python
+        self._on_close = on_close
+        self._runs: dict[str, Run] = {}
+        self._contents: dict[str, dict[str, Any]] = {}
+        self._ended: str | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._folder: str | None = None
+        self._is_throttled = False
+        self._count = 0
+        self._closed = False
+        loop = asyncio.get_running_loop()
+
+        def on_loop(step: Callable[[Any], None]) -> Callable[[Any], None]:
+            def call(value: Any) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is gone, and everybody who waited with it
+                    loop.call_soon_threadsafe(step, value)
+
+            return call
+
+        self._channel = Channel(server, kernel_id, on_message=on_loop(self._take), on_lost=on_loop(self._lose))
+
+    @property
+    def pid(self) -> int | None:
+        """`None`: the process is on another machine."""
+        return None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run code."""
+        return self._ended is None and not self._closed
+
+    @property
+    def confinement(self) -> str:
+        """``"off"``: nothing is known of what confines it."""
+        return "off"
+
+    async def connect(self) -> None:
+        """Open the websocket and wait until the kernel answers.
+
+        Raises
+        ------
+        NetworkError
+            The websocket cannot be opened.
+        KernelDied
+            The kernel does not answer.
+        """
+        await aio.in_thread(self._channel.open)
+        await aio.in_thread(self._channel.send, self._message("kernel_info_request", {}, "info"))
+        await asyncio.wait({self._ready}, timeout=_READY_S)
+        if not self._ready.done() or self._ended is not None:
+            why = self._ended or f"it did not answer within {_READY_S:g} s"
+            raise KernelDied(f"The kernel on the gateway {self._server.shown} did not start: {why}.")
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = 300.0,
+        grace: float = 2.0,
+        on_output: OnOutput | None = None,
+        cap: Cap = _CAP,
+        world: World = _WORLD,
+    ) -> Execution:
+        """Run code; see `nbtools.kernels.interface.Kernel.run`.
+
+        Raises
+        ------
+        InvalidArguments
+            The code is no text.
+        LimitExceeded
+            Code or input files are too large to be sent.
+        """
+        if not isinstance(code, str):
+            raise InvalidArguments("The code is not text.", tried="running code")
+        if len(code) > _MAX_CODE:
+            raise LimitExceeded(
+                f"The code is {len(code):,} characters long; gateways take messages of up to about 10 MB.",
+                hint="Put data into a file and hand that over.",
+                tried="running code on a gateway",
+            )
+        collector = Collector(on_output, cap)
+        if not self.alive:
+            return collector.execution("died", confinement="off", notes=self._notes(world))
+        try:
+            carried, begin = await self._prepare(world)
+        except (NetworkError, KernelDied, asyncio.CancelledError) as exc:
+            return self._broken(collector, exc)
+        run = self._request(code, collector)
+        made = self._request("", Collector(), expression=_porter("made()")) if carried is not None else None
+        # In one go: the answers then come as fast as the kernel works, not as fast as the network.
+        sending = asyncio.ensure_future(self._send(*filter(None, (begin, run, made))))
+        watch = asyncio.ensure_future(self._watch())
+        ending = await supervise(
+            run.done, timeout=timeout, grace=grace, interrupt=self.interrupt, kill=self.kill, runaway=run.runaway
+        )
+        watch.cancel()
+        await asyncio.wait({sending})
+        execution = self._execution(run, ending, world)
+        if begin is not None and begin.reply is not None:
+            execution = _with_note(execution, _failure(begin.reply))
+        if made is not None and carried is not None and self.alive:
+            execution = await self._with_artifacts(execution, carried, made, world)
+        self._runs.clear()
+        return execution
+
+    def _broken(self, collector: Collector, exc: BaseException) -> Execution:
+        """Return what became of a run that could not begin."""
+        if isinstance(exc, asyncio.CancelledError):
+            take_in()
+            return collector.execution("stopped", confinement="off")
+        self._lose(str(exc))
+        return collector.execution("died", confinement="off", notes=(str(exc),))
+
+    async def _prepare(self, world: World) -> tuple[Luggage | None, Run | None]:
+        """Send the files that a Python script needs; return what was planned, and the request that makes its world."""
+        if not self._is_python:
+            return None, None
+        if self._folder is None:
+            await self._step(bootstrap.load_code())
+            await self._step(_porter_code())
+            self._folder = (await self._step(_porter("begin()")))["folder"]
+        carried = Luggage.pack(world, self._folder)
+        for path, place in carried.files.items():
+            for piece in staging.pieces(path, place):
+                await self._step(_porter(piece))
+        begin = f"({_porter('begin()')}, {bootstrap.begin_code(carried.world)})"
+        return carried, self._request("", Collector(), expression=begin)
+
+    async def _with_artifacts(self, execution: Execution, carried: Luggage, asked: Run, world: World) -> Execution:
+        """Fetch what the code made; what cannot be fetched is told, the run is not lost for it."""
+        found: list[Path] = []
+        notes = list(execution.notes)
+        try:
+            made = (await self._report(asked))["made"]
+            wanted = {place: unpacked for place in made if (unpacked := staging.unpack(place, carried, world))}
+            total = 0
+            for place, path in wanted.items():
+                total += made[place]
+                if total > staging.MOST_BYTES:
+                    notes.append(f"{place} and what follows was left on the gateway: too large to be fetched")
+                    break
+                await self._fetch(place, path, made[place])
+                found.append(path)
+        except (NbtoolsError, OSError, KeyError, TypeError, ValueError, asyncio.CancelledError) as exc:
+            take_in()
+            notes.append(f"files that the code made could not be fetched: {exc}")
+        return dataclasses.replace(execution, artifacts=tuple(sorted(found)), notes=tuple(notes))
+
+    async def _fetch(self, place: str, path: Path, size: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            for at in range(0, size, staging.PIECE_BYTES):
+                answer = await self._step(_porter(f"get({json.dumps(place)}, {at}, {staging.PIECE_BYTES})"))
+                file.write(base64.b64decode(answer["data"]))
+
+    async def variables(self) -> list[dict[str, Any]]:
+        """List what the session has defined."""
+        if not self._is_python:
+            return []
+        if self._folder is None:
+            await self._prepare(_WORLD)
+        return list((await self._step(bootstrap.variables_code())).get("variables", ()))
+
+    async def _step(self, expression: str) -> dict[str, Any]:
+        """Evaluate an expression of our own in the kernel and return its report."""
+        run = self._request("", Collector(), expression=expression)
+        await self._send(run)
+        return await self._report(run)
+
+    async def _report(self, run: Run) -> dict[str, Any]:
+        """Wait for a step of our own and return its report."""
+        watch = asyncio.ensure_future(self._watch())
+        await asyncio.wait({run.done}, timeout=_STEP_S)
+        watch.cancel()
+        self._runs.pop(run.msg_id, None)
+        if run.reply is None:
+            raise KernelDied(self._ended or "The remote kernel did not answer.")
+        if failure := _failure(run.reply):
+            raise KernelDied(failure)
+        return {**run.report, **_answer(run.reply)}
+
+    def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> Run:
+        """Make a request that is not sent yet.
+
+        Steps of our own are user expressions, because code would go through IPython's tokenizer: seconds for a
+        megabyte of data.
+        """
+        self._count += 1
+        run = Run(f"{self._channel.session}_{self._count}", collector)
+        self._runs[run.msg_id] = run
+        self._contents[run.msg_id] = {
+            "code": code,
+            "silent": expression is not None,
+            "store_history": expression is None,
+            "user_expressions": {} if expression is None else {_STEP: expression},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        return run
+
+    async def _watch(self) -> None:
+        """Ask now and then whether the kernel is still there: a server does not tell when it was ended."""
+        while self.alive:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                await aio.in_thread(self._server.request, "GET", f"/api/kernels/{self.id}", timeout=10)
+            except HttpError as exc:
+                if exc.data.get("status") == _NOT_FOUND:
+                    self._lose("the server has ended the kernel")
+            except NbtoolsError:
+                continue  # the channel finds out whether the server is gone
+
+    async def _send(self, *runs: Run) -> None:
+        messages = [self._message("execute_request", self._contents.pop(run.msg_id), run.msg_id) for run in runs]
+        try:
+            await aio.in_thread(self._channel.send, *messages)
+        except NetworkError as exc:
+            self._lose(str(exc))
+
+    def _message(self, kind: str, content: Mapping[str, Any], msg_id: str) -> dict[str, Any]:
+        header = {
+            "msg_id": msg_id,
+            "msg_type": kind,
+            "username": "nbtools",
+            "session": self._channel.session,
+            "version": "5.3",
+            "date": "",
+        }
+        framed = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+        return {**framed, "channel": "shell", "buffers": []}
+
+    def _take(self, message: dict[str, Any]) -> None:
+        try:
+            kind = message["header"]["msg_type"]
+            content = message["content"]
+            parent = (message.get("parent_header") or {}).get("msg_id", "")
+            state = content.get("execution_state") if kind == "status" else None
+        except (KeyError, TypeError, AttributeError):
+            return  # not a message of the protocol
+        if kind == "kernel_info_reply" and not self._ready.done():
+            self._ready.set_result(None)
+        if state in _GONE:
+            self._lose("the kernel died" if state == "dead" else "the kernel died and was restarted by its server")
+        elif parent in self._runs:
+            run = self._runs[parent]
+            if kind == "stream" and str(content.get("text", "")).startswith(_RATE_WORDS):
+                # The server says so in the script's name, and drops output for a while.
+                run.collector.truncated = self._is_throttled = True
+            else:
+                run.take(Message(type=kind, parent_id=parent, content=content))
+
+    def _lose(self, reason: str) -> None:
+        """Give the kernel up: whoever waits is told."""
+        if self._ended is None:
+            self._ended = reason
+        if not self._ready.done():
+            self._ready.set_result(None)
+        for run in self._runs.values():
+            run.finish()
+
+    def _execution(self, run: Run, ending: str | None, world: World) -> Execution:
+        status: Status
+        if self._ended is not None and run.reply is None:
+            status = ending or "died"  # type: ignore[assignment]  # all are statuses
+        elif ending is not None:
+            status = ending  # type: ignore[assignment]  # same
+        else:
+            status = run.status()
+        notes = self._notes(world)
+        if figure := run.report.get("figure"):
+            notes = (*notes, f"figure {figure}")
+        if self._is_throttled:
+            notes = (*notes, "the gateway dropped output: it came faster than its iopub rate limits allow")
+            self._is_throttled = False
+        if self._channel.reconnects:
+            notes = (*notes, "the connection to the gateway was lost and came back")
+            self._channel.reconnects = 0
+        return run.collector.execution(status, confinement="off", notes=notes)
+
+    def _notes(self, world: World) -> tuple[str, ...]:
+        notes = (self._ended,) if self._ended is not None else ()
+        return (*notes, "memory is not available on a gateway") if world.memory is not None else notes
+
+    async def interrupt(self) -> None:
+        """Interrupt the running code."""
+        await aio.in_thread(self._server.request, "POST", f"/api/kernels/{self.id}/interrupt", timeout=10)
+
+    async def kill(self) -> None:
+        """Have the server end the kernel."""
+        self._ended = self._ended or "the kernel was killed"
+        with contextlib.suppress(NbtoolsError):
+            await aio.in_thread(self._server.request, "DELETE", f"/api/kernels/{self.id}", timeout=20)
+        self._lose("the kernel was killed")
+
+    async def _is_there_after_delete(self) -> bool:
+        """Have the server end the kernel; tell whether it still knows it."""
+        try:
+            await aio.in_thread(self._server.request, "DELETE", f"/api/kernels/{self.id}", timeout=20)
+            await aio.in_thread(self._server.request, "GET", f"/api/kernels/{self.id}", timeout=20)
+        except HttpError as exc:
+            return exc.data.get("status") != _NOT_FOUND
+        except NbtoolsError:
+            return False  # the server is gone: nothing can be done
+        return True
+
+    async def close(self) -> None:
+        """End it and release the connection."""
+        if self._closed:
+            return
+        if self.alive and self._folder is not None:
+            with contextlib.suppress(NbtoolsError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._step(_porter("clean()")), 2.0)
+        self._closed = True
+        self._channel.close()
+        # A server that is just starting a dead kernel again forgets that it was told to end it.
+        for pause in (0.0, 0.3, 1.0, 2.0):
+            await asyncio.sleep(pause)
+            if not await self._is_there_after_delete():
+                break
+        self._on_close()
+
+
+def _failure(reply: Mapping[str, Any]) -> str | None:
+    """Return why a step of our own failed over there; `None` when it did not."""
+    answer = (reply.get("user_expressions") or {}).get(_STEP) or {}
+    if answer.get("status") == "ok":
+        return None
+    return f"The remote kernel refused a step: {answer.get('ename')}: {answer.get('evalue')}."
+
+
+def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the porter returned: JSON text, shown as Python shows a string."""
+    with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError):
+        made = json.loads(ast.literal_eval(reply["user_expressions"][_STEP]["data"]["text/plain"]))
+        return made if isinstance(made, dict) else {}
+    return {}
+
+
+def _with_note(execution: Execution, note: str | None) -> Execution:
+    return dataclasses.replace(execution, notes=(*execution.notes, note)) if note else execution
+
+
+def _porter(call: str) -> str:
+    return f"__import__('sys').modules['nbtools_porter'].{call}"
+
+
+@functools.cache
+def _porter_code() -> str:
+    """Return code that loads the porter; harmless when repeated."""
+    text = resources.files("nbtools.kernels.inside").joinpath("file_transfer.py").read_text("utf-8")
+    loader = (
+        "import sys, types\n"
+        "if 'nbtools_porter' not in sys.modules:\n"
+        "    module = sys.modules['nbtools_porter'] = types.ModuleType('nbtools_porter')\n"
+        f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
+    )
+    return f"exec({loader!r}, {{}})"

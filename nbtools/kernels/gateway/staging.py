@@ -1,0 +1,148 @@
+"""Files that travel to a remote kernel and back, planned without touching the wire.
+
+A remote machine has its own disks. What the world of a run names here (working folder, input files, the figure) gets a
+place in a folder of the remote kernel, and the variables that name it are rewritten. Afterwards the files that were
+made there are written below the working folder here, never anywhere else: the remote side is not trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError
+from nbtools.kernels.interface import World
+from nbtools.paths import Roots
+
+__all__ = ["MOST_BYTES", "PIECE_BYTES", "Luggage", "pieces", "unpack"]
+
+PIECE_BYTES = 1 << 20
+"""How much of a file goes in one message; servers refuse messages of more than some ten megabytes."""
+MOST_BYTES = 512 << 20
+"""How much may travel in one direction for one run."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Luggage:
+    """What goes where for one run.
+
+    Attributes
+    ----------
+    world
+        The world as the remote kernel shall see it.
+    files
+        Local file to its place below the remote folder.
+    figure
+        Place of the figure below the remote folder; `None` when none is wanted.
+    """
+
+    world: World
+    files: Mapping[Path, str]
+    figure: str | None
+
+    @classmethod
+    def pack(cls, world: World, folder: str) -> Luggage:
+        """Plan a run.
+
+        Parameters
+        ----------
+        world
+            The world as its owner sees it.
+        folder
+            The remote kernel's folder.
+
+        Raises
+        ------
+        FileMissing
+            An input file does not exist.
+        LimitExceeded
+            The input files are too large to be sent.
+        """
+        files = _places(world.files)
+        moves = {str(top): f"{folder}/in/{slot}/{top.name}" for slot, top in enumerate(world.files)}
+        figure = None
+        if world.figure_path is not None:
+            figure = f"out/{world.figure_path.name}"
+            moves[str(world.figure_path)] = f"{folder}/{figure}"
+        if world.cwd is not None:
+            moves[str(world.cwd)] = f"{folder}/work"
+        remote = World(
+            cwd=Path(f"{folder}/work"),
+            variables={name: _moved(value, moves) for name, value in world.variables.items()},
+            links=tuple(Path(moves[str(path)]) for path in world.links if str(path) in moves),
+            figure_path=Path(f"{folder}/{figure}") if figure else None,
+        )
+        return cls(world=remote, files=files, figure=figure)
+
+
+def _places(paths: tuple[Path, ...]) -> dict[Path, str]:
+    found: dict[Path, str] = {}
+    # A folder of its own for each, because two inputs may have one name.
+    for slot, top in enumerate(paths):
+        for path in _files(top):
+            found[path] = f"in/{slot}/{path.relative_to(top.parent).as_posix()}"
+    total = sum(path.stat().st_size for path in found)
+    if total > MOST_BYTES:
+        raise LimitExceeded(
+            f"The input files have {total:,} bytes, more than the {MOST_BYTES:,} that travel to a remote kernel.",
+            hint="Put them where the remote machine can read them, and hand over that path as a plain variable.",
+            tried="sending files to a remote kernel",
+        )
+    return found
+
+
+def _files(top: Path) -> Iterator[Path]:
+    if not top.exists():
+        raise FileMissing(f"{str(top)!r} does not exist.", tried="sending files to a remote kernel")
+    if top.is_file():
+        yield top
+    else:
+        yield from (path for path in top.rglob("*") if path.is_file())
+
+
+def _moved(value: Any, moves: Mapping[str, str]) -> Any:
+    """Return a JSON value with every local path in it replaced by where it went."""
+    if isinstance(value, str):
+        if value in moves:
+            return moves[value]
+        # An input may lie below the working folder: what names more of the path is meant.
+        above = max((local for local in moves if value.startswith(local + os.sep)), key=len, default=None)
+        return value if above is None else moves[above] + value[len(above) :].replace(os.sep, "/")
+    if isinstance(value, list):
+        return [_moved(item, moves) for item in value]
+    if isinstance(value, dict):
+        return {key: _moved(item, moves) for key, item in value.items()}
+    return value
+
+
+def pieces(path: Path, place: str) -> Iterator[str]:
+    """Yield the calls of the porter that write a file there."""
+    with path.open("rb") as file:
+        data = file.read(PIECE_BYTES)
+        append = False
+        while data or not append:
+            text = base64.b64encode(data).decode()
+            yield f"put({json.dumps(place)}, {text!r}, append={append})"
+            data = file.read(PIECE_BYTES)
+            append = True
+
+
+def unpack(place: str, luggage: Luggage, world: World) -> Path | None:
+    """Return where a file that the remote kernel made is to be written here; `None` when it is not wanted.
+
+    A place that would lead out of the working folder is not wanted either.
+    """
+    if place == luggage.figure:
+        return world.figure_path
+    parts = PurePosixPath(place).parts
+    if world.cwd is None or len(parts) < 2 or parts[0] != "work" or ".." in parts:
+        return None
+    try:
+        return Roots([world.cwd]).resolve(Path(world.cwd, *parts[1:]), must_exist=False, for_writing=True)
+    except NbtoolsError:
+        return None

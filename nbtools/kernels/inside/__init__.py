@@ -1,0 +1,1 @@
+"""Code that runs in the process of a kernel itself."""

@@ -1,0 +1,424 @@
+"""How a fork of the zygote becomes an ordinary Jupyter kernel.
+
+`build` runs in the zygote and does everything of `IPKernelApp.initialize` that needs neither threads nor sockets.
+`main` runs in the fork: environment, folder and confinement first, while there is only one thread; then the sockets,
+the threads and the kernel. It is ipykernel all the way, so any Jupyter client can talk to it.
+"""
+
+# mypy: allow-untyped-calls
+# ipykernel and IPython, whose parts this is made of, are not typed.
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import functools
+import gc
+import importlib
+import io
+import json
+import linecache
+import os
+import select
+import sys
+import threading
+import time
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from nbtools import confine
+from nbtools.kernels.inside import hooks
+from nbtools.kernels.warden import process_tree
+
+__all__ = ["build", "main", "rehearse"]
+
+_INLINE = "module://matplotlib_inline.backend_inline"
+# ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
+_FLUSH_S = 0.02
+_RUNAWAY = 4
+_SETTLE_S = 1.0
+# How long `os._exit` may wait: for what is under way in a descriptor, and for all of it to be sent.
+_LAST_SETTLE_S = 0.05
+_LAST_SEND_S = 0.15
+# The zygote's objects are frozen, so what a script makes is all there is to look at; Python's own 700 is too often.
+_COLLECT = (10_000, 20, 20)
+
+
+def __getattr__(name: str) -> Any:
+    # ipykernel wants the dotted name of a stream class; the class can only be made once ipykernel is imported.
+    if name == "CappedOutStream":
+        return _make_stream_class()
+    raise AttributeError(name)
+
+
+def _make_raw_stream_class() -> type:
+    from ipykernel.iostream import OutStream
+
+    class RawStream(OutStream):
+        """A standard stream that knows whether raw output is still on its way."""
+
+        _passing: Any = None
+
+        def _watch_pipe_fd(self) -> None:
+            """Pass on what is written to the raw descriptor; unlike upstream, no copy goes to the original one."""
+            self._passing = threading.Lock()
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            waiting = select.poll()
+            source: Any = self._fid
+            waiting.register(source, select.POLLIN)
+            while self._should_watch:
+                waiting.poll()
+                with self._passing:
+                    data = os.read(source, 1 << 16)
+                    if not data:
+                        return
+                    self.write(decoder.decode(data))
+
+        def send_now(self) -> None:
+            """Send what is buffered; called in the thread that sends."""
+            self._flush()
+
+        def settle(self, seconds: float = _SETTLE_S) -> None:
+            """Wait until what was written to the raw descriptor so far has been passed on."""
+            source: Any = self._fid
+            deadline = time.monotonic() + seconds
+            while self._passing is not None and time.monotonic() < deadline:
+                with self._passing:
+                    if not select.select([source], [], [], 0)[0]:
+                        return
+                time.sleep(0.0005)
+
+    return RawStream
+
+
+def _make_stream_class() -> type:
+    raw_stream: Any = _make_raw_stream_class()
+
+    class CappedOutStream(raw_stream):
+        """A standard stream that is seen soon and stops sending after the cap of one execution."""
+
+        flush_interval = _FLUSH_S
+        cap = sys.maxsize  # until a request of the owner says how much it keeps
+        _parent_seen: str | None = None
+        _sent = 0
+        _alarmed = False
+
+        def write(self, string: str) -> int:
+            """Write text; what is beyond the cap is counted, and a loop without end is reported once."""
+            parent = self.parent_header.get("msg_id")
+            if parent != self._parent_seen:
+                self._parent_seen, self._sent, self._alarmed = parent, 0, False
+            room = self.cap + 1 - self._sent
+            self._sent += len(string)
+            if room > 0:
+                # One character more than the cap goes out: the owner sees that something is missing.
+                super().write(string[:room])
+            elif self._sent > _RUNAWAY * self.cap and not self._alarmed:
+                self._alarmed = True
+                self.pub_thread.schedule(self._raise_alarm)
+            return len(string)
+
+        def _raise_alarm(self) -> None:
+            content = {"data": {hooks.REPORT: {"overflow": True}}, "metadata": {}, "transient": {}}
+            message = self.session.msg("display_data", content, parent={"header": dict(self.parent_header)})
+            message["parent_header"] = dict(self.parent_header)
+            self.session.send(self.pub_thread, message, ident=b"display_data")
+
+    return CappedOutStream
+
+
+def _make_kernel_class() -> type:
+    from ipykernel.ipkernel import IPythonKernel
+
+    class ForkedKernel(IPythonKernel):
+        """An ipykernel that takes the script's world from the metadata of the request."""
+
+        _execute_sleep = 0.0
+        capped: Sequence[Any] = ()
+        """The standard streams, which send no more than the owner keeps."""
+
+        async def do_execute(
+            self,
+            code: str,
+            silent: bool,
+            store_history: bool = True,
+            user_expressions: Any = None,
+            allow_stdin: bool = False,
+            *,
+            cell_meta: Any = None,
+            cell_id: Any = None,
+        ) -> Any:
+            """Make the world, then execute as ipykernel does."""
+            world = (cell_meta or {}).get("nbtools")
+            if world is not None:
+                for stream in self.capped:
+                    stream.cap = world["text_bytes"]
+                hooks.begin(world)
+            return await super().do_execute(
+                code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
+            )
+
+    return ForkedKernel
+
+
+def _make_app_class() -> type:
+    import zmq
+    from ipykernel.iostream import IOPubThread
+    from ipykernel.kernelapp import IPKernelApp
+
+    class ForkedKernelApp(IPKernelApp):
+        """IPKernelApp without a connection file: the owner knows the connection."""
+
+        def init_connection_file(self) -> None:
+            """Do nothing: there is no file."""
+
+        def write_connection_file(self, **_: Any) -> None:
+            """Do nothing: there is no file."""
+
+        def init_iopub(self, context: Any) -> None:
+            """As upstream, without the loopback TCP pipe for forked children, and without a high-water mark.
+
+            At the mark a publisher drops messages, and the one that says "idle" could be among them. What the owner
+            has not read yet is bounded by the output caps.
+            """
+            self.iopub_socket = context.socket(zmq.XPUB)
+            self.iopub_socket.linger = 1000
+            self.iopub_socket.sndhwm = 0
+            self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+            self.configure_tornado_logger()
+            self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
+            self.iopub_thread.start()
+            self.iopub_socket = self.iopub_thread.background_socket
+
+    return ForkedKernelApp
+
+
+def build() -> None:
+    """In the zygote: import and construct all that needs neither threads nor sockets."""
+    iostream: Any = importlib.import_module("ipykernel.iostream")
+    iostream.PIPE_BUFFER_SIZE = 1 << 16  # upstream reads raw descriptor output 1,000 bytes at a time
+    # No debugger in managed kernels: it would cost 10 MB, threads and warnings in every one.
+    with _absent("debugpy"):
+        _import_all()
+    from ipykernel.compiler import XCachingCompiler
+    from ipykernel.zmqshell import ZMQInteractiveShell
+    from IPython.core.application import BaseIPythonApplication
+    from IPython.core.pylabtools import activate_matplotlib
+    from jupyter_client.session import Session
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    app_class = _make_app_class()
+    app = app_class.instance(  # type: ignore[attr-defined]  # a traitlets singleton
+        config=config, log_level=40, kernel_class=_make_kernel_class()
+    )
+    app.outstream_class = f"{__name__}.CappedOutStream"
+    BaseIPythonApplication.initialize(app, [])
+    app.update_config(config)
+    app.init_pdb()
+    shell = ZMQInteractiveShell.instance(
+        parent=app, profile_dir=app.profile_dir, compiler_class=XCachingCompiler, user_ns={}
+    )
+    app.shell = shell
+    # The fork gives it the key and identity that are its own.
+    app.session = Session(parent=app, key=b"")
+    app.init_extensions()
+    shell.transform_cell("x = 1\nprint(x)")
+    _fail_once(shell)
+    if "matplotlib" in sys.modules:
+        from matplotlib.figure import Figure
+        from matplotlib_inline.backend_inline import configure_inline_support
+
+        # The hooks that show figures live on the shell.
+        activate_matplotlib("inline")
+        configure_inline_support(shell, "inline")
+        # A script that sets the inline backend's formats or options puts IPython's own printer in this place.
+        formatter: Any = shell.display_formatter
+        formatter.formatters["image/png"].for_type(Figure, hooks.print_figure)
+
+
+def _fail_once(shell: Any) -> None:
+    """Walk the way of an error: what lays out a traceback takes a fifth of a second to load."""
+    text, name = "def fail():\n    return 1 / 0\nfail()\n", "<nbtools>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    try:
+        exec(compile(text, name, "exec"), {})  # noqa: S102 - the text above
+    except ZeroDivisionError:
+        shell.InteractiveTB.structured_traceback(*sys.exc_info())
+    del linecache.cache[name]
+
+
+@contextlib.contextmanager
+def _absent(name: str) -> Any:
+    """Make an import of `name` fail meanwhile."""
+    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to block an import
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def _import_all() -> None:
+    for name in (
+        *("IPython", "IPython.core.completer", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger"),
+        *("ipykernel.subshell_manager", "jupyter_client.session", "tornado.platform.asyncio"),
+        *("zmq.eventloop.zmqstream", "zmq.utils.garbage", "matplotlib_inline.backend_inline"),
+        *("asyncio", "base64", "decimal", "faulthandler", "hashlib", "hmac", "html", "inspect", "platform"),
+        *("sqlite3", "tempfile", "uuid", "nbtools.confine"),
+    ):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    importlib.import_module("platform").machine()
+
+
+def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> None:
+    """In the fork: become the kernel that the message describes, and serve until it is shut down."""
+    gc.set_threshold(*_COLLECT)
+    _settle(message)
+    applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
+    app = _connect(message["connection"])
+    shell = app.shell
+    streams: Any = (sys.stdout, sys.stderr)
+    if message.get("managed", True):
+        shell.nbtools_guest = hooks.Guest(shell, descriptors[0] if descriptors else None)
+        app.kernel.capped = streams
+    else:
+        # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
+        hooks.make_sendable(app.session)
+    _send_before_exit(streams)
+    os.register_at_fork(after_in_child=_plain_streams)
+    if applied.level == "strict":
+        # The sockets are bound: from now on this process connects to nothing.
+        wanted = message["confinement"]
+        confine.lock_network(network=bool(wanted.get("network")), supervised=bool(wanted.get("supervised")))
+    facts = {"confinement": applied.level, "missing": list(applied.missing)}
+    os.write(ready, json.dumps(facts).encode())
+    os.close(ready)
+    app.start()
+
+
+def _settle(message: Mapping[str, Any]) -> None:
+    """Take on the environment and the folder, and give up what the zygote decided for itself."""
+    os.environ.clear()
+    os.environ.update(message["env"])
+    os.environ[process_tree.MARK] = message["id"]
+    os.environ["MPLBACKEND"] = _INLINE
+    time.tzset()
+    tempfile: Any = importlib.import_module("tempfile")
+    tempfile.tempdir = None
+    if message.get("cwd"):
+        os.chdir(message["cwd"])
+    # Python's own generator reseeds itself after a fork, numpy's does not.
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random").seed(None)
+
+
+def _connect(connection: Mapping[str, Any]) -> Any:
+    """Open sockets, start threads, make the kernel: the second half of `IPKernelApp.initialize`."""
+    from ipykernel.kernelapp import IPKernelApp
+    from jupyter_client.session import new_id
+
+    app: Any = IPKernelApp.instance()
+    app.session.set_trait("session", new_id())
+    app.session.set_trait("pid", os.getpid())
+    app.session.set_trait("key", connection["key"].encode())
+    app.transport, app.ip = connection["transport"], connection["ip"]
+    for name in ("shell", "iopub", "stdin", "control", "hb"):
+        setattr(app, f"{name}_port", connection[f"{name}_port"])
+    app.init_sockets()
+    app.init_heartbeat()
+    app.log_connection_info()
+    app.init_io()
+    app.init_signal()
+    with _few_modules():
+        app.init_kernel()
+    app.shell.kernel = app.kernel
+    app.init_path()
+    app.init_shell()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return app
+
+
+def rehearse() -> None:
+    """In a spare: walk the ways that most scripts go, so that the pages written there are its own before it is needed.
+
+    Every megabyte spares a script some 250 page faults. Drawing a chart as well would take eight more in every spare.
+    """
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is not None:
+        frame = pandas.read_csv(io.StringIO("a,b\n1,x\n2.5,y\n"))
+        frame.describe().to_string()
+        frame.groupby("b")["a"].mean()
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close(pyplot.figure())
+
+
+@contextlib.contextmanager
+def _few_modules() -> Any:
+    """Show ipykernel a short list of modules while it makes a kernel.
+
+    It looks at the file of each of the thousands of modules, for a debugger that is not there. Looking writes into
+    every one of them, which copies 6 MB of pages that forks otherwise share.
+    """
+    ipkernel: Any = importlib.import_module("ipykernel.ipkernel")
+    ipkernel.sys = types.SimpleNamespace(**{**vars(sys), "modules": {}})
+    try:
+        yield
+    finally:
+        ipkernel.sys = sys
+
+
+def _send_before_exit(streams: Sequence[Any]) -> None:
+    """Make `os._exit` send what was printed: the threads that do it would end with the process."""
+    leave, kernel = os._exit, os.getpid()
+
+    @functools.wraps(leave)
+    def leave_politely(status: int) -> NoReturn:
+        try:
+            # Processes that the script forked have other streams, and none of the threads.
+            if os.getpid() == kernel:
+                _send_last(streams)
+        finally:
+            leave(status)
+
+    os._exit = leave_politely
+
+
+def _send_last(streams: Sequence[Any]) -> None:
+    """Send what the streams hold, and wait a moment until ZeroMQ has let go of it."""
+    import zmq
+
+    session, thread = streams[0].session, streams[0].pub_thread
+    trackers: list[Any] = []
+    is_sent = threading.Event()
+
+    def send() -> None:
+        for stream in streams:
+            stream.send_now()
+        # What a stream sends takes its turn, even here.
+        thread.schedule(mark)
+
+    def mark() -> None:
+        # The socket sends in order: when this one is gone, so are those before it.
+        last = session.serialize(session.msg("stream", {"name": "stdout", "text": ""}))
+        frames = [zmq.Frame(part, track=True, copy=False, copy_threshold=0) for part in (b"stream.stdout", *last)]
+        trackers.append(thread.socket.send_multipart(frames, copy=False, track=True))
+        is_sent.set()
+
+    with contextlib.suppress(Exception):
+        for stream in streams:
+            stream.settle(_LAST_SETTLE_S)
+        thread.schedule(send)
+        if is_sent.wait(_LAST_SEND_S / 2):
+            trackers[0].wait(_LAST_SEND_S / 2)
+
+
+def _plain_streams() -> None:
+    """In processes that the script forks: print to the descriptors that the kernel watches; no ZeroMQ after a fork."""
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - same

@@ -1,0 +1,1 @@
+"""A Jupyter kernel seen from its owner."""

@@ -1,0 +1,59 @@
+"""The code an owner sends to a Python kernel around a script: loading the guest, and telling it the world.
+
+It is sent as silent requests, so it neither counts as a cell nor enters the history, and it leaves no name behind in
+the script's globals.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+from nbtools.kernels.interface import World
+
+__all__ = ["begin_code", "load_code", "rehearse_code", "variables_code", "world_as_json"]
+
+_MODULE = "nbtools_guest"
+
+
+@functools.cache
+def load_code() -> str:
+    """Return code that loads the guest into a kernel where nbtools may not be installed; harmless when repeated."""
+    text = resources.files("nbtools.kernels.inside").joinpath("hooks.py").read_text("utf-8")
+    loader = (
+        "import sys, types\n"
+        f"if {_MODULE!r} not in sys.modules:\n"
+        f"    module = sys.modules[{_MODULE!r}] = types.ModuleType({_MODULE!r})\n"
+        f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
+    )
+    return f"exec({loader!r}, {{}})"
+
+
+def world_as_json(world: World) -> dict[str, Any]:
+    """Return the world as the guest's `begin` takes it."""
+    return {
+        "cwd": str(world.cwd) if world.cwd else None,
+        "variables": dict(world.variables),
+        "links": [str(path) for path in world.links],
+        "figure_path": str(world.figure_path) if world.figure_path else None,
+        "memory": world.memory is not None,
+    }
+
+
+def begin_code(world: World) -> str:
+    """Return code that makes the world of the next script."""
+    text = json.dumps(world_as_json(world), default=str)
+    return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
+
+
+def rehearse_code() -> str:
+    """Return code that makes a forked kernel walk the common paths once."""
+    return "__import__('sys').modules['nbtools.kernels.inside.forked_kernel'].rehearse()"
+
+
+def variables_code() -> str:
+    """Return code that makes the kernel report its variables."""
+    modules = "__import__('sys').modules"
+    return f"({modules}.get({_MODULE!r}) or {modules}['nbtools.kernels.inside.hooks']).variables()"

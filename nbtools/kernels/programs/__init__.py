@@ -1,0 +1,1 @@
+"""Kernels that are programs: bash, Node.js, PowerShell."""

@@ -1,0 +1,223 @@
+"""Languages other than Python: which program runs them, and how a script is handed to it.
+
+A program is started ahead and waits for a request: a line or two on a descriptor, naming a file that holds the script,
+so that its length does not matter. For one script the program then behaves as if the script had been its argument. In
+a session it answers and waits again.
+
+Shells keep a session as an interactive shell reading its commands from a pipe: only an interactive shell survives an
+interrupt with its state, wherever in a script it strikes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from nbtools.errors import LanguageUnavailable, nearest
+from nbtools.kernels.interface import World
+
+__all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find", "installed"]
+
+# Scripts use lower descriptors, and a plain shell knows no higher ones.
+REQUESTS = 8
+"""The descriptor on which the child waits for requests."""
+ANSWERS = 9
+"""The descriptor on which the child answers."""
+
+_DRIVERS = Path(__file__).with_name("drivers")
+# Characters in one argument or variable: the system takes 131,072 bytes.
+_MAX_EXPORT = 30_000
+_Family = Literal["shell", "node", "powershell"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Language:
+    family: _Family
+    programs: tuple[str, ...]
+    title: str
+    remedy: str
+
+
+_SHELL = _Language(family="shell", programs=("bash", "sh"), title="A shell", remedy="Install bash: apt install bash.")
+_NODE = _Language(
+    family="node",
+    programs=("node", "nodejs"),
+    title="Node.js",
+    remedy="Install Node.js: apt install nodejs, brew install node, conda install nodejs, or https://nodejs.org.",
+)
+_POWERSHELL = _Language(
+    family="powershell",
+    programs=("pwsh", "powershell"),
+    title="PowerShell",
+    remedy="Install PowerShell: brew install powershell, snap install powershell --classic, or https://aka.ms/powershell.",
+)
+_LANGUAGES: Mapping[str, _Language] = {
+    "bash": dataclasses.replace(_SHELL, programs=("bash",), title="bash"),
+    "shell": _SHELL,
+    "sh": dataclasses.replace(_SHELL, programs=("sh",)),
+    "node": _NODE,
+    "javascript": _NODE,
+    "js": _NODE,
+    "powershell": _POWERSHELL,
+    "pwsh": _POWERSHELL,
+}
+
+
+def find(language: str) -> Interpreter:
+    """Return what runs a language.
+
+    Raises
+    ------
+    LanguageUnavailable
+        The language is unknown, or no program for it is on the path.
+    """
+    known = _LANGUAGES.get(language)
+    if known is None:
+        close = nearest(language, [*_LANGUAGES, "python"])
+        raise LanguageUnavailable(
+            f"{language!r} is no language that nbtools can run.",
+            hint=(f"Did you mean {close}? " if close else "")
+            + "Use python, bash, shell, node, javascript, powershell, or kernel:NAME for an installed Jupyter kernel.",
+            tried="choosing a language",
+        )
+    for name in known.programs:
+        program = shutil.which(name)
+        if program is not None:
+            return Interpreter(family=known.family, program=program)
+    raise LanguageUnavailable(
+        f"{known.title} is not installed: there is no {' or '.join(known.programs)} on the path.",
+        hint=known.remedy,
+        tried=f"running {language}",
+        data={"language": language, "programs": list(known.programs)},
+    )
+
+
+def installed() -> dict[str, str | None]:
+    """Return for each language the program that runs it; `None` when it is not installed."""
+    found = {}
+    for name, known in _LANGUAGES.items():
+        programs = (shutil.which(program) for program in known.programs)
+        found[name] = next((program for program in programs if program), None)
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """A program and the manner of talking to it."""
+
+    family: _Family
+    program: str
+
+    @property
+    def forgets(self) -> bool:
+        """Whether an interrupt makes a session forget the question that `ask` put: plain shells drop their input."""
+        return self.family == "shell" and not self.is_bash
+
+    @property
+    def is_bash(self) -> bool:
+        """Whether it is bash, whatever it is called for."""
+        return Path(self.program).name == "bash"
+
+    def places(self) -> tuple[str, ...]:
+        """Return the folders that it must be able to read: it may be installed in somebody's home."""
+        real = Path(os.path.realpath(self.program))
+        # …/bin/node has its library beside bin, but what lies in a bin of the home folder brings only itself.
+        above = real.parent.parent if real.parent.name == "bin" else real.parent
+        if above in (Path.home(), *Path.home().parents, Path.home() / ".local"):
+            above = real
+        return (str(above), str(_DRIVERS))
+
+    def command(self, *, lasting: bool) -> list[str]:
+        """Return the command that waits for requests: for one script, or for a session of them."""
+        if self.family == "node":
+            return [self.program, str(_DRIVERS / ("session.js" if lasting else "script.js"))]
+        if self.family == "powershell":
+            options = ["-NoLogo", "-NoProfile", "-NonInteractive", "-File", str(_DRIVERS / "script.ps1")]
+            return [self.program, *options, "session" if lasting else "once"]
+        bare = [self.program, "--noprofile", "--norc"] if self.is_bash else [self.program]
+        if lasting:
+            return [*bare, *(["--noediting"] if self.is_bash else []), "-i"]
+        return [self.program, str(_DRIVERS / "script.sh"), *bare]
+
+    def requests_on(self, *, lasting: bool) -> int:
+        """Return the descriptor on which it waits."""
+        return 0 if lasting and self.family == "shell" else REQUESTS
+
+    def environment(self) -> dict[str, str]:
+        """Return variables that make programs print plainly and at once."""
+        quiet = {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+        if self.family == "shell":
+            return {**quiet, "PS1": "", "PS2": "", "HISTFILE": "/dev/null"}
+        if self.family == "powershell":
+            return {**quiet, "POWERSHELL_TELEMETRY_OPTOUT": "1", "POWERSHELL_UPDATECHECK": "Off"}
+        return quiet
+
+    def greeting(self) -> bytes:
+        """Return what a session is sent first, so that it says when it is ready."""
+        if self.family != "shell":
+            return b""
+        quiet = "set +m +H; unset PROMPT_COMMAND; " if self.is_bash else ""
+        return f"{quiet}PS1= PS2=; command printf 'ready\\n' >&{ANSWERS}\n".encode()
+
+    def request(self, code: str, world: World, folder: Path, number: int, *, lasting: bool) -> bytes:
+        """Write a script into a folder and return the request to run it."""
+        suffix = {"shell": "sh", "node": "js", "powershell": "ps1"}[self.family]
+        file = folder / f"script{number}.{suffix}"
+        file.write_text(code, "utf-8", "surrogatepass", newline="")
+        if self.family == "node":
+            facts = {"cwd": str(world.cwd) if world.cwd else None, "variables": dict(world.variables)}
+            around = folder / f"world{number}.json"
+            around.write_text(json.dumps(facts), "utf-8")
+            return json.dumps({"file": str(file), "world": str(around)}).encode() + b"\n"
+        begin = folder / f"begin{number}.{suffix}"
+        begin.write_text(_shell_world(world) if self.family == "shell" else _powershell_world(world, file), "utf-8")
+        if self.family == "powershell":
+            return f"{begin}\n".encode()
+        if not lasting:
+            size = "short" if len(code) < _MAX_EXPORT else "long"
+            if any(len(_as_text(value)) >= _MAX_EXPORT for value in world.variables.values()):
+                size = "here"
+            return f"{begin}\n{file}\n{size}\n".encode()
+        # Redirected only for the script: its own input is empty, and it cannot forge an answer by accident.
+        run = f". {shlex.quote(str(begin))} && . {shlex.quote(str(file))} </dev/null {ANSWERS}>&-"
+        return f"{run}\n".encode() + self.ask(number)
+
+    def ask(self, number: int) -> bytes:
+        """Return what makes a shell session say that the script of that number has ended, and how."""
+        return f"command printf 'done %d {number}\\n' \"$?\" >&{ANSWERS}\n".encode()
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _shell_world(world: World) -> str:
+    lines = []
+    for name, value in world.variables.items():
+        text = _as_text(value)
+        # No program could be started with an environment that is too long.
+        lines.append(f"{'export ' if len(text) < _MAX_EXPORT else ''}{name}={shlex.quote(text)}")
+    if world.cwd is not None:
+        lines.append(f"cd -- {shlex.quote(str(world.cwd))}")
+    return "\n".join([*lines, ""])
+
+
+def _powershell_world(world: World, file: Path) -> str:
+    def quoted(text: str) -> str:
+        return "'" + text.replace("'", "''") + "'"
+
+    lines = []
+    for name, value in world.variables.items():
+        text = quoted(_as_text(value))
+        lines.append(
+            f"${name} = {text if isinstance(value, str) else f'ConvertFrom-Json {text}'}; $env:{name} = {text}"
+        )
+    if world.cwd is not None:
+        lines.append(f"Set-Location -LiteralPath {quoted(str(world.cwd))}")
+    return "\n".join([*lines, f". {quoted(str(file))}", ""])

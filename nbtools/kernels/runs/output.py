@@ -1,0 +1,186 @@
+"""What one run printed and showed, kept under its cap and handed on as it appears.
+
+Every backend feeds a `Collector` with text and MIME bundles; it counts bytes, calls ``on_output`` and builds the
+`Execution` in the end. A kernel may count too, but what the owner keeps is counted here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from nbtools.kernels.interface import Cap, ErrorDetail, Execution, OnOutput, Output, Status
+
+__all__ = ["Collector"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.
+_RUNAWAY = 4
+_OWN_ENDS = frozenset({"ok", "error"})
+# An exception may quote whole frames; what is in the middle of its message or traceback is left out.
+_MOST_MESSAGE, _MOST_TRACEBACK = 10_000, 100_000
+
+
+class Collector:
+    """Gather the output of one run.
+
+    Parameters
+    ----------
+    on_output
+        Called for each piece; what it raises is kept out of the run and forgotten.
+    cap
+        How much is kept.
+    """
+
+    def __init__(self, on_output: OnOutput | None = None, cap: Cap | None = None) -> None:
+        self._on_output = on_output
+        self.cap = cap or Cap()
+        self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._displays: list[dict[str, Any]] = []
+        self._by_display_id: dict[str, int] = {}
+        self._text_bytes = 0
+        self._display_bytes = 0
+        self._overflowed = False
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self.truncated = False
+        self.error: ErrorDetail | None = None
+        self._others: list[ErrorDetail] = []
+        self.exit_code: int | None = None
+        self.begun = time.perf_counter()
+
+    @property
+    def runaway(self) -> bool:
+        """Whether so much came beyond a cap that the run should be ended."""
+        text, shown = self._text_bytes, self._display_bytes
+        beyond = text > _RUNAWAY * self.cap.text_bytes or shown > _RUNAWAY * self.cap.display_bytes
+        return self._overflowed or beyond
+
+    def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
+        """Take text of a stream."""
+        room = self.cap.text_bytes - self._text_bytes
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._text_bytes += size
+        if size > room:
+            self.truncated = True
+            if room <= 0:
+                return
+            text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
+        if text:
+            self._text[name].append(text)
+            self._emit(Output(kind=name, text=text))
+
+    def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
+        """Take bytes of a stream; a character may be spread over two calls, what is no UTF-8 is replaced."""
+        decoder = self._decoders.get(name)
+        if decoder is None:
+            decoder = self._decoders[name] = codecs.getincrementaldecoder("utf-8")("replace")
+        self.stream(name, decoder.decode(data, final))
+
+    def display(self, data: Mapping[str, Any], *, display_id: str | None = None, update: bool = False) -> None:
+        """Take a MIME bundle; an update replaces the bundle that was shown under the same id."""
+        bundle = dict(data)
+        size = sum(len(value) if isinstance(value, str) else len(json.dumps(value)) for value in bundle.values())
+        self._display_bytes += size
+        if self._display_bytes > self.cap.display_bytes:
+            self.truncated = True
+            return
+        known = self._by_display_id.get(display_id) if display_id else None
+        if update and known is not None:
+            self._displays[known] = bundle
+        else:
+            if display_id:
+                self._by_display_id[display_id] = len(self._displays)
+            self._displays.append(bundle)
+        self._emit(Output(kind="display", text=str(bundle.get("text/plain", "")), data=bundle))
+
+    def clear(self) -> None:
+        """Forget what was shown so far, as ``clear_output`` asks."""
+        for parts in self._text.values():
+            parts.clear()
+        self._displays.clear()
+        self._by_display_id.clear()
+
+    def fail(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
+        """Note an exception; the last one is taken for what ended the code until `blame` or `acquit` says more."""
+        if self.error is not None:
+            self._others.append(self.error)
+        self.truncated |= len(value) > _MOST_MESSAGE or len(traceback) > _MOST_TRACEBACK
+        told = _cut(_ANSI.sub("", traceback), _MOST_TRACEBACK)
+        self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=told, line=line)
+
+    def blame(self, name: str, value: str) -> None:
+        """Take the last exception of this name and message for what ended the code; tell the others as text.
+
+        A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
+        """
+        told = [*self._others, self.error] if self.error is not None else []
+        named = (name, _cut(value, _MOST_MESSAGE))
+        guilty = next((one for one in reversed(told) if (one.name, one.value) == named), self.error)
+        self._others, self.error = [one for one in told if one is not guilty], guilty
+        self._tell_others()
+
+    def acquit(self) -> None:
+        """Tell all exceptions as text: the code went on to its end."""
+        if self.error is not None:
+            self._others.append(self.error)
+            self.error = None
+        self._tell_others()
+
+    def _tell_others(self) -> None:
+        others, self._others = self._others, []
+        for error in others:
+            text = error.traceback or f"{error.name}: {error.value}"
+            so_far = self._text["stderr"][-1:] or ["\n"]
+            self.stream("stderr", "\n" * (not so_far[0].endswith("\n")) + text.rstrip("\n") + "\n")
+
+    def overflow(self) -> None:
+        """Note that the kernel itself dropped so much that the run should be ended."""
+        self._overflowed = True
+        self.truncated = True
+
+    def execution(self, status: Status, **facts: Any) -> Execution:
+        """Build the record; `facts` are further fields of `Execution`.
+
+        An exception that is only the echo of an interrupt or a kill is left out: the status says it all.
+        """
+        if status not in _OWN_ENDS and self.error is not None and self.error.name != "KeyboardInterrupt":
+            self.acquit()
+        self._tell_others()
+        error = self.error if status == "error" else None
+        if error is not None:
+            self._emit(
+                Output(
+                    kind="error",
+                    text=str(error),
+                    data={"ename": error.name, "evalue": error.value, "traceback": error.traceback.splitlines()},
+                )
+            )
+        return Execution(
+            status=status,
+            stdout="".join(self._text["stdout"]),
+            stderr="".join(self._text["stderr"]),
+            displays=tuple(self._displays),
+            error=error,
+            duration_s=time.perf_counter() - self.begun,
+            truncated=self.truncated,
+            **{"exit_code": self.exit_code, **facts},
+        )
+
+    def _emit(self, output: Output) -> None:
+        if self._on_output is None:
+            return
+        try:
+            self._on_output(output)
+        except Exception:
+            # A broken display must not end the script it shows; the output itself is kept.
+            self._on_output = None
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the head and the tail of a text that is too long."""
+    left = len(text) - most
+    return text if left <= 0 else f"{text[: most // 2]}\n… {left:,} characters left out …\n{text[-most // 2 :]}"

@@ -1,0 +1,197 @@
+"""What a caller asks of the kernels, checked before anything is started: pure functions with clear refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.kernels.interface import Level
+from nbtools.paths import Roots
+
+__all__ = [
+    "checked_code",
+    "checked_folder",
+    "checked_level",
+    "checked_name",
+    "checked_seconds",
+    "checked_variables",
+    "outside",
+]
+
+_NAME = re.compile(r"\w[\w .:@+-]{0,63}")
+_MAX_CODE = 64 << 20
+_MAX_SECONDS = 7 * 86_400.0
+_WHERE = "running code"
+
+
+def checked_code(code: object) -> str:
+    """Return the code, if it is text that a kernel can run.
+
+    Raises
+    ------
+    InvalidArguments
+        It is no text, or holds a NUL character or half of a surrogate pair.
+    LimitExceeded
+        It is longer than 64 MiB.
+    """
+    if not isinstance(code, str):
+        raise InvalidArguments(
+            f"The code is {type(code).__name__}, not text.", hint="Pass the script as a string.", tried=_WHERE
+        )
+    if "\0" in code:
+        line = code[: code.index("\0")].count("\n") + 1
+        raise InvalidArguments(
+            f"The code has a NUL character in line {line}.", hint="Remove it: no language allows it.", tried=_WHERE
+        )
+    _refuse_surrogates(code)
+    if len(code) > _MAX_CODE:
+        raise LimitExceeded(
+            f"The code is {len(code):,} characters long, more than {_MAX_CODE:,}.",
+            hint="Put data into a file and let the script read it.",
+            tried=_WHERE,
+        )
+    return code
+
+
+def _refuse_surrogates(code: str) -> None:
+    try:
+        code.encode()
+    except UnicodeEncodeError as exc:
+        line = code.count("\n", 0, exc.start) + 1
+        raise InvalidArguments(
+            f"The code has half of a surrogate pair, {code[exc.start]!r}, in line {line}: that is no character.",
+            hint="Remove it, or write it as an escape inside a string: no language allows it in its text.",
+            tried=_WHERE,
+        ) from None
+
+
+def checked_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: bool = False) -> float:
+    """Return a duration in seconds, if it is one that makes sense: above 0, at most a week.
+
+    Raises
+    ------
+    InvalidArguments
+        It does not.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and math.isfinite(value):  # type: ignore[arg-type]  # narrowed by is_number
+        seconds = float(value)  # type: ignore[arg-type]  # same
+        if least < seconds <= _MAX_SECONDS or (may_be_zero and seconds == 0):
+            return seconds
+    raise InvalidArguments(
+        f"{name}={value!r} is no duration that can be used: a number of seconds above 0, at most {_MAX_SECONDS:,.0f}.",
+        hint=f"Use {name}=300 for five minutes.",
+        tried=_WHERE,
+    )
+
+
+def checked_name(name: object) -> str:
+    """Return the name of a session, if it is one.
+
+    Raises
+    ------
+    InvalidArguments
+        It is empty, longer than 64 characters, or has characters that names do not have.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise InvalidArguments(
+        f"{str(name)[:80]!r} is no name for a session.",
+        hint="Use up to 64 letters, digits, spaces and . _ : @ + -, beginning with a letter or digit.",
+        tried="naming a session",
+    )
+
+
+def checked_level(level: object) -> Level:
+    """Return the level of confinement, if it is one.
+
+    Raises
+    ------
+    InvalidArguments
+        It is not.
+    """
+    levels: tuple[Level, ...] = get_args(Level)
+    for known in levels:
+        if level == known:
+            return known
+    raise InvalidArguments(
+        f"sandbox={level!r} is unknown.", hint=f"Use one of {', '.join(levels)}.", tried="confining a kernel"
+    )
+
+
+def checked_folder(folder: object, roots: Roots | None) -> Path:
+    """Return the working folder, resolved, if it exists and is allowed.
+
+    Raises
+    ------
+    FileMissing
+        It does not exist.
+    PathNotAllowed
+        It lies outside the allowed roots.
+    InvalidArguments
+        It is no folder.
+    """
+    if not isinstance(folder, str | Path):
+        raise InvalidArguments(f"cwd={folder!r} is no path.", tried="choosing a working folder")
+    if roots is not None:
+        path = roots.resolve(folder)
+    else:
+        if "\0" in str(folder):
+            raise InvalidArguments("The working folder's name has a NUL character.", tried="choosing a working folder")
+        path = Path(folder).expanduser().resolve()
+    if not path.exists():
+        raise FileMissing(
+            f"The working folder {str(folder)!r} does not exist.",
+            hint="Make it first, or leave it out to work in a folder of the kernel's own.",
+            tried="choosing a working folder",
+        )
+    if not path.is_dir():
+        raise InvalidArguments(
+            f"{str(folder)!r} is a file, not a folder.", hint="Give its folder.", tried="choosing a working folder"
+        )
+    return path
+
+
+def checked_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the variables as JSON values under names that a script can use.
+
+    Raises
+    ------
+    InvalidArguments
+        A name is no identifier, or a value is not JSON.
+    """
+    made = {}
+    for name, value in variables.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidArguments(f"{name!r} cannot be the name of a variable.", tried="handing variables to a script")
+        try:
+            made[name] = json.loads(json.dumps(value, default=_path_as_text))
+        except (TypeError, ValueError) as exc:
+            raise InvalidArguments(
+                f"The value of {name!r} is not JSON: {exc}.",
+                hint="Hand over text, numbers, lists and dicts; put anything else into a file.",
+                tried="handing variables to a script",
+            ) from None
+    return made
+
+
+def _path_as_text(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
+
+
+def outside(paths: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
+    """Return those of the paths that no root holds, sorted, each once.
+
+    No link is followed: one that was put in the place of a file that was judged must not open what it leads to.
+    """
+    known = tuple(roots)
+    whole = {Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100 - resolve() would follow links
+    return tuple(sorted(path for path in whole if not any(path == root or root in path.parents for root in known)))

@@ -1,0 +1,300 @@
+"""The owner's end: start a warden (or a zygote), have it start kernels, and learn at once when one ends.
+
+Everything here runs on the nbtools loop. When the warden itself dies, its kernels die with it; what they had started
+outside their process groups is then looked for by its mark and ended from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools import aio
+from nbtools.errors import KernelDied
+from nbtools.kernels.warden import process_tree
+from nbtools.kernels.warden.fd_socket import Pipe
+from nbtools.kernels.warden.runtime_dir import Folder
+
+__all__ = ["Child", "Custody", "Exit", "greeted", "open_warden"]
+
+_HELLO_S = 20.0
+_STOP_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a process ended.
+
+    Attributes
+    ----------
+    code, signal
+        The exit code, or the number of the signal that ended it.
+    ended_by
+        ``"memory_limit"`` or ``"process_limit"`` when the warden ended it.
+    said
+        The end of what it wrote to its raw standard output and error.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    ended_by: str | None = None
+    said: str = ""
+
+    @property
+    def signal_name(self) -> str | None:
+        """Return ``"SIGKILL"`` and the like."""
+        if self.signal is None:
+            return None
+        try:
+            return signal.Signals(self.signal).name
+        except ValueError:
+            return f"signal {self.signal}"
+
+    def __str__(self) -> str:
+        """Return ``killed by SIGKILL`` or ``exit code 3``."""
+        return f"killed by {self.signal_name}" if self.signal is not None else f"exit code {self.code}"
+
+
+class Child:
+    """A process in custody.
+
+    Attributes
+    ----------
+    id
+        Twelve hexadecimal digits, also in the environment of all it starts.
+    started
+        Future of the process id.
+    ready
+        Future of what a forked kernel says when it can be talked to.
+    exited
+        Future of the `Exit`; done as soon as the end is known.
+    """
+
+    def __init__(self, custody: Custody, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.id = name
+        self._custody = custody
+        self.pid: int | None = None
+        self.started: asyncio.Future[int] = loop.create_future()
+        self.ready: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+
+    def signal(self, number: int, *, group: bool = True) -> None:
+        """Send a signal to its process group; SIGKILL goes to the whole family."""
+        if not self.exited.done():
+            self._custody.send({"do": "signal", "id": self.id, "signal": int(number), "group": group})
+
+
+class Custody:
+    """A warden process and the children it keeps.
+
+    Parameters
+    ----------
+    command
+        What follows the interpreter: options, ``-m``, the module. Descriptor, folder and `extra` are appended.
+    folder
+        Removed by the warden when it ends.
+    env
+        The environment of the warden.
+    extra
+        More arguments.
+    python
+        The interpreter.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        env: Mapping[str, str],
+        extra: Sequence[str] = (),
+        python: str = sys.executable,
+    ) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.children: dict[str, Child] = {}
+        self.hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._pipe = Pipe(ours)
+        # A process that user code forks from the owner must not keep the connection open after the owner's end.
+        os.register_at_fork(after_in_child=_closer(weakref.ref(self._pipe)))
+        with theirs:
+            self._process = subprocess.Popen(
+                [python, *command, str(theirs.fileno()), str(folder), *extra],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=_importable(env),
+            )
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._hunt: asyncio.Future[None] | None = None
+        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._on_readable)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the warden is there."""
+        return not self.gone.done()
+
+    @property
+    def pid(self) -> int:
+        """The warden's process id."""
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Tell the warden something; when it is gone nothing happens, and `gone` says so soon."""
+        self._pipe.send(message, descriptors)
+
+    def begin(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Child:
+        """Have a child started: `message` says how (``spawn`` or ``fork`` with its fields).
+
+        Raises
+        ------
+        KernelDied
+            The warden is gone.
+        """
+        if not self.alive:
+            raise KernelDied("The process that starts kernels is gone.", hint="Try again: it is started anew.")
+        child = Child(self, message.get("id") or secrets.token_hex(6))
+        self.children[child.id] = child
+        self.send({**message, "id": child.id}, descriptors)
+        return child
+
+    async def close(self, *, patience: float = _STOP_S) -> None:
+        """Have everything ended and the folder removed; after `patience` seconds the warden itself is killed."""
+        self.send({"do": "stop"})
+        await asyncio.wait({self.gone}, timeout=patience)
+        if not self.gone.done():
+            self._process.kill()
+            await asyncio.wait({self.gone}, timeout=1.0)
+        if not self.gone.done():
+            self._lost()
+        await aio.in_thread(self._process.wait)
+
+    def _on_readable(self) -> None:
+        for message, _ in self._pipe.receive():
+            self._take(message)
+        if not self._pipe.is_open:
+            self._lost()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        event = message["event"]
+        if event == "hello":
+            self.hello.set_result(dict(message))
+            return
+        child = self.children.get(message["id"])
+        if child is None:
+            return
+        if event == "started":
+            child.pid = message["pid"]
+            child.started.set_result(message["pid"])
+        elif event == "ready":
+            child.ready.set_result(dict(message))
+        elif event == "exit":
+            self._end(child, Exit(**{field.name: message[field.name] for field in dataclasses.fields(Exit)}))
+
+    def _end(self, child: Child, how: Exit) -> None:
+        self.children.pop(child.id, None)
+        child.exited.set_result(how)
+        for future in (child.started, child.ready):
+            if not future.done():
+                future.cancel()
+
+    def _lost(self) -> None:
+        if self.gone.done():
+            return
+        asyncio.get_running_loop().remove_reader(self._pipe.fileno())
+        self._pipe.close()
+        marks = frozenset(self.children)
+        for child in list(self.children.values()):
+            if child.pid is not None:
+                with contextlib.suppress(OSError):
+                    os.killpg(child.pid, signal.SIGKILL)
+            self._end(child, Exit(signal=signal.SIGKILL, said="the process that started it is gone"))
+        if not self.hello.done():
+            self.hello.cancel()
+        self.gone.set_result(None)
+        if marks:
+            self._hunt = asyncio.ensure_future(aio.in_thread(_end_marked, marks))
+        self._process.poll()
+
+
+async def greeted(start: Callable[[], Custody], *, seconds: float, what: str) -> Custody:
+    """Start a warden and wait until it says hello; one that does not is ended, and another gets the same chance.
+
+    Parameters
+    ----------
+    start
+        Starts it.
+    seconds
+        How long to wait for each.
+    what
+        What the process does, for the error.
+
+    Raises
+    ------
+    KernelDied
+        Neither said hello.
+    """
+    for _ in range(2):
+        custody = start()
+        waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
+        try:
+            await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await custody.close()
+            raise
+        if custody.hello.done() and not custody.hello.cancelled():
+            return custody
+        with contextlib.suppress(Exception):
+            await custody.close(patience=0.2)
+    raise KernelDied(f"The process that {what} did not start.", hint="Try again, or see: nbtools doctor.")
+
+
+async def open_warden(folder: Folder, *, what: str) -> Custody:
+    """Start a warden with a folder of its own below `folder`; `what` and errors are those of `greeted`."""
+
+    def start() -> Custody:
+        own = folder.make(f"w{secrets.token_hex(3)}")
+        return Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+
+    return await greeted(start, seconds=_HELLO_S, what=what)
+
+
+def _closer(pipe: weakref.ref[Pipe]) -> Any:
+    def close() -> None:
+        held = pipe()
+        if held is not None:
+            held.close()
+
+    return close
+
+
+def _end_marked(marks: frozenset[str]) -> None:
+    """End what the kernels of a dead warden left behind."""
+    for pid in process_tree.marked(marks):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _importable(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment, with this package importable even when it runs from a plain checkout."""
+    made = dict(env)
+    try:
+        importlib.metadata.distribution("nbtools-kit")
+    except importlib.metadata.PackageNotFoundError:
+        root = str(Path(__file__).parents[3])
+        made["PYTHONPATH"] = os.pathsep.join(filter(None, [made.get("PYTHONPATH", ""), root]))
+    return made

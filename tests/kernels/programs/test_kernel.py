@@ -1,0 +1,353 @@
+"""One script, one process: shell, Node.js and PowerShell."""
+
+import asyncio
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from nbtools import aio
+from nbtools.confine import capabilities
+from nbtools.errors import InvalidArguments, LanguageUnavailable, SandboxUnavailable
+from nbtools.kernels import Cap, Profile, World
+from nbtools.kernels.programs import languages
+from nbtools.kernels.programs.kernel import ProcessBackend
+from nbtools.kernels.warden import process_tree
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+
+
+@pytest.fixture(scope="module")
+def backend():
+    async def make():
+        return ProcessBackend()
+
+    made = aio.run(make())
+    yield made
+    aio.run(made.close())
+
+
+@pytest.fixture
+def run(backend, tmp_path):
+    """Return a function that runs one script in a process of its own."""
+
+    def once(code, language="bash", *, timeout=30, world=None, on_output=None, cap=None, grace=1.0, **profile):
+        async def work():
+            kernel = await backend.open(Profile(language=language, cwd=tmp_path, **profile))
+            try:
+                return await kernel.run(
+                    code,
+                    timeout=timeout,
+                    grace=grace,
+                    world=world or World(),
+                    on_output=on_output,
+                    cap=cap or Cap(),
+                )
+            finally:
+                await kernel.close()
+
+        return aio.run(work())
+
+    return once
+
+
+def is_gone_soon(pid):
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("bash", "echo $((6*7))"),
+        ("shell", "echo $((6*7))"),
+        ("sh", "echo $((6*7))"),
+        pytest.param("node", "console.log(6*7)", marks=needs_node),
+        pytest.param("javascript", "console.log(6*7)", marks=needs_node),
+    ],
+)
+def test_a_script_answers_with_its_output_and_exit_code(run, language, code):
+    done = run(code, language)
+    assert (done.status, done.stdout, done.stderr, done.exit_code, done.signal) == ("ok", "42\n", "", 0, None)
+    assert done.duration_s > 0
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("bash", "echo out; echo err >&2; exit 3"),
+        ("sh", "echo out; echo err >&2; exit 3"),
+        pytest.param("node", "console.log('out'); console.error('err'); process.exitCode = 3", marks=needs_node),
+    ],
+)
+def test_an_exit_code_is_an_error_that_shows_the_last_complaint(run, language, code):
+    done = run(code, language)
+    assert (done.status, done.stdout, done.stderr, done.exit_code) == ("error", "out\n", "err\n", 3)
+    assert str(done.error) == "exit code 3: err"
+
+
+def test_a_shell_script_behaves_as_on_a_command_line(run):
+    done = run("set -e\necho $0 $#\nfalse\necho not reached")
+    assert (done.stdout, done.exit_code) == ("bash 0\n", 1)
+    done = run("true\nno_such_command")
+    assert done.stderr == "bash: line 2: no_such_command: command not found\n"
+    assert run("trap 'echo bye' EXIT\nexit 4").stdout == "bye\n"
+    assert run("cat; echo end").stdout == "end\n"
+
+
+@needs_node
+def test_an_exception_of_node_has_name_message_and_line(run):
+    done = run("\nfunction f() {\n  throw new TypeError('boo');\n}\nf();", "node")
+    assert (done.status, done.exit_code) == ("error", 1)
+    assert str(done.error) == "line 3: TypeError: boo"
+    assert "drivers" not in done.error.traceback
+    assert "TypeError: boo" in done.stderr
+    done = run("let a = 1;\nconst b = ;", "node")
+    assert (done.error.name, done.error.line) == ("SyntaxError", 2)
+    assert run("throw 'text'", "node").error.value == "text"
+    assert run("Promise.reject(new RangeError('late'))", "node").error.name == "RangeError"
+
+
+@needs_node
+def test_node_takes_scripts_and_modules(run, tmp_path):
+    (tmp_path / "mine.js").write_text("module.exports = {answer: 42};")
+    (tmp_path / "theirs.mjs").write_text("export const answer = 43;")
+    assert run("console.log(require('./mine').answer, __dirname === process.cwd())", "node").stdout == "42 true\n"
+    assert run("import('./theirs.mjs').then((m) => console.log(m.answer))", "node").stdout == "43\n"
+    module = (
+        "import {answer} from './theirs.mjs';\nconsole.log(await Promise.resolve(answer), require('./mine').answer)"
+    )
+    assert run(module, "node").stdout == "43 42\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.js", "theirs.mjs"]
+    assert run("setTimeout(() => console.log('later'), 50); console.log('now')", "node").stdout == "now\nlater\n"
+
+
+def test_variables_and_folder_reach_the_script(run, tmp_path):
+    inner = tmp_path / "a 'strange' name"
+    inner.mkdir()
+    world = World(cwd=inner, variables={"text": 'it\'s\n"so" $HOME', "data": {"a": [1, "ü"]}, "big": "x" * 200_000})
+    done = run('printf "%s|%s|%s|" "$text" "$data" "${#big}"; basename "$PWD"; env | grep -c "^text="', world=world)
+    assert done.stdout == 'it\'s\n"so" $HOME|{"a": [1, "ü"]}|200000|a \'strange\' name\n1\n'
+
+
+@needs_node
+def test_variables_reach_node_as_values(run, tmp_path):
+    world = World(cwd=tmp_path, variables={"data": {"a": [1, "ü"]}, "big": "x" * 200_000})
+    assert run("console.log(data.a[0] + 1, data.a[1], big.length)", "node", world=world).stdout == "2 ü 200000\n"
+
+
+@pytest.mark.parametrize("size", [100_000, 3_000_000])
+def test_the_length_of_a_script_does_not_matter(run, size):
+    code = "x=1\n" * (size // 4) + "echo end $x"
+    assert run(code).stdout == "end 1\n"
+
+
+@needs_node
+def test_the_length_of_a_node_script_does_not_matter(run):
+    assert run("let x = 1;\n" + "x += 1;\n" * 300_000 + "console.log(x)", "node").stdout == "300001\n"
+
+
+def test_code_that_is_not_text_or_has_nul_is_refused(run):
+    for code in ("echo \0", b"echo", None):
+        with pytest.raises(InvalidArguments):
+            run(code)
+
+
+def test_lone_surrogates_and_line_ends_survive(run):
+    assert run("echo 'Grüße 🎈'\r\n").stdout.startswith("Grüße 🎈")
+    assert run("echo ok # \udc80").stdout == "ok\n"
+
+
+def test_a_missing_interpreter_says_how_to_get_it(run, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(LanguageUnavailable, match=r"Node\.js is not installed") as caught:
+        run("1", "node")
+    assert "apt install nodejs" in caught.value.hint
+    assert set(languages.installed().values()) == {None}
+
+
+def test_an_unknown_language_is_refused_with_the_nearest_name(run):
+    with pytest.raises(LanguageUnavailable) as caught:
+        run("1", "javascrip")
+    assert "Did you mean javascript?" in caught.value.hint
+    with pytest.raises(LanguageUnavailable):
+        run("1", "kernel:ir")
+
+
+def test_a_powershell_that_is_missing_is_named(run):
+    if shutil.which("pwsh") or shutil.which("powershell"):
+        done = run("Write-Output (6*7)", "powershell")
+        assert (done.status, done.stdout.strip(), done.exit_code) == ("ok", "42", 0)
+        assert run("throw 'no'", "powershell").exit_code == 1
+    else:
+        with pytest.raises(LanguageUnavailable, match="PowerShell is not installed"):
+            run("1", "powershell")
+
+
+def test_output_streams_as_it_appears(run):
+    seen = []
+    run("echo early; sleep 0.5; echo late", on_output=lambda output: seen.append((time.monotonic(), output.text)))
+    assert [text for _, text in seen] == ["early\n", "late\n"]
+    assert seen[1][0] - seen[0][0] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("bash", "echo begun; while :; do :; done"),
+        ("bash", "echo begun; sleep 100"),
+        pytest.param("node", "console.log('begun'); for (;;) {}", marks=needs_node),
+        pytest.param("node", "console.log('begun'); setInterval(() => {}, 1000)", marks=needs_node),
+    ],
+)
+def test_an_endless_script_times_out_with_its_output(run, language, code):
+    done = run(code, language, timeout=1.0)
+    assert (done.status, done.stdout, done.signal) == ("timeout", "begun\n", "SIGINT")
+    assert 1 <= done.duration_s < 3
+
+
+def test_a_script_that_ignores_the_interrupt_is_killed_with_its_children(run):
+    code = "trap '' INT; (trap '' INT; exec sleep 300) & echo $!; while :; do sleep 1; done"
+    done = run(code, timeout=0.5, grace=0.3)
+    assert (done.status, done.signal) == ("timeout", "SIGKILL")
+    assert is_gone_soon(int(done.stdout))
+
+
+def test_daemons_die_with_the_script(run):
+    done = run("setsid sh -c 'setsid sleep 300 >/dev/null 2>&1 & echo $!' & wait")
+    assert done.status == "ok"
+    assert is_gone_soon(int(done.stdout))
+
+
+def test_a_stopped_script_returns_what_it_printed(backend, tmp_path):
+    async def work():
+        kernel = await backend.open(Profile(language="bash", cwd=tmp_path))
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(kernel.run("echo begun; sleep 100", on_output=lambda _: begun.set()))
+        await asyncio.wait_for(begun.wait(), 10)
+        task.cancel()
+        done = await task
+        await kernel.close()
+        return done
+
+    done = aio.run(work())
+    assert (done.status, done.stdout) == ("stopped", "begun\n")
+
+
+def test_output_is_capped_and_endless_output_ended(run):
+    done = run("head -c 300000 /dev/zero | tr '\\0' y", cap=Cap(text_bytes=100_000))
+    assert (done.status, done.stdout, done.truncated) == ("ok", "y" * 100_000, True)
+    done = run("yes", cap=Cap(text_bytes=100_000))
+    assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 100_000, True)
+
+
+@needs_node
+def test_endless_output_of_node_is_ended(run):
+    done = run("for (;;) console.log('x'.repeat(10_000))", "node", cap=Cap(text_bytes=1_000_000))
+    assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 1_000_000, True)
+
+
+def test_a_script_killed_by_a_signal_says_which(run):
+    done = run("kill -SEGV $$")
+    assert (done.status, done.signal, done.exit_code) == ("died", "SIGSEGV", None)
+
+
+@pytest.mark.slow
+def test_a_fork_bomb_is_ended(run):
+    # Doubles seven times and no further: a failure of this test must not be the end of the machine that runs it.
+    bomb = 'bomb() { [ "$1" -gt 6 ] || { bomb $(($1 + 1)) & bomb $(($1 + 1)) & }; sleep 20; }; bomb 0'
+    done = run(bomb, timeout=20, processes=40)
+    assert done.status == "process_limit"
+
+
+@pytest.mark.slow
+def test_too_much_memory_is_ended(run):
+    code = "for i in 1 2 3; do tail /dev/zero & done; wait"
+    done = run(code, timeout=20, memory_bytes=300 << 20, sandbox="limits")
+    # Each of the three may come to its own limit before the watch has seen them together.
+    assert done.status in {"memory_limit", "error"} or done.stderr.count("memory exhausted") == 3
+    if shutil.which("node"):
+        done = run("const a = []; for (;;) a.push(new Array(1e6).fill(7))", "node", memory_bytes=1 << 30, timeout=60)
+        assert done.status == "memory_limit"
+
+
+def test_a_file_beyond_its_size_is_not_written(run, tmp_path):
+    done = run("head -c 3000000 /dev/zero > big; echo $?", file_bytes=1_000_000)
+    assert (tmp_path / "big").stat().st_size <= 1_000_000
+    assert done.stdout != "0\n"
+
+
+def test_secrets_are_not_in_the_environment(run, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "hidden")
+    monkeypatch.setenv("PLAIN", "shown")
+    assert run("echo $SOME_API_KEY-$PLAIN").stdout == "-shown\n"
+    assert run("echo $SOME_API_KEY", sandbox="off").stdout == "hidden\n"
+
+
+@pytest.mark.skipif(not capabilities().can("strict"), reason="this host cannot enforce it")
+def test_strict_scripts_reach_nothing_outside(run, tmp_path):
+    code = """
+cat /etc/shadow; cat ~root/.bashrc; echo x > /tmp/nbtools-outside; kill -9 $OWNER; exec 3<>/dev/tcp/127.0.0.1/1
+cat /proc/$OWNER/environ; chmod 777 /usr/bin/env; unshare -r true; ulimit -n 99999
+echo y > made; chmod 750 made; stat -c %a made; git --version >/dev/null; mktemp -u | cut -c1-9
+"""
+    done = run(code, sandbox="strict", network=False, world=World(variables={"OWNER": str(os.getpid())}))
+    assert done.stdout == "750\n/tmp/nbk-\n"
+    assert done.stderr.count("denied") + done.stderr.count("permitted") >= 8
+    assert done.confinement == "strict"
+    assert not Path("/tmp/nbtools-outside").exists()
+
+
+@needs_node
+@pytest.mark.skipif(not capabilities().can("strict"), reason="this host cannot enforce it")
+def test_strict_node_works_and_reaches_nothing_outside(run):
+    code = """
+const fs = require('fs'), net = require('net'), dns = require('dns'), {execSync} = require('child_process');
+const refused = (f) => { try { f(); return 'done'; } catch (error) { return error.code; } };
+console.log(refused(() => fs.readFileSync('/etc/shadow')), refused(() => process.kill(+OWNER, 0)));
+console.log(refused(() => fs.writeFileSync('/tmp/nbtools-outside', '')));
+fs.writeFileSync('own.txt', 'x'); fs.chmodSync('own.txt', 0o600); console.log(String(execSync('cat own.txt')));
+net.connect(1, '127.0.0.1').on('error', (error) => console.log(error.code));
+"""
+    world = World(variables={"OWNER": str(os.getpid())})
+    done = run(code, "node", sandbox="strict", network=False, world=world)
+    assert done.stdout == "EACCES EPERM\nEACCES\nx\nEPERM\n", done.stderr
+
+
+def test_strict_is_refused_where_it_cannot_be_had(run, monkeypatch):
+    import nbtools.confine
+
+    cannot = nbtools.confine.HostLimits(platform="x", level="limits", missing=("Landlock: none",))
+    monkeypatch.setattr(nbtools.confine, "capabilities", lambda: cannot)
+    with pytest.raises(SandboxUnavailable, match="Landlock: none"):
+        run("true", sandbox="strict")
+
+
+def test_nothing_is_left_when_the_backend_closes(tmp_path):
+    async def work():
+        backend = ProcessBackend()
+        kernel = await backend.open(Profile(language="bash", cwd=tmp_path, lasting=True))
+        await kernel.run("sleep 300 & echo $!")
+        assert backend._folder is not None
+        folder, warden = backend._folder.path, backend._custody.pid
+        pids = process_tree.descendants([warden])
+        await backend.close()
+        await backend.close()
+        return folder, pids
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    folder, pids = aio.run(work())
+    assert not folder.exists()
+    assert len(pids) >= 3
+    assert all(is_gone_soon(pid) for pid in pids)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1

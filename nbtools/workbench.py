@@ -258,10 +258,10 @@ class Workbench:
 
     def _outside(self) -> list[Executor]:
         """Return the outside servers; each is connected when one of its tools, or the list of all, is asked for."""
-        from nbtools.mcp_client import LateExecutor, McpExecutor
+        from nbtools.mcp_client import LazyExecutor, McpExecutor
 
         servers = [
-            LateExecutor(McpExecutor(name, given, door=self.door)) for name, given in self.config.mcp_servers.items()
+            LazyExecutor(McpExecutor(name, given, door=self.door)) for name, given in self.config.mcp_servers.items()
         ]
         self._closers += servers
         return list(servers)

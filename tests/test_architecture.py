@@ -7,7 +7,6 @@ breaks which rule and what to do about it. The tables are the only places that a
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import json
 import os
@@ -21,6 +20,20 @@ from pathlib import Path
 import pytest
 
 from nbtools.health import _EXTRAS
+from tests.source_tree import (
+    Import,
+    Source,
+    circles,
+    crowded_packages,
+    files,
+    imports,
+    meaningless_names,
+    read,
+    repeated_classes,
+    returned_names,
+    start_of,
+    wrong_room_imports,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "nbtools"
@@ -68,6 +81,50 @@ FLOORS = {
 STRANGERS = {2, 4, 7}
 # The doors of the package and of `python -m nbtools` stand outside the floors, and nobody imports them.
 DOORS = {"nbtools", "nbtools.__main__"}
+
+# The rooms of each divided package (`memory`, `sql.verdict`): from bottom to top, the sub-packages and modules of each
+# level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
+# may stand anywhere, as long as it and the rooms import each other in no circle.
+ROOMS: dict[str, list[str]] = {}
+ROOM_MODULES = 12
+
+# Class names that may occur more than once (leading underscores ignored), and why. Those without a reason wait for
+# another name.
+SAME_NAME: dict[str, str] = {
+    "Applied": "",
+    "Connection": "",
+    "Engine": "",
+    "Entry": "",
+    "Folder": "",
+    "Guarded": "",
+    "Kept": "",
+    "Limits": "",
+    "Order": "",
+    "Output": "",
+    "Parser": "",
+    "Place": "",
+    "Process": "",
+    "Profile": "",
+    "Request": "",
+    "Rows": "",
+    "Rule": "",
+    "Run": "",
+    "Scope": "",
+    "Server": "",
+    "Session": "",
+    "Source": "",
+    "Stage": "",
+    "Table": "",
+    "Watch": "",
+    "Wire": "",
+    "Word": "",
+    "Worker": "",
+}
+# Names that were replaced and do not come back in their part: `part.name` of a module or class to its name of now.
+RETIRED_NAMES = {
+    "mcp_client.late": "lazy_executor",
+    "mcp_client.sieve": "tool_filter",
+}
 
 FILE_LINES = 600
 FUNCTION_LINES = 60
@@ -154,88 +211,24 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
 SUITE_WORDS = {"MemoryFileStore": '"records"'}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """One module: its dotted name, its file, its text and its tree."""
-
-    name: str
-    path: Path
-    text: str
-    tree: ast.Module
-
-    @property
-    def place(self) -> str:
-        return str(self.path.relative_to(ROOT))
-
-    @property
-    def part(self) -> str:
-        return self.name.split(".")[1] if "." in self.name else ""
-
-    @property
-    def is_package(self) -> bool:
-        return self.path.name == "__init__.py"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Import:
-    """One imported thing: by whom, what (a module where it is one), and where that stands."""
-
-    source: Source
-    target: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.source.place}:{self.line} imports {self.target}"
-
-
-@functools.cache
 def _files() -> tuple[Path, ...]:
-    found = [path for folder in (PACKAGE, "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
-    return tuple(path for path in found if "__pycache__" not in path.parts)
+    return files(ROOT / PACKAGE, ROOT / "tests")
 
 
-@functools.cache
 def _sources() -> dict[str, Source]:
-    found = {}
-    for path in _files():
-        relative = path.relative_to(ROOT)
-        if relative.parts[0] != PACKAGE:
-            continue
-        dotted = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
-        text = path.read_text(encoding="utf-8")
-        found[dotted] = Source(name=dotted, path=path, text=text, tree=ast.parse(text, filename=str(path)))
-    return found
-
-
-def _from_where(source: Source, node: ast.ImportFrom) -> str:
-    if node.level == 0:
-        return node.module or ""
-    parts = source.name.split(".")
-    kept = parts[: len(parts) - node.level + (1 if source.is_package else 0)]
-    return ".".join([*kept, node.module] if node.module else kept)
+    return read(ROOT / PACKAGE)
 
 
 @functools.cache
-def _imports() -> tuple[Import, ...]:
-    """Every import of every module, those inside functions and under TYPE_CHECKING included."""
-    found = []
-    for source in _sources().values():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Import):
-                found += [Import(source=source, target=alias.name, line=node.lineno) for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                start = _from_where(source, node)
-                names = [f"{start}.{alias.name}" for alias in node.names]
-                targets = {name if name in _sources() else start for name in names}
-                found += [Import(source=source, target=target, line=node.lineno) for target in sorted(targets)]
-    return tuple(found)
+def _imports() -> list[Import]:
+    return imports(_sources())
 
 
 def _inner_imports() -> Iterator[Import]:
     return (item for item in _imports() if item.target.split(".")[0] == PACKAGE)
 
 
-def _said(problems: list[str]) -> str:
+def _listing(problems: list[str]) -> str:
     return "\n" + "\n".join(f"  {problem}" for problem in sorted(problems))
 
 
@@ -254,7 +247,7 @@ def test_the_docstring_of_the_package_draws_the_same_floors() -> None:
     parts = {source.part for source in _sources().values() if source.name not in DOORS}
     known = parts & FLOORS.keys()
     wrong = [f"{part} belongs on floor {FLOORS[part]}" for part in known if drawn.get(part) != FLOORS[part]]
-    assert not wrong, f"the picture in nbtools/__init__.py differs:{_said(wrong)}"
+    assert not wrong, f"the picture in nbtools/__init__.py differs:{_listing(wrong)}"
 
 
 def test_imports_lead_down_and_never_sideways() -> None:
@@ -268,12 +261,12 @@ def test_imports_lead_down_and_never_sideways() -> None:
             problems.append(f"{item}: that leads up from floor {mine} to floor {theirs}; hand it down by argument")
         elif theirs == mine and mine in STRANGERS and part != item.source.part:
             problems.append(f"{item}: neighbours on floor {mine} are strangers; let them meet one floor up")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_nothing_inside_imports_the_bare_package() -> None:
     problems = [f"{item}: name the module that defines it" for item in _inner_imports() if item.target in DOORS]
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
@@ -281,20 +274,29 @@ def test_modules_import_each_other_in_no_circle() -> None:
     for item in _inner_imports():
         if item.target in graph and item.target != item.source.name:
             graph[item.source.name].add(item.target)
-    done: set[str] = set()
-    circles: list[str] = []
+    assert not circles(graph), _listing(circles(graph))
 
-    def walk(name: str, trail: tuple[str, ...]) -> None:
-        if name in trail:
-            circles.append(" → ".join((*trail[trail.index(name) :], name)))
-        elif name not in done:
-            for target in sorted(graph[name]):
-                walk(target, (*trail, name))
-            done.add(name)
 
-    for name in sorted(graph):
-        walk(name, ())
-    assert not circles, _said(circles)
+def test_imports_between_rooms_lead_down() -> None:
+    rooms = {f"{PACKAGE}.{part}": levels for part, levels in ROOMS.items()}
+    problems = [line for package, levels in rooms.items() for line in wrong_room_imports(_sources(), package, levels)]
+    assert not problems, _listing(problems)
+
+
+def test_a_package_with_rooms_has_few_modules_beside_them() -> None:
+    problems = crowded_packages(_sources(), [f"{PACKAGE}.{part}" for part in ROOMS], ROOM_MODULES)
+    assert not problems, _listing(problems)
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    twice = {name: where for name, where in repeated_classes(_sources()).items() if name not in SAME_NAME}
+    problems = [f"{name} is a class in {', '.join(where)}" for name, where in twice.items()]
+    assert not problems, f"name each for what it is:{_listing(problems)}"
+
+
+def test_names_that_were_replaced_do_not_come_back() -> None:
+    problems = returned_names(_sources(), RETIRED_NAMES)
+    assert not problems, _listing(problems)
 
 
 def test_private_names_stay_within_their_part() -> None:
@@ -303,11 +305,11 @@ def test_private_names_stay_within_their_part() -> None:
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.ImportFrom):
                 continue
-            start = _from_where(source, node)
+            start = start_of(source, node)
             foreign = start.startswith(f"{PACKAGE}.") and start.split(".")[1] != source.part
             private = [alias.name for alias in node.names if alias.name.startswith("_")] if foreign else []
             problems += [f"{source.place}:{node.lineno} takes {name} out of {start}" for name in private]
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_no_file_is_longer_than_the_wall() -> None:
@@ -317,7 +319,7 @@ def test_no_file_is_longer_than_the_wall() -> None:
         for path, lines in lengths.items()
         if lines > FILE_LINES
     ]
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_no_function_is_longer_than_a_page() -> None:
@@ -328,17 +330,12 @@ def test_no_function_is_longer_than_a_page() -> None:
                 lines = node.end_lineno - node.lineno + 1
                 if lines > FUNCTION_LINES:
                     problems.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_no_file_or_folder_has_a_name_that_means_nothing() -> None:
-    problems = [
-        f"{path.relative_to(ROOT)}: {name!r} says nothing; name it for its noun"
-        for path in _files()
-        for name in path.relative_to(ROOT).with_suffix("").parts
-        if FORBIDDEN_NAMES & set(name.lower().split("_"))
-    ]
-    assert not problems, _said(problems)
+    problems = meaningless_names([path.relative_to(ROOT) for path in _files()], FORBIDDEN_NAMES)
+    assert not problems, _listing(problems)
 
 
 def _listed(source: Source) -> list[str] | None:
@@ -369,7 +366,7 @@ def _public(source: Source) -> set[str]:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
         elif source.is_package and isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            inner = _from_where(source, node).startswith(f"{source.name}.")
+            inner = start_of(source, node).startswith(f"{source.name}.")
             names |= {alias.asname or alias.name for alias in node.names} if inner else set()
         elif source.is_package and isinstance(node, ast.If):
             # `if TYPE_CHECKING:` repeats the lazy table for type checkers.
@@ -385,7 +382,7 @@ def _order(name: str) -> tuple[int, str]:
 def test_all_is_sorted_and_lists_exactly_what_is_public() -> None:
     problems = []
     for source in _sources().values():
-        if source.path.stem.startswith("_") and not source.is_package:
+        if Path(source.place).stem.startswith("_") and not source.is_package:
             continue
         listed = _listed(source)
         if listed is None:
@@ -401,7 +398,7 @@ def test_all_is_sorted_and_lists_exactly_what_is_public() -> None:
             problems.append(f"{source.place}: __all__ lacks {missing}; list them or begin them with an underscore")
         if extra:
             problems.append(f"{source.place}: __all__ lists {sorted(extra)}, which it does not define")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def _project() -> dict[str, object]:
@@ -444,7 +441,7 @@ def test_optional_packages_are_named_only_in_their_home() -> None:
                 problems.append(f"{item}: the home of {package} is {', '.join(sorted(HOMES[package]))}")
         elif package not in known and package not in sys.stdlib_module_names:
             problems.append(f"{item}: neither a core dependency nor an optional package with a home in HOMES")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_extras_are_promised_only_when_a_module_uses_them() -> None:
@@ -478,7 +475,7 @@ def test_exceptions_are_defined_in_the_tree_of_errors_only() -> None:
             # A private one is a signal between the modules of one part, which nobody outside can catch or see.
             if raised and not node.name.startswith("_") and f"{source.name}.{node.name}" not in OUTSIDE_THE_TREE:
                 problems.append(f"{source.place}:{node.lineno} defines {node.name}; the tree is nbtools/errors.py")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 @functools.cache
@@ -502,7 +499,7 @@ def test_protocols_are_small() -> None:
         methods = [n.name for n in defined if not any(getattr(d, "id", "") == "property" for d in n.decorator_list)]
         if len(methods) > PROTOCOL_METHODS:
             problems.append(f"{name} has {len(methods)} methods ({', '.join(methods)}), {PROTOCOL_METHODS} at the most")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 def test_every_protocol_has_a_reference_and_a_conformance_suite() -> None:
@@ -519,7 +516,7 @@ def test_every_protocol_has_a_reference_and_a_conformance_suite() -> None:
             problems.append(f"{name}: its suite {suite} does not exist")
         elif SUITE_WORDS.get(made, made) not in (ROOT / suite).read_text(encoding="utf-8"):
             problems.append(f"{name}: {suite} does not try the reference {made}")
-    assert not problems, _said(problems)
+    assert not problems, _listing(problems)
 
 
 @pytest.mark.parametrize("mark", ["type: ignore", "noqa"])
@@ -531,7 +528,7 @@ def test_every_exception_from_a_check_gives_its_code_and_its_reason(mark: str) -
         for number, line in enumerate(source.text.splitlines(), 1)
         if f"# {mark}" in line and not re.search(form, line)
     ]
-    assert not problems, f"say the code and, behind it, the reason:{_said(problems)}"
+    assert not problems, f"say the code and, behind it, the reason:{_listing(problems)}"
 
 
 def _loaded_after(code: str, tmp_path: Path) -> set[str]:

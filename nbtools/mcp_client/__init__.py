@@ -2,11 +2,11 @@
 
 ::
 
-    late         servers that are connected when they are needed
-    executor     what a server offers, as tools; their calls
-    connection   one connection, from its opening to its end
-    process      a server that is started for it
-    sieve        lists without the tools that are declared badly
+    lazy_executor  servers that are connected when they are needed
+    executor       what a server offers, as tools; their calls
+    connection     one connection, from its opening to its end
+    process        a server that is started for it
+    tool_filter    lists without the tools that are declared badly
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from nbtools.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.mcp_client.executor import McpExecutor
-    from nbtools.mcp_client.late import LateExecutor
+    from nbtools.mcp_client.lazy_executor import LazyExecutor
 
-__all__ = ["LateExecutor", "McpExecutor"]
+__all__ = ["LazyExecutor", "McpExecutor"]
 
 __getattr__ = facade(
-    __name__, {"LateExecutor": "nbtools.mcp_client.late", "McpExecutor": "nbtools.mcp_client.executor"}
+    __name__, {"LazyExecutor": "nbtools.mcp_client.lazy_executor", "McpExecutor": "nbtools.mcp_client.executor"}
 )

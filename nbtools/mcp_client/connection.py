@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from nbtools.errors import ExecutionFailed, InvalidArguments, NetworkError
 from nbtools.lazy import need
 from nbtools.mcp_client.process import server_process
-from nbtools.mcp_client.sieve import sieved
+from nbtools.mcp_client.tool_filter import filter_tools
 
 __all__ = ["Connection"]
 
@@ -64,7 +64,7 @@ class Connection:
         self._task = asyncio.create_task(self._live())
         await self._in_time(asyncio.shield(self._ready))
 
-    async def listed(self) -> list[Any]:
+    async def list_tools(self) -> list[Any]:
         """Return the tools that the server lists.
 
         Raises
@@ -73,7 +73,7 @@ class Connection:
             It does not list them within 20 seconds, or not as MCP has it.
         """
         try:
-            found: list[Any] = await self._in_time(self.do(_listed))
+            found: list[Any] = await self._in_time(self.do(_all_tools))
         except (ExecutionFailed, InvalidArguments) as exc:
             await self.close()
             raise self._unreachable(exc) from None
@@ -92,7 +92,7 @@ class Connection:
 
     async def _live(self) -> None:
         try:
-            async with self._opened() as client:
+            async with self._open_client() as client:
                 self._client = client
                 self._ready.set_result(None)
                 await self._leave.wait()
@@ -108,7 +108,7 @@ class Connection:
             if self._silence is not None:
                 self._silence.close()
 
-    def _opened(self) -> Any:
+    def _open_client(self) -> Any:
         # What goes wrong is told by our own errors. Where nobody set up logging, Python would print the official
         # package's tracebacks into the notebook as well; whoever did set it up gets them all the same.
         quiet = logging.getLogger("mcp")
@@ -123,7 +123,7 @@ class Connection:
             if headers:
                 session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
             transport = http.streamable_http_client(self._given["url"], http_client=session)
-            return client(sieved(transport, self._version, self._problems), **timeout)
+            return client(filter_tools(transport, self._version, self._problems), **timeout)
         stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
         server = stdio.StdioServerParameters(
             command=self._given["command"],
@@ -133,9 +133,8 @@ class Connection:
         )
         # In a notebook sys.stderr is no file, and what a server says there belongs to nobody's cell.
         self._silence = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the connection
-        return client(
-            sieved(server_process(server, self._silence, self._problems), self._version, self._problems), **timeout
-        )
+        transport = server_process(server, self._silence, self._problems)
+        return client(filter_tools(transport, self._version, self._problems), **timeout)
 
     def _version(self) -> str | None:
         return self._client.protocol_version if self._client is not None else None
@@ -148,7 +147,7 @@ class Connection:
             hint=f"Check mcp_servers.{self._name} in the settings.",
         )
 
-    def _no_answer(self, exc: BaseException) -> ExecutionFailed:
+    def _bad_answer(self, exc: BaseException) -> ExecutionFailed:
         told = " ".join(str(exc).split())
         return ExecutionFailed(f"the MCP server {self._name!r} gave an answer that is not MCP's: {told:.300}")
 
@@ -177,12 +176,12 @@ class Connection:
             if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).CONNECTION_CLOSED:
                 raise NetworkError(f"the MCP server {self._name!r} ended.") from None
             if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).PARSE_ERROR:
-                raise self._no_answer(exc) from None
+                raise self._bad_answer(exc) from None
             raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
         except (OSError, EOFError) as exc:
             raise self._unreachable(exc) from None
         except ValueError as exc:  # pydantic's, by way of the official package
-            raise self._no_answer(exc) from None
+            raise self._bad_answer(exc) from None
         finally:
             if not asked.done():
                 asked.cancel()
@@ -200,7 +199,7 @@ class Connection:
                 await asyncio.wait({self._task}, timeout=2.0)
 
 
-async def _listed(client: Any) -> list[Any]:
+async def _all_tools(client: Any) -> list[Any]:
     found: list[Any] = []
     cursors = {None}
     cursor = None

@@ -30,7 +30,7 @@ from nbtools.errors import (
 )
 from nbtools.lazy import need
 from nbtools.mcp_client.connection import Connection
-from nbtools.mcp_client.sieve import plain_words
+from nbtools.mcp_client.tool_filter import plain_words
 from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
 from nbtools.result import Artifact, Output, ToolResult
@@ -128,7 +128,7 @@ class McpExecutor:
         # Kept before it is open: closing ends one that is still on its way.
         connection = self._connection = Connection(self.name, self._given, self.problems)
         await connection.open()
-        self._tools = self._registry(await connection.listed())
+        self._tools = self._registry(await connection.list_tools())
 
     connect = aio.blocking(aconnect)
 
@@ -229,7 +229,7 @@ class McpExecutor:
             if kind == "text":
                 texts.append(block.text)
             elif kind in {"image", "audio"}:
-                artifacts.append(self._saved(block.data, block.mime_type))
+                artifacts.append(self._save(block.data, block.mime_type))
             elif kind == "resource_link":
                 texts.append(f"{block.name}: {block.uri}")
             elif kind == "resource":
@@ -238,7 +238,7 @@ class McpExecutor:
         data = said.structured_content if said.structured_content is not None else {"text": text}
         return Output(data=data, text=text, artifacts=tuple(artifacts))
 
-    def _saved(self, content: str, mime: str) -> Artifact:
+    def _save(self, content: str, mime: str) -> Artifact:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")
         suffix = mimetypes.guess_extension(mime) or ".bin"

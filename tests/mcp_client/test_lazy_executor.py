@@ -12,7 +12,7 @@ import pytest
 from nbtools import Workbench, aio
 from nbtools.door import Door
 from nbtools.execute import CompositeExecutor, LocalExecutor
-from nbtools.mcp_client import LateExecutor, McpExecutor, connection
+from nbtools.mcp_client import LazyExecutor, McpExecutor, connection
 from nbtools.tool import ToolCall, tool
 
 # Answers to `initialize` only when it is told to, and leaves a file behind when it is started at all.
@@ -55,7 +55,7 @@ def made(tmp_path):
     """A composite of a local tool, a server ``s`` that is well but for one tool, and a silent one, ``odd``."""
     door = Door()
     servers = [
-        LateExecutor(McpExecutor(name, settings(tmp_path / name, tools), door=door))
+        LazyExecutor(McpExecutor(name, settings(tmp_path / name, tools), door=door))
         for name, tools in (("s", [GOOD, BAD]), ("odd", None))
     ]
     yield CompositeExecutor([LocalExecutor([double], door=door), *servers])
@@ -111,7 +111,7 @@ def test_a_calls_own_time_ends_the_wait_for_its_server(made, monkeypatch):
 
 
 def test_closing_ends_the_wait_for_a_server(tmp_path):
-    server = LateExecutor(McpExecutor("odd", settings(tmp_path / "odd", None)))
+    server = LazyExecutor(McpExecutor("odd", settings(tmp_path / "odd", None)))
     assert call(server, "odd__good", timeout=0.3).error.code == "TIMEOUT"
     begun = time.monotonic()
     server.close()
@@ -128,7 +128,7 @@ def test_listing_connects_all(made, monkeypatch, tmp_path):
 
 def test_a_name_that_two_offer_is_told_when_tools_are_listed(tmp_path):
     clash = tool(name="s__good")(lambda: None)
-    server = LateExecutor(McpExecutor("s", settings(tmp_path / "s", [GOOD])))
+    server = LazyExecutor(McpExecutor("s", settings(tmp_path / "s", [GOOD])))
     both = CompositeExecutor([LocalExecutor([clash]), server])
     with pytest.raises(ValueError, match="'s__good' is offered twice"):
         list(both.tools())
@@ -136,8 +136,8 @@ def test_a_name_that_two_offer_is_told_when_tools_are_listed(tmp_path):
 
 
 def test_servers_whose_names_begin_alike_are_told_apart(tmp_path):
-    first = LateExecutor(McpExecutor("s", settings(tmp_path / "s", [GOOD])))
-    second = LateExecutor(McpExecutor("s__t", settings(tmp_path / "t", [GOOD])))
+    first = LazyExecutor(McpExecutor("s", settings(tmp_path / "s", [GOOD])))
+    second = LazyExecutor(McpExecutor("s__t", settings(tmp_path / "t", [GOOD])))
     both = CompositeExecutor([LocalExecutor([double]), first, second])
     assert call(both, "s__good").ok
     assert call(both, "s__t__good").ok

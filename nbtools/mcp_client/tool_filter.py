@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from nbtools.lazy import need
 
-__all__ = ["plain_words", "sieved"]
+__all__ = ["filter_tools", "plain_words"]
 
 _WHY = "Using tools of an MCP server"
 _MAX_WORDS = 8_000
@@ -32,7 +32,7 @@ def plain_words(value: Any) -> Any:
     return value
 
 
-class _Sieve:
+class _FilteredStream:
     """A stream of messages with bad tools left out of lists."""
 
     def __init__(self, stream: Any, version: Callable[[], str | None], problems: list[str]) -> None:
@@ -47,7 +47,7 @@ class _Sieve:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        return self._sieved(await self._stream.receive())
+        return self._filter(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -56,7 +56,7 @@ class _Sieve:
         return self
 
     async def __anext__(self) -> Any:
-        return self._sieved(await self._stream.__anext__())
+        return self._filter(await self._stream.__anext__())
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
@@ -65,7 +65,7 @@ class _Sieve:
     async def __aexit__(self, *exc: object) -> Any:
         return await self._stream.__aexit__(*exc)
 
-    def _sieved(self, item: Any) -> Any:
+    def _filter(self, item: Any) -> Any:
         result = getattr(getattr(item, "message", None), "result", None)
         version = self._version()
         if isinstance(result, dict) and isinstance(result.get("tools"), list) and version is not None:
@@ -88,7 +88,7 @@ class _Sieve:
 
 
 @contextlib.asynccontextmanager
-async def sieved(
+async def filter_tools(
     transport: Any, version: Callable[[], str | None], problems: list[str]
 ) -> AsyncIterator[tuple[Any, Any]]:
     """Open a transport and yield its streams, bad tools left out of what is read.
@@ -103,4 +103,4 @@ async def sieved(
         Takes a sentence for each tool that is left out.
     """
     async with transport as (reader, writer):
-        yield _Sieve(reader, version, problems), writer
+        yield _FilteredStream(reader, version, problems), writer

@@ -17,10 +17,10 @@ from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
-__all__ = ["LateExecutor"]
+__all__ = ["LazyExecutor"]
 
 
-class LateExecutor:
+class LazyExecutor:
     """The tools of one outside MCP server, which is connected at first use.
 
     Parameters

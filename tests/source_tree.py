@@ -1,0 +1,212 @@
+"""The source of a package as data, and the rules of the house as pure functions over it.
+
+Each rule returns what breaks it, one line for each problem, so that a test can show on a small tree that it fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """One module: its dotted name, its file below the root, its text and its tree."""
+
+    name: str
+    place: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def part(self) -> str:
+        """The part directly below the package that it belongs to, "" for the package itself."""
+        return self.name.split(".")[1] if "." in self.name else ""
+
+    @property
+    def is_package(self) -> bool:
+        return Path(self.place).name == "__init__.py"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Import:
+    """One imported thing: by whom, what (a module where it is one), and where that stands."""
+
+    source: Source
+    target: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.source.place}:{self.line} imports {self.target}"
+
+
+@functools.cache
+def files(*folders: Path) -> tuple[Path, ...]:
+    """Return the Python files below some folders."""
+    found = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return tuple(path for path in found if "__pycache__" not in path.parts)
+
+
+@functools.cache
+def read(package: Path) -> dict[str, Source]:
+    """Read a package; return its modules by their dotted names."""
+    found = {}
+    for path in files(package):
+        relative = path.relative_to(package.parent)
+        dotted = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+        text = path.read_text(encoding="utf-8")
+        found[dotted] = Source(name=dotted, place=str(relative), text=text, tree=ast.parse(text, filename=str(path)))
+    return found
+
+
+def start_of(source: Source, node: ast.ImportFrom) -> str:
+    """Return the dotted name of the module that `from … import` names."""
+    if node.level == 0:
+        return node.module or ""
+    parts = source.name.split(".")
+    above = parts[: len(parts) - node.level + (1 if source.is_package else 0)]
+    return ".".join([*above, node.module] if node.module else above)
+
+
+def imports(sources: Mapping[str, Source]) -> list[Import]:
+    """Return every import of every module, those inside functions and under TYPE_CHECKING included."""
+    found = []
+    for source in sources.values():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Import):
+                found += [Import(source=source, target=alias.name, line=node.lineno) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                start = start_of(source, node)
+                names = [f"{start}.{alias.name}" for alias in node.names]
+                targets = {name if name in sources else start for name in names}
+                found += [Import(source=source, target=target, line=node.lineno) for target in sorted(targets)]
+    return found
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the circles of a graph, each as a line."""
+    done: set[str] = set()
+    found: list[str] = []
+
+    def walk(name: str, trail: tuple[str, ...]) -> None:
+        if name in trail:
+            found.append(" → ".join((*trail[trail.index(name) :], name)))
+        elif name not in done:
+            for target in sorted(graph.get(name, ())):
+                walk(target, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        walk(name, ())
+    return found
+
+
+def _unit(package: str, module: str) -> str | None:
+    """Return the room or module directly in a package that a module belongs to, "" for the package's own file."""
+    if module == package:
+        return ""
+    return module[len(package) + 1 :].split(".", maxsplit=1)[0] if module.startswith(f"{package}.") else None
+
+
+def _rooms(sources: Mapping[str, Source], package: str) -> set[str]:
+    return {unit for name, source in sources.items() if (unit := _unit(package, name)) and source.is_package}
+
+
+def wrong_room_imports(sources: Mapping[str, Source], package: str, levels: Iterable[str]) -> list[str]:
+    """Return the imports between rooms of a package that lead up or sideways, and rooms that have no level.
+
+    Parameters
+    ----------
+    sources
+        The modules.
+    package
+        The dotted name of the package.
+    levels
+        From bottom to top, the names of the rooms (sub-packages) and modules of each level, with spaces between.
+        A module without a level may stand anywhere, as long as it and the rooms import each other in no circle.
+    """
+    level_of = {name: level for level, names in enumerate(levels) for name in names.split()}
+    units = {unit for name in sources if (unit := _unit(package, name))}
+    problems = [f"{package}.{name} has no level in ROOMS" for name in _rooms(sources, package) - level_of.keys()]
+    problems += [f"{package}.{name} exists no more: take it out of ROOMS" for name in level_of.keys() - units]
+    graph: dict[str, set[str]] = defaultdict(set)
+    for item in imports(sources):
+        mine, theirs = _unit(package, item.source.name), _unit(package, item.target)
+        if mine is None or theirs is None or mine == theirs:
+            continue
+        graph[mine].add(theirs)
+        if mine in level_of and theirs in level_of and level_of[theirs] >= level_of[mine]:
+            way = "sideways" if level_of[theirs] == level_of[mine] else "up"
+            problems.append(f"{item}: that leads {way} from {mine}; imports between rooms lead down")
+    return problems + [f"{package}: {circle}" for circle in circles(graph)]
+
+
+def crowded_packages(sources: Mapping[str, Source], packages: Iterable[str], most: int) -> list[str]:
+    """Return the packages with more modules directly in them than `most`."""
+    problems = []
+    for package in packages:
+        rooms = _rooms(sources, package)
+        modules = {unit for name in sources if (unit := _unit(package, name)) and unit not in rooms}
+        if len(modules) > most:
+            problems.append(f"{package} has {len(modules)} modules directly in it, {most} at the most: make a room")
+    return problems
+
+
+def _classes(sources: Mapping[str, Source]) -> list[tuple[str, Source, int]]:
+    nodes = [(source, node) for source in sources.values() for node in ast.walk(source.tree)]
+    return [(node.name, source, node.lineno) for source, node in nodes if isinstance(node, ast.ClassDef)]
+
+
+def repeated_classes(sources: Mapping[str, Source]) -> dict[str, list[str]]:
+    """Return the class names that occur twice, leading underscores ignored, with their places."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, source, line in _classes(sources):
+        places[name.lstrip("_")].append(f"{source.place}:{line}")
+    return {name: where for name, where in places.items() if len(where) > 1}
+
+
+def returned_names(sources: Mapping[str, Source], retired: Mapping[str, str]) -> list[str]:
+    """Return the modules and classes that have a name of before.
+
+    Parameters
+    ----------
+    sources
+        The modules.
+    retired
+        ``part.name`` of before to the name of now.
+    """
+    names = [(f"{source.part}.{source.name.split('.')[-1]}", source.place) for source in sources.values()]
+    names += [(f"{source.part}.{name}", f"{source.place}:{line}") for name, source, line in _classes(sources)]
+    return [f"{place}: {name} is called {retired[name]} now" for name, place in names if name in retired]
+
+
+def meaningless_names(paths: Iterable[Path], forbidden: set[str]) -> list[str]:
+    """Return the files and folders whose names say nothing."""
+    return [
+        f"{path}: {name!r} says nothing; name it for its noun"
+        for path in paths
+        for name in path.with_suffix("").parts
+        if forbidden & set(name.lower().split("_"))
+    ]
+
+
+def over_budget(sources: Mapping[str, Source], budget: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Return the parts with more lines or files than their budget of (lines, files); modules of the root are ""."""
+    lines: dict[str, int] = defaultdict(int)
+    count: dict[str, int] = defaultdict(int)
+    folders = {source.part for source in sources.values() if source.place.count("/") > 1}
+    for source in sources.values():
+        part = source.part if source.part in folders else ""
+        lines[part] += len(source.text.splitlines())
+        count[part] += 1
+    problems = [f"{part or 'the root'} has no budget" for part in lines.keys() - budget.keys()]
+    for part, (most_lines, most_files) in budget.items():
+        if lines[part] > most_lines:
+            problems.append(f"{part or 'the root'} has {lines[part]} lines, its budget is {most_lines}")
+        if count[part] > most_files:
+            problems.append(f"{part or 'the root'} has {count[part]} files, its budget is {most_files}")
+    return problems

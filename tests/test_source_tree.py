@@ -1,0 +1,108 @@
+"""Each rule of the house fails on a small tree that breaks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import (
+    circles,
+    crowded_packages,
+    meaningless_names,
+    over_budget,
+    read,
+    repeated_classes,
+    returned_names,
+    wrong_room_imports,
+)
+
+LEVELS = ("records", "duckdb postgres", "keeper")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Return a function that writes a package and reads it: texts by paths below the package `p.memory`."""
+
+    def write(texts):
+        here = tmp_path / "p" / "memory"
+        rooms = {f"{name}/__init__.py": "" for name in ("duckdb", "postgres", "keeper")}
+        for name, text in ({"../__init__.py": "", "__init__.py": "", "records.py": ""} | rooms | texts).items():
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
+            (here / name).write_text(text)
+        return read(tmp_path / "p")
+
+    return write
+
+
+def test_imports_that_lead_down_break_no_rule(tree):
+    texts = {"keeper/server.py": "from p.memory.duckdb import engine", "duckdb/engine.py": "import p.memory.records"}
+    assert wrong_room_imports(tree(texts), "p.memory", LEVELS) == []
+
+
+@pytest.mark.parametrize("text", ["from p.memory.keeper import server", "def f():\n    import p.memory.keeper.server"])
+def test_an_import_that_leads_up_between_rooms_is_found(tree, text):
+    sources = tree({"keeper/server.py": "", "duckdb/engine.py": text})
+    (problem,) = wrong_room_imports(sources, "p.memory", LEVELS)
+    assert "engine.py" in problem
+    assert "leads up from duckdb" in problem
+
+
+def test_a_relative_import_from_a_neighbour_is_found(tree):
+    (problem,) = wrong_room_imports(tree({"duckdb/engine.py": "from ..postgres import x"}), "p.memory", LEVELS)
+    assert "leads sideways from duckdb" in problem
+
+
+def test_a_module_without_a_level_forms_no_circle_with_a_room(tree):
+    texts = {"store.py": "from p.memory import duckdb", "duckdb/engine.py": "from p.memory.store import Store"}
+    (problem,) = wrong_room_imports(tree(texts), "p.memory", LEVELS)
+    assert "duckdb → store → duckdb" in problem
+
+
+def test_a_room_does_not_import_its_own_package_when_that_imports_the_room(tree):
+    texts = {"__init__.py": "from p.memory.keeper.server import S", "keeper/server.py": "import p.memory"}
+    (problem,) = wrong_room_imports(tree(texts), "p.memory", LEVELS)
+    assert " → keeper → " in problem
+
+
+def test_a_new_room_and_one_that_is_gone_are_found(tree):
+    problems = wrong_room_imports(tree({"bridges/__init__.py": ""}), "p.memory", (*LEVELS, "files"))
+    assert sorted(problems) == [
+        "p.memory.bridges has no level in ROOMS",
+        "p.memory.files exists no more: take it out of ROOMS",
+    ]
+
+
+def test_a_package_with_too_many_modules_is_found(tree):
+    sources = tree({"store.py": "", "rows.py": ""})
+    assert crowded_packages(sources, ["p.memory"], 3) == []
+    (problem,) = crowded_packages(sources, ["p.memory"], 2)
+    assert "3 modules" in problem
+
+
+def test_a_class_name_that_occurs_twice_is_found_with_underscores_too(tree):
+    texts = {"duckdb/engine.py": "class Limits: ...", "keeper/server.py": "def f():\n    class _Limits: ..."}
+    assert repeated_classes(tree(texts)) == {"Limits": ["p/memory/duckdb/engine.py:1", "p/memory/keeper/server.py:2"]}
+
+
+def test_names_of_before_are_found_in_their_part_only(tree):
+    sources = tree({"duckdb/place.py": "class Words: ..."})
+    retired = {"memory.place": "directory", "memory.Words": "Postings"}
+    assert len(returned_names(sources, retired)) == 2
+    assert returned_names(sources, {"sql.place": "directory"}) == []
+
+
+def test_names_that_say_nothing_are_found_in_files_and_folders():
+    paths = [Path("p/sql/utils.py"), Path("p/base/rows.py"), Path("p/database.py"), Path("p/core_types.py")]
+    assert len(meaningless_names(paths, {"utils", "base", "core"})) == 3
+
+
+def test_a_part_over_its_budget_of_lines_or_files_is_found(tree):
+    sources = tree({"records.py": "a = 1\nb = 2\n"})
+    assert over_budget(sources, {"": (0, 1), "memory": (2, 5)}) == []
+    assert len(over_budget(sources, {"": (0, 1), "memory": (1, 4)})) == 2
+    assert over_budget(sources, {"": (0, 1)}) == ["memory has no budget"]
+
+
+def test_a_circle_is_shown_whole():
+    assert circles({"a": ["b"], "b": ["c"], "c": ["b"]}) == ["b → c → b"]

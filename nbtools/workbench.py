@@ -464,7 +464,7 @@ class Workbench:
         return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=given)
 
     async def _written(self, query: str, path: str, options: Mapping[str, Any]) -> int:
-        from nbtools.sql.export import form_of
+        from nbtools.sql.results.export import form_of
 
         form = form_of(path)
         real = self.roots.resolve(path, must_exist=False, for_writing=True)

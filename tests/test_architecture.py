@@ -85,7 +85,19 @@ DOORS = {"nbtools", "nbtools.__main__"}
 # The rooms of each divided package (`memory`, `sql.verdict`): from bottom to top, the sub-packages and modules of each
 # level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
 # may stand anywhere, as long as it and the rooms import each other in no circle.
-ROOMS: dict[str, list[str]] = {}
+ROOMS: dict[str, list[str]] = {
+    "sql": ["results verdict", "engines", "worker", "connections", "session"],
+    "sql.engines": ["errors protocol temp_dirs urls", "fetch", "duckdb postgres sqlalchemy sqlite", "adbc"],
+    "sql.verdict": [
+        "reviewed verdict",
+        "guards",
+        "complexity",
+        "sqlglot_parser",
+        "dialects duckdb",
+        "policy",
+        "transpile",
+    ],
+}
 ROOM_MODULES = 12
 
 # Class names that may occur more than once (leading underscores ignored), and why. Those without a reason wait for
@@ -204,8 +216,11 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
         "tests/conformance/test_repository.py",
     ),
     "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),
-    "nbtools.sql.engines.Engine": ("nbtools.sql.sqlite_engine.SQLiteEngine", "tests/conformance/test_engines.py"),
-    "nbtools.sql.rows.Rows": ("nbtools.sql.rows.PythonRows", "tests/conformance/test_engines.py"),
+    "nbtools.sql.engines.protocol.Engine": (
+        "nbtools.sql.engines.sqlite.SQLiteEngine",
+        "tests/conformance/test_engines.py",
+    ),
+    "nbtools.sql.results.rows.Rows": ("nbtools.sql.results.rows.PythonRows", "tests/conformance/test_engines.py"),
 }
 # What a suite calls the reference, where that is not the name of its class.
 SUITE_WORDS = {"MemoryFileStore": '"records"'}

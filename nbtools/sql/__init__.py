@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
-    from nbtools.sql.policy import Policy
-    from nbtools.sql.result import QueryResult
+    from nbtools.sql.results.result import QueryResult
     from nbtools.sql.session import SqlSession
-    from nbtools.sql.verdict import Verdict
+    from nbtools.sql.verdict.policy import Policy
+    from nbtools.sql.verdict.verdict import Verdict
 
 __all__ = ["Policy", "QueryResult", "SqlSession", "Verdict"]
 
 __getattr__ = facade(
     __name__,
     {
-        "Policy": "nbtools.sql.policy",
-        "QueryResult": "nbtools.sql.result",
+        "Policy": "nbtools.sql.verdict.policy",
+        "QueryResult": "nbtools.sql.results.result",
         "SqlSession": "nbtools.sql.session",
-        "Verdict": "nbtools.sql.verdict",
+        "Verdict": "nbtools.sql.verdict.verdict",
     },
 )

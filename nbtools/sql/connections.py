@@ -8,16 +8,16 @@
     postgresql+psycopg://…                    by psycopg alone
     trino:// spark:// snowflake:// bigquery:// mysql:// …    by SQLAlchemy, when its dialect is installed
 
-Three slashes begin a relative path, four an absolute one. What else a URL may hold is told in `nbtools.sql.urls`.
+Three slashes begin a relative path, four an absolute one. `nbtools.sql.engines.urls` says what else a URL may hold.
 """
 
 from __future__ import annotations
 
 from nbtools.lazy import has
-from nbtools.sql.engines import Engine, Opening
-from nbtools.sql.isolation import IsolatedEngine
-from nbtools.sql.sqlite_engine import SQLiteEngine
-from nbtools.sql.urls import file_of
+from nbtools.sql.engines.protocol import Engine, Opening
+from nbtools.sql.engines.sqlite import SQLiteEngine
+from nbtools.sql.engines.urls import file_of
+from nbtools.sql.worker.client import IsolatedEngine
 
 __all__ = ["in_memory", "is_local_file", "open_engine"]
 
@@ -53,13 +53,13 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
         return IsolatedEngine(database, opening, kind="sqlite") if isolated else SQLiteEngine(database)
     if scheme in _POSTGRES:
         if has("adbc_driver_postgresql") and has("pyarrow") and not scheme.endswith("+psycopg"):
-            from nbtools.sql.adbc_engine import AdbcPostgresEngine
+            from nbtools.sql.engines.adbc import AdbcPostgresEngine
 
             return AdbcPostgresEngine(url)
-        from nbtools.sql.postgres_engine import PostgresEngine
+        from nbtools.sql.engines.postgres import PostgresEngine
 
         return PostgresEngine(url)
-    from nbtools.sql.alchemy_engine import AlchemyEngine
+    from nbtools.sql.engines.sqlalchemy import AlchemyEngine
 
     return AlchemyEngine(url)
 
@@ -68,7 +68,7 @@ def _duckdb(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
     database = None if url is None or in_memory(url) else file_of(url)
     if isolated:
         return IsolatedEngine(database, opening)
-    from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
+    from nbtools.sql.engines.duckdb.engine import DuckDBEngine, Limits
 
     return DuckDBEngine(
         database,

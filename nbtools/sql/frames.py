@@ -13,10 +13,10 @@ from typing import Any
 
 from nbtools.errors import FileMissing, LimitExceeded, SqlInvalid
 from nbtools.lazy import need
-from nbtools.sql.result import QueryResult
-from nbtools.sql.rows import ArrowRows, unique
+from nbtools.sql.results.result import QueryResult
+from nbtools.sql.results.rows import ArrowRows, unique
 
-__all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel", "to_arrow"]
+__all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel"]
 
 EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
 _CLASSES = {
@@ -177,38 +177,3 @@ def _no_reader(path: Path, exc: ImportError) -> Exception:
     from nbtools.errors import MissingExtra
 
     return MissingExtra(f"Reading {path.suffix} files needs another package: {exc}.", hint="Save the sheet as CSV.")
-
-
-def to_arrow(frame: Any) -> Any:
-    """Turn a frame into a pyarrow Table for the way to another process."""
-    import pyarrow as pa
-
-    module = type(frame).__module__.partition(".")[0]
-    if module == "pyarrow":
-        return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])
-    if module == "polars":
-        return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
-    try:
-        columns = [_arrow_column(frame.iloc[:, index]) for index in range(frame.shape[1])]
-        return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        # A column of mixed objects: DuckDB makes text of it, and so it reads the same isolated or not.
-        import duckdb
-
-        with duckdb.connect() as connection:
-            return connection.from_df(frame).to_arrow_table()
-
-
-def _arrow_column(column: Any) -> Any:
-    """Turn a column into an Arrow array whose missing values are null; no copy where nothing is missing."""
-    import numpy as np
-    import pyarrow as pa
-
-    if str(column.dtype) in {"float64", "float32"}:
-        values = column.to_numpy()
-        # A product with itself is not a number only if one of the values is not; looking for that in Arrow's way takes
-        # several times as long.
-        with np.errstate(all="ignore"):
-            if not np.isnan(np.dot(values, values)):
-                return pa.array(values)
-    return pa.array(column, from_pandas=True)

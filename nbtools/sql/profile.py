@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbtools.sql.render import compact
+from nbtools.sql.results.compact import compact
 
 __all__ = ["ColumnProfile", "Profile", "profiled", "source_of"]
 

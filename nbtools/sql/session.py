@@ -22,22 +22,22 @@ from nbtools import telemetry
 from nbtools.aio import blocking
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, nearest
 from nbtools.paths import Roots
-from nbtools.sql.binding import Style, bind, placeholders
 from nbtools.sql.connections import in_memory, is_local_file, open_engine
-from nbtools.sql.definitions import Definitions
-from nbtools.sql.duckdb_engine import DuckDBEngine
-from nbtools.sql.duckdb_frames import quoted
-from nbtools.sql.engines import Control, Engine, OnRows, Opening, Request, Table
-from nbtools.sql.export import FORMS, Outlet
+from nbtools.sql.ending import supervised
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.duckdb.frames import quoted
+from nbtools.sql.engines.protocol import Control, Engine, OnRows, Opening, Request, Table
+from nbtools.sql.engines.urls import file_of, masked
 from nbtools.sql.frames import EXCEL, find_frames, read_excel
-from nbtools.sql.isolation import IsolatedEngine
-from nbtools.sql.policy import Policy
+from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.profile import Profile, profiled, source_of
-from nbtools.sql.result import QueryResult
+from nbtools.sql.results.export import FORMS, Outlet
+from nbtools.sql.results.result import QueryResult
 from nbtools.sql.suggestions import columns_of, names_behind, names_of_tables, suggested
-from nbtools.sql.supervise import supervised
-from nbtools.sql.urls import file_of, masked
-from nbtools.sql.verdict import Verdict
+from nbtools.sql.verdict.duckdb.macros import Definitions
+from nbtools.sql.verdict.policy import Policy
+from nbtools.sql.verdict.verdict import Verdict
+from nbtools.sql.worker.client import IsolatedEngine
 
 __all__ = ["SqlSession"]
 
@@ -454,7 +454,7 @@ class SqlSession:
 
     def _translated(self, call: _Call, engine: Engine) -> str:
         """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
-        from nbtools.sql.translate import transpile
+        from nbtools.sql.verdict.transpile import transpile
 
         assert call.dialect is not None
         text, _ = bind(call.sql, call.params, "dollar")

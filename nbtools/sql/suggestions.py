@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.errors import nearest
-from nbtools.sql.engines import Table
+from nbtools.sql.engines.protocol import Table
 from nbtools.sql.frames import is_frame
 
 __all__ = ["columns_of", "names_behind", "names_of_tables", "suggested"]

@@ -104,9 +104,9 @@ def worker(rounds: int, *, quick: bool) -> list[dict[str, Any]]:
     import pandas as pd
     import pyarrow as pa
 
-    from nbtools.sql.duckdb_engine import DuckDBEngine
-    from nbtools.sql.engines import Control, Opening, Request
-    from nbtools.sql.isolation import IsolatedEngine
+    from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+    from nbtools.sql.engines.protocol import Control, Opening, Request
+    from nbtools.sql.worker.client import IsolatedEngine
 
     def spawn() -> float:
         with contextlib.closing(IsolatedEngine(None, Opening())) as fresh:

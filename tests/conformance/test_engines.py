@@ -15,9 +15,9 @@ import pytest
 
 from nbtools.errors import Cancelled, LimitExceeded, NbtoolsError
 from nbtools.sql.connections import open_engine
-from nbtools.sql.engines import Control, Engine, Fetched, Opening, Request
-from nbtools.sql.rows import PythonRows
-from nbtools.sql.sqlite_engine import SQLiteEngine
+from nbtools.sql.engines.protocol import Control, Engine, Fetched, Opening, Request
+from nbtools.sql.engines.sqlite import SQLiteEngine
+from nbtools.sql.results.rows import PythonRows
 
 ROWS = 5_000
 LINES = "create table sales (id integer, city varchar(20), amount double precision)"

@@ -18,7 +18,7 @@ import pytest
 from nbtools.errors import MissingExtra, NbtoolsError, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.frames import frame_columns, is_frame, read_excel
-from nbtools.sql.shipping import Shipped, to_shared
+from nbtools.sql.worker.shared_frames import Shipped, to_shared
 
 
 def _rename(frame: pd.DataFrame) -> None:

@@ -19,8 +19,8 @@ import pytest
 from nbtools import confine
 from nbtools.errors import LimitExceeded, NbtoolsError, SqlNotAllowed
 from nbtools.sql import Policy
-from nbtools.sql.duckdb_engine import DuckDBEngine, Limits
-from nbtools.sql.engines import Control, Fetched, Request
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine, Limits
+from nbtools.sql.engines.protocol import Control, Fetched, Request
 
 
 @pytest.fixture

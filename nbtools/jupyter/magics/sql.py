@@ -142,7 +142,7 @@ _FORMS: dict[str, tuple[str, Callable[[QueryResult], Any]]] = {
 
 def _params(request: Request, query: str) -> dict[str, Any] | None:
     """Return the values to bind: those of --param, and the notebook's variables that the text names."""
-    from nbtools.sql.binding import placeholders
+    from nbtools.sql.parameters import placeholders
 
     given = dict(request.args.param)
     known = request.session.shell.user_ns

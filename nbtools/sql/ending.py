@@ -1,0 +1,117 @@
+"""One running statement under watch: its time, its Stop button, its progress.
+
+The statement runs in a thread. Whoever awaits it keeps the clock: when time runs out, or the caller is cancelled, the
+engine is interrupted again and again until the thread is back, because interrupts that arrive while a statement is
+being prepared are lost. An engine that does not come back within the grace is abandoned: the thread ends whenever it
+ends, and the next statement gets a fresh connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from nbtools import aio
+from nbtools.errors import CallTimeout
+from nbtools.sql.engines.protocol import GRACE_S, Control
+
+__all__ = ["supervised"]
+
+T = TypeVar("T")
+
+_POKE_S = 0.02
+_LOOK_S = 0.2
+
+
+async def supervised(
+    work: Callable[[Control], T],
+    *,
+    timeout: float | None,
+    abandon: Callable[[], None],
+    on_progress: Callable[[float], None] | None = None,
+    control: Control | None = None,
+    killed: bool = False,
+) -> T:
+    """Run `work` in a thread until it ends, its time is over, or the caller is cancelled.
+
+    Parameters
+    ----------
+    work
+        Gets the control that interrupts it.
+    timeout
+        Seconds; `None` waits for ever.
+    abandon
+        Called when the engine did not react to interrupts.
+    on_progress
+        Called about five times a second with the share that is done, while the engine can tell.
+    control
+        The line to the statement, when others hold it too.
+    killed
+        Whether abandoning ends the process that runs the statement.
+
+    Raises
+    ------
+    CallTimeout
+        The time ran out.
+    """
+    control = control or Control()
+    future = asyncio.ensure_future(aio.in_thread(work, control))
+    # An abandoned thread may fail much later, when nobody listens any more.
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    end = None if timeout is None else time.monotonic() + timeout
+    try:
+        await _watch(future, control, end, on_progress)
+        if not future.done():
+            control.stop("timeout")
+            await _until_back(future, control)
+    except asyncio.CancelledError:
+        control.stop("stop")
+        if not await _until_back(future, control):
+            abandon()
+        raise
+    if not future.done():
+        abandon()
+        raise _overdue(timeout, killed=killed)
+    return future.result()
+
+
+def _overdue(timeout: float | None, *, killed: bool) -> CallTimeout:
+    what = "its worker process was killed" if killed else "it was abandoned"
+    hint = (
+        "Ask for less (fewer rows, a filter, an aggregate), or allow more time."
+        if killed
+        else "It may go on using memory in this process. Run such queries isolated: those are killed."
+    )
+    return CallTimeout(
+        f"the query outlived its {timeout:g} s and did not react to being interrupted; {what}.",
+        hint=hint,
+        tried="running SQL",
+    )
+
+
+async def _watch(
+    future: asyncio.Future[T], control: Control, end: float | None, on_progress: Callable[[float], None] | None
+) -> None:
+    """Wait until the work is done or its time is over; pass on progress, and the interrupts of others."""
+    while not future.done():
+        left = _LOOK_S if end is None else min(_LOOK_S, end - time.monotonic())
+        if left <= 0:
+            return
+        await asyncio.wait({future}, timeout=left)
+        if control.reason is not None:
+            control.poke()
+        elif on_progress is not None and not future.done():
+            share = control.progress()
+            if share is not None:
+                on_progress(share)
+
+
+async def _until_back(future: asyncio.Future[T], control: Control) -> bool:
+    """Interrupt until the work is back or the grace is over; tell whether it is back."""
+    end = time.monotonic() + GRACE_S
+    while not future.done() and time.monotonic() < end:
+        control.poke()
+        await asyncio.wait({future}, timeout=_POKE_S)
+    return future.done()

@@ -1,0 +1,1 @@
+"""What runs a judged statement, read-only whatever the verdict said: the second wall."""

@@ -1,0 +1,161 @@
+"""PostgreSQL, with the rows of plain queries taken through ADBC: as Arrow, without a Python object for each value.
+
+Whatever ADBC would give in another form than psycopg does (numbers of any precision, times with a zone, JSON, arrays,
+parameters, EXPLAIN) goes by psycopg still, so that a query means the same whatever is installed. The columns are asked
+for first: that also has the server prepare the text, by the extended protocol, which takes one statement and no more.
+
+The second wall is the same as in `postgres_engine`: each query alone in a ``READ ONLY`` transaction with a
+``statement_timeout`` that is rolled back, and ``DISCARD ALL`` before the session is used again. SQLite's ADBC driver
+has neither an authorizer nor a progress handler, so SQLite stays with Python's own module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from nbtools.errors import CallTimeout
+from nbtools.sql.engines.fetch import read_arrow
+from nbtools.sql.engines.postgres import PostgresEngine
+from nbtools.sql.engines.protocol import Control, Fetched, Request
+from nbtools.sql.engines.urls import resolved
+from nbtools.sql.results.rows import ArrowRows
+
+__all__ = ["AdbcPostgresEngine"]
+
+# What ADBC and psycopg give the same values for.
+_PLAIN = frozenset(
+    {
+        "bool",
+        "bpchar",
+        "bytea",
+        "date",
+        "float4",
+        "float8",
+        "int2",
+        "int4",
+        "int8",
+        "name",
+        "text",
+        "timestamp",
+        "varchar",
+    }
+)
+_TYPE = b"POSTGRESQL:type"
+_BATCH_BYTES = 1_000_000
+_BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
+_NOT_COPIED = frozenset({"explain", "show", "describe"})
+
+
+class AdbcPostgresEngine(PostgresEngine):
+    """A PostgreSQL database, read through ADBC where the columns are plain."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._adbc_lock = threading.Lock()
+        self._adbc_idle: list[Any] = []
+
+    def run(self, request: Request, control: Control) -> Fetched:
+        """Run one judged statement and read its rows up to the caps."""
+        # Rows that are handed on at once cannot be taken back when it turns out that psycopg has to read them.
+        handed_on = request.on_rows is not None
+        if request.parameters or handed_on or request.sql.split(None, 1)[0].lower() in _NOT_COPIED:
+            return super().run(request, control)
+        with self._session() as cursor:
+            found = None if cursor is None else self._plain(cursor, request, control)
+        return super().run(request, control) if found is None else found
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Any]:
+        """Lend a cursor, or `None` when there is no connection: psycopg then says what is wrong."""
+        import adbc_driver_manager.dbapi as manager
+        import adbc_driver_postgresql.dbapi as adbc
+
+        with self._adbc_lock:
+            connection = self._adbc_idle.pop() if self._adbc_idle else None
+        if connection is None:
+            url = resolved(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
+            with contextlib.suppress(manager.Error):
+                connection = adbc.connect(url, autocommit=True)
+        if connection is None:
+            yield None
+            return
+        clean = False
+        try:
+            cursor = connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(_BATCH_BYTES)})
+            try:
+                yield cursor
+            finally:
+                cursor.close()
+            clean = _wiped(connection, manager.Error)
+        finally:
+            if clean:
+                with self._adbc_lock:
+                    self._adbc_idle.append(connection)
+            else:
+                connection.close()
+
+    def _plain(self, cursor: Any, request: Request, control: Control) -> Fetched | None:
+        """Run the statement if its columns are plain; `None` when psycopg has to, be it for its better errors."""
+        import adbc_driver_manager.dbapi as manager
+
+        # A comment at the end must not swallow the bracket that ADBC closes behind the text.
+        text = f"{request.sql.rstrip().rstrip(';')}\n"
+        begun = time.monotonic()
+        with control.attached(cursor.adbc_cancel):
+            try:
+                cursor.execute("BEGIN READ ONLY")
+                if request.timeout is not None:
+                    cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(request.timeout * 1_000))}")
+                schema = cursor.adbc_execute_schema(text)
+            except manager.Error:
+                control.check()
+                return None
+            types = tuple((field.metadata or {}).get(_TYPE, b"").decode() for field in schema)
+            if not types or not _PLAIN.issuperset(types):
+                return None
+            try:
+                cursor.execute(text)
+                rows, cut = read_arrow(cursor.fetch_record_batch(), request, control)
+            except (manager.Error, OSError, ValueError) as exc:
+                control.check()
+                if request.timeout is not None and time.monotonic() - begun >= request.timeout:
+                    raise _overdue() from exc
+                # It fails by psycopg as well, which says where and why.
+                return None
+            finally:
+                with contextlib.suppress(manager.Error, OSError):
+                    # What is still to come is not waited for.
+                    cursor.adbc_cancel()
+        names = tuple(field.name for field in schema)
+        return Fetched(columns=names, types=types, rows=ArrowRows(rows), cut_by=cut)
+
+    def close(self) -> None:
+        """Close the idle connections of both kinds."""
+        super().close()
+        with self._adbc_lock:
+            idle, self._adbc_idle = self._adbc_idle, []
+        for connection in idle:
+            connection.close()
+
+
+def _wiped(connection: Any, error: type[Exception]) -> bool:
+    """End the transaction and forget everything of the session; tell whether that went well."""
+    with contextlib.suppress(error, OSError), connection.cursor() as cursor:
+        cursor.execute("ROLLBACK")
+        cursor.execute("DISCARD ALL")
+        return True
+    return False
+
+
+def _overdue() -> CallTimeout:
+    return CallTimeout(
+        "the query outlived its time and the server ended it.",
+        hint="Ask for less, or allow more time.",
+        tried="running SQL",
+    )

@@ -1,0 +1,319 @@
+"""DuckDB, locked down: the engine for frames, files and DuckDB databases.
+
+The second wall, whoever built the first:
+
+- No network, no extensions, no secrets, no Python variables; files only below the allowed roots; memory, threads and
+  spill capped; the configuration locked after that.
+- A database file is attached read-only to an instance of its own, never opened beside the user's own connection.
+- The statement object that was judged is bound first, and run only if it returns a query's rows and changes nothing:
+  this also catches what hides inside a SELECT, such as COPY in a common table expression.
+- It runs on a cursor of its own, inside a READ ONLY transaction that is rolled back, with exactly the frames that it
+  names registered.
+
+Rows leave as Arrow batches where pyarrow is installed, else as Python tuples; the reader stops at the caps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
+from nbtools.paths import ARTIFACTS
+from nbtools.sql.engines.duckdb.frames import Cursors, literal, offer, quoted
+from nbtools.sql.engines.duckdb.statement import EXPLAIN, read, roll_back, single
+from nbtools.sql.engines.errors import from_duckdb
+from nbtools.sql.engines.protocol import GRACE_S, Control, Fetched, Request, Table, tables_of
+from nbtools.sql.engines.temp_dirs import scratch
+
+__all__ = ["DuckDBEngine", "Limits"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an engine instance may use.
+
+    Attributes
+    ----------
+    memory_bytes
+        Of the engine's own buffers; single values can exceed it, which only the worker process contains.
+    spill_bytes
+        Of temporary files.
+    threads
+        `None` takes one for each processor.
+    """
+
+    memory_bytes: int = 1_000_000_000
+    spill_bytes: int = 1_000_000_000
+    threads: int | None = None
+
+
+class DuckDBEngine:
+    """DuckDB in this process.
+
+    Parameters
+    ----------
+    database
+        A database file, attached read-only; `None` for frames and files alone.
+    roots
+        Folders whose files may be read.
+    limits
+        Memory, spill, threads.
+    schemas
+        Names of schemas that frames with dotted names live in.
+    spill
+        Folder for temporary files; `None` makes one and removes it.
+    """
+
+    dialect = "duckdb"
+    takes_frames = True
+
+    def __init__(
+        self,
+        database: Path | None = None,
+        *,
+        roots: Iterable[Path] = (),
+        limits: Limits | None = None,
+        schemas: Iterable[str] = (),
+        spill: Path | None = None,
+    ) -> None:
+        import duckdb
+
+        self.name = f"DuckDB {duckdb.__version__}"
+        self._database = database
+        self._roots = tuple(roots)
+        self._limits = limits or Limits()
+        self._schemas = frozenset(schemas)
+        self._spill = spill
+        self._lock = threading.Lock()
+        self._snapshots = threading.Lock()
+        self._instance: Any = None
+        self._own: frozenset[str] = frozenset()
+        self._copied: set[tuple[str, str]] = set()
+        self._cursors = Cursors(self._fresh_cursor)
+        # Parsed once: every statement needs both.
+        self._begin, self._end = duckdb.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
+        self._finalizer: weakref.finalize[..., Any] | None = None
+
+    # -- the instance ------------------------------------------------------------------------------------------------
+
+    def _connection(self) -> Any:
+        with self._lock:
+            if self._instance is None:
+                self._instance = self._opened()
+            return self._instance
+
+    def _opened(self) -> Any:
+        import duckdb
+
+        if self._spill is None:
+            self._spill = scratch()
+            self._finalizer = weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
+        # A cursor forgets what SET says about replacements; what the instance was opened with, it keeps.
+        connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
+        try:
+            if self._database is not None:
+                self._attach(connection, self._database)
+            for schema in sorted(self._schemas):
+                connection.execute(f"ATTACH ':memory:' AS {quoted(schema)}")
+            for name, value in self._settings(self._spill):
+                connection.execute(f"SET {name} = {value}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _settings(self, spill: Path) -> Iterator[tuple[str, str]]:
+        """Yield the settings in the order they must be made: what is locked can no longer be changed."""
+        yield "autoinstall_known_extensions", "false"
+        yield "autoload_known_extensions", "false"
+        yield "allow_community_extensions", "false"
+        yield "allow_unsigned_extensions", "false"
+        yield "allow_persistent_secrets", "false"
+        yield "allow_unredacted_secrets", "false"
+        yield "memory_limit", literal(f"{self._limits.memory_bytes // 1_000}KB")
+        yield "threads", str(self._limits.threads or os.cpu_count() or 1)
+        yield "temp_directory", literal(str(spill / "spill"))
+        yield "max_temp_directory_size", literal(f"{self._limits.spill_bytes // 1_000}KB")
+        # The slash matters: without it /data would also allow /database.
+        folders = ", ".join(literal(os.path.join(root, "")) for root in self._roots)  # noqa: PTH118 - see above
+        yield "allowed_directories", f"[{folders}]"
+        # What scripts left is named artifacts/…, wherever that folder is.
+        above = ",".join(str(root.parent) for root in self._roots if root.name == ARTIFACTS)
+        yield "GLOBAL file_search_path", literal(above)
+        yield "enable_external_access", "false"
+        # Set for a single statement when somebody looks; nothing else can be changed once the rest is locked.
+        yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print']"
+        yield "lock_configuration", "true"
+
+    def _attach(self, connection: Any, database: Path) -> None:
+        import duckdb
+
+        if not database.is_file():
+            raise FileMissing(f"{str(database)!r} does not exist.", tried="opening a DuckDB database")
+        try:
+            connection.execute(f"ATTACH {literal(str(database))} AS {quoted(self._catalog_name)} (READ_ONLY)")
+        except duckdb.Error as exc:
+            raise ConfigInvalid(
+                f"{str(database)!r} cannot be opened: {' '.join(str(exc).split())[:300]}",
+                hint="It must be a DuckDB file that no other process is writing, nor this notebook.",
+                tried="opening a DuckDB database",
+            ) from exc
+
+    @property
+    def _catalog_name(self) -> str:
+        assert self._database is not None
+        return self._database.stem or "db"
+
+    def _fresh_cursor(self) -> Any:
+        cursor = self._connection().cursor()
+        if self._database is not None:
+            cursor.execute(f"USE {quoted(self._catalog_name)}")
+        return cursor
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run(self, request: Request, control: Control) -> Fetched:
+        """Run one judged statement and read its rows up to the caps."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._translated(request.sql, control))
+            frames = self._placed(request.frames)
+            cursor = stack.enter_context(self._cursors.lend(frames))
+            stack.enter_context(control.attached(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
+            statement = single(cursor, request.sql)
+            if request.progress:
+                cursor.execute("SET enable_progress_bar = true")
+                cursor.execute("SET enable_progress_bar_print = false")
+            cursor.execute(self._begin)
+            try:
+                return read(cursor, statement, request, control)
+            finally:
+                roll_back(cursor, self._end)
+
+    def explain(self, request: Request, control: Control) -> str:
+        """Return the plan as the tree that DuckDB draws."""
+        text = request.sql if EXPLAIN.match(request.sql) else f"EXPLAIN {request.sql}"
+        found = self.run(dataclasses.replace(request, sql=text), control)
+        return "\n".join(str(row[-1]).rstrip() for row in found.rows.to_lists())
+
+    @contextlib.contextmanager
+    def _translated(self, sql: str, control: Control) -> Iterator[None]:
+        """Turn what DuckDB, or an interrupted Arrow reader, raises into the errors of nbtools."""
+        import duckdb
+
+        try:
+            yield
+        except NbtoolsError:
+            raise
+        except (duckdb.Error, OSError, OverflowError, MemoryError, ValueError) as exc:
+            control.check()
+            if isinstance(exc, MemoryError):
+                raise LimitExceeded("the query needs more memory than there is.", tried="running SQL") from exc
+            raise from_duckdb(exc, sql) from exc
+
+    def _placed(self, frames: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy records into their schemas; return the frames that the cursor itself has to offer."""
+        offered = {}
+        for name, frame in frames.items():
+            schema, dot, table = name.rpartition(".")
+            if dot and schema in self._schemas:
+                self._snapshot(schema, table, frame)
+            elif self._database is None or name.casefold() not in self._own_names():
+                # On a database's connection its own tables win; frames fill the gaps.
+                offered[name] = frame
+        return offered
+
+    def _snapshot(self, schema: str, table: str, frame: Any) -> None:
+        """Copy a record into its schema. All cursors share it, and any copy is as good as another."""
+        with self._snapshots, contextlib.closing(self._fresh_cursor()) as cursor:
+            offer(cursor, "snapshot", frame)
+            self._copied.add((schema, table))
+            cursor.execute(f"CREATE OR REPLACE TABLE {quoted(schema)}.main.{quoted(table)} AS FROM temp.snapshot")
+
+    def forget_records(self) -> None:
+        """Drop the copies of records that queries named; none may be running."""
+        for schema, table in self._copied:
+            self._asked(f"DROP TABLE IF EXISTS {quoted(schema)}.main.{quoted(table)}")
+        self._copied.clear()
+
+    def _asked(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a query of our own about the catalog."""
+        with contextlib.closing(self._fresh_cursor()) as cursor:
+            rows: list[tuple[Any, ...]] = cursor.execute(sql, values).fetchall()
+        return rows
+
+    def _own_names(self) -> frozenset[str]:
+        if not self._own:
+            sql = "SELECT lower(table_name) FROM information_schema.tables WHERE table_catalog = ?"
+            self._own = frozenset(row[0] for row in self._asked(sql, [self._catalog_name]))
+        return self._own
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def catalog(self) -> list[Table]:
+        """Return the tables and views of the database with their columns."""
+        if self._database is None:
+            return []
+        rows = self._asked(
+            "SELECT c.table_schema, c.table_name, t.table_type, c.column_name, c.data_type "
+            "FROM information_schema.columns c JOIN information_schema.tables t "
+            "USING (table_catalog, table_schema, table_name) "
+            "WHERE c.table_catalog = ? ORDER BY 1, 2, c.ordinal_position",
+            [self._catalog_name],
+        )
+        return tables_of(rows, default_schema="main")
+
+    def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the macros and the views of the database, name to definitions, for the verdict."""
+        if self._database is None:
+            return {}, {}
+        macros = self._asked(
+            "SELECT lower(function_name), macro_definition FROM duckdb_functions() "
+            "WHERE NOT internal AND macro_definition IS NOT NULL"
+        )
+        views = self._asked("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal")
+        return _grouped(macros), _grouped(views)
+
+    def can_write(self) -> str | None:
+        """Return `None`: memory is private and a database is attached read-only."""
+        return None
+
+    def warm(self) -> None:
+        """Open the instance, so that the first query need not."""
+        self._connection()
+
+    def discard(self, control: Control) -> None:
+        """Leave the instance to whatever is stuck in it and take a new one next time."""
+        with self._lock:
+            self._instance = None
+            self._cursors = Cursors(self._fresh_cursor)
+
+    def close(self) -> None:
+        """Close the instance once what runs on it has ended, and remove its temporary files."""
+        import duckdb
+
+        with self._lock:
+            instance, self._instance = self._instance, None
+            cursors, self._cursors = self._cursors, Cursors(self._fresh_cursor)
+            finalizer, self._finalizer, self._spill = self._finalizer, None, None
+        cursors.close(GRACE_S)
+        if instance is not None:
+            # DuckDB refuses while a statement is stuck in it, which keeps the instance until it ends.
+            with contextlib.suppress(duckdb.Error):
+                instance.close()
+        if finalizer is not None:
+            finalizer()
+
+
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, body in rows:
+        found.setdefault(name, []).append(body)
+    return found

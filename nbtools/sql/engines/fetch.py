@@ -1,0 +1,115 @@
+"""Readers that stop at the caps: the text of a query is never given a LIMIT, which could change what it means."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from nbtools.errors import LimitExceeded
+from nbtools.sql.engines.protocol import Control, Request
+from nbtools.sql.results.rows import ArrowRows, PythonRows
+
+__all__ = ["Cut", "read_arrow", "read_tuples"]
+
+Cut = Literal["rows", "bytes"] | None
+
+
+def read_arrow(reader: Any, request: Request, control: Control) -> tuple[Any, Cut]:
+    """Read batches until a cap is reached; return the pyarrow Table and which cap cut it.
+
+    Raises
+    ------
+    LimitExceeded
+        The result, or its first row alone, is larger than it may be.
+    """
+    import pyarrow as pa
+
+    most_rows, most_bytes = _caps(request)
+    kept: list[Any] = []
+    rows = size = 0
+    cut: Cut = None
+    while cut is None:
+        control.check()
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            break
+        fits = _fitting(batch, most_rows - rows, most_bytes - size)
+        if fits < batch.num_rows:
+            cut = "rows" if fits == most_rows - rows else _by_size(request, rows + fits)
+            # A copy where it matters: a slice keeps the whole batch alive, and this one may be huge.
+            batch = batch.slice(0, fits) if cut == "rows" else batch.take(pa.array(range(fits), pa.int64()))
+        rows += batch.num_rows
+        size += batch.nbytes
+        if request.on_rows is None:
+            kept.append(batch)
+        elif batch.num_rows:
+            request.on_rows(tuple(reader.schema.names), ArrowRows(pa.Table.from_batches([batch])))
+    return pa.Table.from_batches(kept, schema=reader.schema), cut
+
+
+def _caps(request: Request) -> tuple[int, int]:
+    caps = (request.max_rows, request.max_bytes)
+    return (sys.maxsize if caps[0] is None else caps[0], sys.maxsize if caps[1] is None else caps[1])
+
+
+def _fitting(batch: Any, room_rows: int, room_bytes: int) -> int:
+    """Return how many of the batch's first rows fit into both caps."""
+    rows = min(int(batch.num_rows), room_rows)
+    while rows and batch.slice(0, rows).nbytes > room_bytes:
+        # Rows differ in size, so the share is a guess that is checked again.
+        size = batch.slice(0, rows).nbytes
+        rows = min(rows - 1, rows * room_bytes // size)
+    return rows
+
+
+def read_tuples(
+    names: Sequence[str], fetch: Callable[[], list[tuple[Any, ...]]], request: Request, control: Control
+) -> tuple[list[tuple[Any, ...]], Cut]:
+    """Fetch chunks of tuples until a cap is reached; return them and which cap cut them.
+
+    Raises
+    ------
+    LimitExceeded
+        The result, or its first row alone, is larger than it may be.
+    """
+    most_rows, most_bytes = _caps(request)
+    kept: list[tuple[Any, ...]] = []
+    rows = size = 0
+    cut: Cut = None
+    while cut is None:
+        control.check()
+        chunk = fetch()
+        if not chunk:
+            break
+        for index, row in enumerate(chunk):
+            size += sum(map(sys.getsizeof, row))
+            if rows + index >= most_rows or size > most_bytes:
+                cut = "rows" if rows + index >= most_rows else _by_size(request, rows + index)
+                chunk = chunk[:index]
+                break
+        rows += len(chunk)
+        if request.on_rows is None:
+            kept.extend(chunk)
+        elif chunk:
+            request.on_rows(tuple(names), PythonRows(names, chunk))
+    return kept, cut
+
+
+def _by_size(request: Request, rows: int) -> Cut:
+    """Return that the size cut the result, where that is allowed; `rows` is how many fit."""
+    if not rows:
+        raise LimitExceeded(
+            f"one row of the result is larger than {request.max_bytes:,} bytes.",
+            hint="Select less of it: substring(), a shorter list, fewer columns.",
+            tried="running SQL",
+        )
+    if request.whole:
+        raise LimitExceeded(
+            f"the result is larger than {request.max_bytes:,} bytes: {rows:,} rows fit, and there are more.",
+            hint="Ask for less (aggregate, filter, a limit), or write all rows to a file: %%nbsql --file rows.csv, "
+            "wb.export(query, 'rows.csv'), nbtools sql --format csv.",
+            tried="running SQL",
+        )
+    return "bytes"

@@ -1,0 +1,172 @@
+"""`QueryResult`: what came back from a query, in every form that people and models ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from typing import Any, Literal
+
+from nbtools.lazy import has
+from nbtools.sql.results.compact import compact
+from nbtools.sql.results.rows import Rows, unique
+
+__all__ = ["QueryResult"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QueryResult:
+    """The rows of a query and the facts about it.
+
+    Attributes
+    ----------
+    columns, types
+        Names and the engine's own type names, in order. A name may occur twice.
+    row_count
+        Rows that came back, after any cap.
+    truncated
+        Whether a cap cut the result.
+    cut_by
+        Which one: ``"rows"`` or ``"bytes"``; `None` for neither.
+    duration_s
+        Seconds from the call to the last row.
+    engine
+        What ran it, such as ``"DuckDB 2.0.0"``.
+    sources
+        What was read: frames, files, tables, as phrases.
+    sql
+        The text that ran, with placeholders; it differs from what was written when it was transpiled.
+    isolated
+        Whether it ran in the worker process.
+
+    Examples
+    --------
+    >>> from nbtools.sql import SqlSession
+    >>> with SqlSession() as session:
+    ...     session.query("select 6 * 7 as answer").to_rows()
+    [[42]]
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    row_count: int
+    truncated: bool
+    duration_s: float
+    engine: str
+    sources: tuple[str, ...]
+    rows: Rows = dataclasses.field(repr=False)
+    cut_by: Literal["rows", "bytes"] | None = None
+    sql: str = dataclasses.field(default="", repr=False)
+    isolated: bool = False
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.row_count
+
+    def to_pandas(self) -> Any:
+        """Copy to a pandas DataFrame, with the types that DuckDB's own ``df()`` gives."""
+        return self.rows.to_pandas()
+
+    def to_arrow(self) -> Any:
+        """Copy to a pyarrow Table.
+
+        Raises
+        ------
+        MissingExtra
+            pyarrow is not installed.
+        """
+        return self.rows.to_arrow()
+
+    def to_polars(self) -> Any:
+        """Copy to a polars DataFrame.
+
+        Raises
+        ------
+        MissingExtra
+            polars is not installed.
+        """
+        return self.rows.to_polars()
+
+    def to_relation(self, connection: Any = None) -> Any:
+        """Hand the rows to DuckDB as a relation, to go on with: filter, join, aggregate, write.
+
+        The relation is the caller's own: none of the limits of nbtools hold for what is done with it.
+
+        Parameters
+        ----------
+        connection
+            The caller's DuckDB connection that the relation belongs to; `None` for DuckDB's default one.
+
+        Examples
+        --------
+        >>> from nbtools.sql import SqlSession
+        >>> with SqlSession() as session:
+        ...     session.query("from range(5) t(n)").to_relation().filter("n > 2").fetchall()
+        [(3,), (4,)]
+        """
+        import duckdb
+
+        owner = duckdb if connection is None else connection
+        columns = unique(self.columns)
+        if has("pyarrow"):
+            return owner.from_arrow(self.to_arrow().rename_columns(columns))
+        return owner.from_df(self.to_pandas().set_axis(columns, axis="columns"))
+
+    def to_rows(self) -> list[list[Any]]:
+        """Copy to lists of JSON values, one list a row."""
+        return self.rows.to_lists()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return columns, types, rows, row count and whether it was cut, as JSON values."""
+        return {
+            "columns": list(self.columns),
+            "types": list(self.types),
+            "rows": self.to_rows(),
+            "row_count": self.row_count,
+            "truncated": self.truncated,
+        }
+
+    def text(self, max_chars: int | None = 6_000, max_rows: int | None = 50) -> str:
+        """Return a compact table for a model: names with types, rows, count; cut fairly.
+
+        Parameters
+        ----------
+        max_chars
+            Characters to stay below, about four to a token; `None` shows every cell whole.
+        max_rows
+            Rows to show; when there are more, the last few are kept too. `None` for all.
+        """
+        return compact(
+            self.columns,
+            self.types,
+            self.row_count,
+            self.rows.to_lists,
+            more=self.truncated,
+            max_chars=max_chars,
+            max_rows=max_rows,
+        )
+
+    def footer(self) -> str:
+        """Return one line for people: rows, time, what was read, whether it was cut."""
+        unit = "row" if self.row_count == 1 else "rows"
+        parts = [f"{self.row_count:,} {unit}", f"{self.duration_s * 1_000:,.1f} ms", self.engine]
+        if self.isolated:
+            parts.append("isolated")
+        if self.sources:
+            parts.append("read " + ", ".join(self.sources))
+        if self.truncated:
+            cap = "the row limit" if self.cut_by == "rows" else "the size limit"
+            parts.append(f"cut at {cap}: there are more rows")
+        return " · ".join(parts)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Hand the rows to any library that speaks Arrow."""
+        return self.rows.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __str__(self) -> str:
+        return f"{self.text()}"
+
+    def _repr_html_(self) -> str:
+        """Show the first rows as a table with the footer below."""
+        frame = self.to_pandas()
+        shown = frame.to_html(max_rows=20, notebook=True, border=0)
+        return f"{shown}<small>{html.escape(self.footer())}</small>"

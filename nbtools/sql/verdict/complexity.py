@@ -1,0 +1,246 @@
+"""What sqlglot may be asked to parse: bounds on its work and on its stack, told from the tokens alone.
+
+A parser by recursive descent can be bombed without a single bracket. ``CASE WHEN CASE WHEN …`` nests; the compiled form
+of sqlglot recurses in C, where Python's own limit is not always asked, and a full stack ends the process. Joins without
+a condition are tried twice each, so thirty of them take hours; chains such as ``a[1][1]…`` are copied at each link. So
+before the parser runs, one pass over the tokens bounds all of it:
+
+- brackets, and brackets of types in each other (the parser reads those twice at each level);
+- joins still without a condition: each doubles the work for whatever follows;
+- links of a chain behind a bracket, and steps of a pipe: the work grows with their square;
+- tokens that may open something: as many as would fit on the stack of the thread that parses.
+
+A text within these bounds is parsed in the caller's thread when it is short, else in a thread with a stack that was
+made for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from nbtools.sql.verdict.guards import MAX_DEPTH
+from nbtools.sql.verdict.verdict import Finding
+
+__all__ = ["Types", "on_a_stack", "refusal", "stack_bytes"]
+
+T = TypeVar("T")
+
+_MAX_TYPES = 10
+# Steps of the parser, roughly: a second of the interpreted form.
+_MAX_WORK = 200_000
+_MAX_CHAIN = 150
+_MAX_CHAINS = 60_000
+_MAX_PIPES = 100
+# The most that a level of nesting was seen to take is 2.5 kB; each gets three times that, and the rest is for callers.
+_LEVEL_BYTES = 8_192
+_MAX_STACK = 512 * 1024 * 1024
+_INLINE_LEVELS = 250
+_SPARE_BYTES = 2 * 1024 * 1024
+_PAGE = 65_536
+_OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
+_CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
+# Nothing is ever nested in these.
+_LEAVES = frozenset(
+    """
+    BIT_STRING BYTE_STRING COMMA DATABASE DOT FALSE HEX_STRING HEREDOC_STRING IDENTIFIER NATIONAL_STRING NULL NUMBER
+    RAW_STRING SEMICOLON STRING TRUE UNICODE_STRING VAR
+    """.split()  # noqa: SIM905 - words read best as words
+)
+# Behind an operand these are read in a loop, not by recursion.
+_LOOPED = frozenset(
+    """
+    AMP AND CARET COLLATE DCOLON DIV DPIPE EQ GT GTE IS LIKE LT LTE MOD NEQ OR PERCENT PIPE PLUS DASH SLASH STAR
+    """.split()  # noqa: SIM905 - words read best as words
+)
+# Joins that take no condition, and so are never tried twice.
+_WITHOUT_CONDITION = frozenset({"CROSS", "NATURAL", "POSITIONAL", "ASOF"})
+
+
+class Types(NamedTuple):
+    """Kinds of tokens of a dialect, as its parser's own objects: comparing these is faster than comparing names."""
+
+    opening: frozenset[Any]
+    closing: frozenset[Any]
+    leaves: frozenset[Any]
+    looped: frozenset[Any]
+    calm: frozenset[Any]
+    types: frozenset[Any]
+    named: dict[str, Any]
+
+
+@functools.cache
+def _kinds(dialect: str) -> Types:
+    from sqlglot import TokenType
+    from sqlglot.dialects.dialect import Dialect
+
+    def of(names: frozenset[str]) -> frozenset[Any]:
+        return frozenset(kind for kind in TokenType if kind.name in names)
+
+    return Types(
+        opening=of(_OPENING),
+        closing=of(_CLOSING),
+        leaves=of(_LEAVES | _CLOSING | _OPENING),
+        looped=of(_LOOPED),
+        calm=of(_WITHOUT_CONDITION),
+        types=frozenset(Dialect.get_or_raise(dialect).parser_class.TYPE_TOKENS),
+        named={kind.name: kind for kind in TokenType},
+    )
+
+
+def refusal(tokens: list[Any], dialect: str) -> Finding | None:
+    """Return what would keep the parser busy for too long, or `None`."""
+    kinds = _kinds(dialect)
+    if len(tokens) < _MAX_TYPES:
+        return None
+    return _nested(tokens, kinds) or _doubled(tokens, kinds) or _joined(tokens, kinds) or _chained(tokens, kinds)
+
+
+def _nested(tokens: list[Any], kinds: Types) -> Finding | None:
+    """Find brackets, or brackets of types, that nest too deep."""
+    opening, closing, types = kinds.opening, kinds.closing, kinds.types
+    less, greater = kinds.named["LT"], kinds.named["GT"]
+    opened: list[bool] = []
+    typed = 0
+    previous: Any = None
+    for token in tokens:
+        kind = token.token_type
+        if kind in opening or (kind == less and previous in types):
+            opened.append(previous in types)
+            typed += opened[-1]
+            if len(opened) > MAX_DEPTH:
+                return Finding(f"brackets nest deeper than {MAX_DEPTH}", token.start)
+            if typed > _MAX_TYPES:
+                return Finding(f"types with brackets nest deeper than {_MAX_TYPES}", token.start)
+        elif opened and (kind in closing or kind == greater):
+            typed -= opened.pop()
+        previous = kind
+    return None
+
+
+def _doubled(tokens: list[Any], kinds: Types) -> Finding | None:
+    """Find queries in FROM without brackets, which only sqlglot takes: it copies such tables at each level."""
+    source, queries = kinds.named["FROM"], {kinds.named["FROM"], kinds.named["SELECT"]}
+    previous: Any = None
+    for token in tokens:
+        kind = token.token_type
+        if previous == source and kind in queries:
+            return Finding("a query in FROM stands in brackets", token.start, 4, "SQL_INVALID")
+        previous = kind
+    return None
+
+
+def _joined(tokens: list[Any], kinds: Types) -> Finding | None:
+    """Find joins without a condition that would be tried so often that it takes too long; and steps of a pipe."""
+    joins = {kinds.named[name] for name in ("JOIN", "STRAIGHT_JOIN") if name in kinds.named}
+    conditions = {kinds.named["ON"], kinds.named["USING"]}
+    pipe = kinds.named.get("PIPE_GT")
+    levels = [0]
+    waiting = piped = 0
+    # Each join that waits for its condition doubles the work; a hundred tokens are parsed as one.
+    most = max(1, (_MAX_WORK // max(200, len(tokens))).bit_length() - 1)
+    method: Any = None
+    for token in tokens:
+        kind = token.token_type
+        if kind in joins and method not in kinds.calm:
+            levels[-1] += 1
+            waiting += 1
+            if waiting > most:
+                return Finding(f"more than {most} joins in a row have no condition; write CROSS JOIN", token.start, 4)
+        elif kind == pipe:
+            piped += 1
+            if piped > _MAX_PIPES:
+                return Finding(f"more than {_MAX_PIPES} steps of a pipe", token.start, 2)
+        elif kind in conditions and levels[-1]:
+            levels[-1] -= 1
+            waiting -= 1
+        elif kind in kinds.opening:
+            levels.append(0)
+        elif kind in kinds.closing and len(levels) > 1:
+            waiting -= levels.pop()
+        method = kind
+    return None
+
+
+def _chained(tokens: list[Any], kinds: Types) -> Finding | None:
+    """Find chains of brackets, ``a[1].f(2)[3]…``, that are too long to be copied at each link."""
+    dot, cast = kinds.named["DOT"], kinds.named["DCOLON"]
+    chains = [0]
+    cost = 0
+    previous: Any = None
+    for token in tokens:
+        kind = token.token_type
+        if kind in kinds.opening:
+            chains[-1] += 1
+            cost += chains[-1]
+            if chains[-1] > _MAX_CHAIN or cost > _MAX_CHAINS + len(tokens):
+                return Finding(f"brackets follow each other in chains of more than {_MAX_CHAIN} links", token.start)
+            chains.append(0)
+        elif kind in kinds.closing:
+            if len(chains) > 1:
+                chains.pop()
+        elif kind not in {dot, cast} and previous not in {dot, cast}:
+            chains[-1] = 0
+        previous = kind
+    return None
+
+
+def stack_bytes(tokens: list[Any], dialect: str) -> int | None:
+    """Return the stack that parsing may take; 0 when any thread's own will do, `None` when no stack is that large."""
+    if len(tokens) <= _INLINE_LEVELS:
+        return 0
+    kinds = _kinds(dialect)
+    leaves, looped = kinds.leaves, kinds.looped
+    levels = 0
+    operand = False
+    for token in tokens:
+        kind = token.token_type
+        if kind in leaves:
+            operand = kind not in kinds.opening and kind != kinds.named["COMMA"]
+        else:
+            levels += not (operand and kind in looped)
+            operand = False
+    if levels <= _INLINE_LEVELS:
+        return 0
+    size = (levels + MAX_DEPTH) * _LEVEL_BYTES + _SPARE_BYTES
+    return None if size > _MAX_STACK else -(-size // _PAGE) * _PAGE
+
+
+@functools.cache
+def _starting() -> threading.Lock:
+    return threading.Lock()
+
+
+def on_a_stack(size: int, work: Callable[[], T]) -> T:
+    """Run `work` in a thread with a stack of that many bytes and return what it returns.
+
+    Raises
+    ------
+    RecursionError
+        The system grants no such stack.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as exc:
+            failed.append(exc)
+
+    thread = threading.Thread(target=run, name="nbtools-parse", daemon=True)
+    with _starting():
+        # The size holds for whichever thread starts next, so others wait; memory is taken only as it is used.
+        before = threading.stack_size(size)
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            raise RecursionError(f"no stack of {size:,} bytes for the parser") from exc
+        finally:
+            threading.stack_size(before)
+    thread.join()
+    if failed:
+        raise failed[0]
+    return done[0]

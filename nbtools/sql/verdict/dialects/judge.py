@@ -1,0 +1,328 @@
+"""The verdict for every dialect but DuckDB, where sqlglot's tree is the only one there is.
+
+Only reviewed kinds of nodes may be in the tree, and only at its root what is a query. The lists are files in
+``reviewed``, read at a dialect's first verdict (`rules`). What begins with EXPLAIN is judged by what it explains; SHOW
+is judged by its words, because sqlglot keeps most of its forms as text.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nbtools.sql.verdict.dialects.ambiguity import ambiguity
+from nbtools.sql.verdict.dialects.keywords import explained, first_word, is_command, shown
+from nbtools.sql.verdict.reviewed import names, read, reasons
+from nbtools.sql.verdict.sqlglot_parser import modifying, place, read_tokens, read_trees, word
+from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
+
+__all__ = ["DialectRules", "judge", "rules"]
+
+_SQLGLOT = read("sqlglot")
+_ROOTS, _QUERY_NODES, _DDL_NODES, _PLAIN_MODULES, _NEVER, _LOCKING_HINTS = (
+    names(_SQLGLOT[key]) for key in ("roots", "query", "ddl", "plain_modules", "never", "locking_hints")
+)
+_REFUSED_ARGUMENTS: dict[str, str] = _SQLGLOT["refused_arguments"]
+_REFUSED_FUNCTIONS = reasons(_SQLGLOT["refused_functions"])
+_SCHEMAS = frozenset({"", "pg_catalog", "sys", "information_schema"})
+_SHOWN = 80
+
+
+class DialectRules(NamedTuple):
+    """What a dialect's file in ``reviewed`` says; names are lower case."""
+
+    dialect: str
+    # Those that may stand in FROM are among them.
+    functions: frozenset[str]
+    table_functions: frozenset[str]
+    prefixes: tuple[str, ...]
+    shown: frozenset[str]
+    settings: frozenset[str]
+    secret_tables: frozenset[str]
+    secret_schema: str
+    sequence_columns: frozenset[str]
+    # A table whose name begins so must be among the table functions.
+    setting_prefix: str | None
+    refused_nodes: Mapping[str, str]
+    hints: bool
+    linked_servers: bool
+
+
+@functools.cache
+def rules(dialect: str) -> DialectRules:
+    """Return what holds in a dialect of sqlglot."""
+    data = read(dialect)
+    lists = {
+        key: names(data.get(key, ""))
+        for key in ("functions", "table_functions", "shown", "settings", "secret_tables", "sequence_columns")
+    }
+    if data.get("any_function_in_from"):
+        lists["table_functions"] = lists["functions"]
+    lists["functions"] |= lists["table_functions"]
+    # SHOW tells settings too.
+    lists["shown"] |= lists["settings"]
+    return DialectRules(
+        dialect=dialect,
+        **lists,
+        prefixes=tuple(data.get("prefixes", "").split()),
+        secret_schema=data.get("secret_schema", ""),
+        setting_prefix=data.get("setting_prefix"),
+        refused_nodes=data.get("refused_nodes", {}),
+        hints=data.get("hints", False),
+        linked_servers=data.get("linked_servers", False),
+    )
+
+
+def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
+    """Return the verdict on a text in a dialect of sqlglot."""
+    try:
+        return _verdict(sql, dialect, functions)
+    except RecursionError:
+        return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
+
+
+def _verdict(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
+    first, at = first_word(sql, dialect)
+    if not first and at == len(sql):
+        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
+    if first == "show":
+        wrong = shown(sql, at, dialect, rules(dialect).shown)
+        return refuse(sql, [wrong], kind="SHOW") if wrong else Verdict(sql=sql, allowed=True, kind="SHOW")
+    start = explained(sql, at, dialect) if first == "explain" else at
+    word_there, start = first_word(" " * start + sql[start:], dialect)
+    if is_command(word_there) or word_there == "explain":
+        return refuse(sql, [_no_query(sql, start)], kind=word_there.upper())
+    # What stands before the query is blanked out, so that places stay.
+    query = " " * start + sql[start:]
+    tokens = read_tokens(query, dialect)
+    if isinstance(tokens, Finding):
+        return refuse(sql, [tokens])
+    found = ambiguity(query, tokens, dialect)
+    if found is not None:
+        return refuse(sql, [found])
+    if not [token for token in tokens if token.token_type.name != "SEMICOLON"]:
+        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
+    trees = read_trees(query, dialect, tokens)
+    if isinstance(trees, Finding):
+        return refuse(sql, [trees])
+    if len(trees) != 1:
+        return refuse(sql, [_second(tokens)])
+    return _judged(sql, trees[0], dialect, functions, tokens, kind="EXPLAIN" if first == "explain" else None)
+
+
+def _judged(
+    sql: str, tree: Any, dialect: str, functions: frozenset[str], tokens: list[Any], *, kind: str | None
+) -> Verdict:
+    kind = kind or word(tree)
+    changes = modifying(tree)
+    if changes:
+        return refuse(sql, [_placed(sql, tokens, changes[0])], kind=kind)
+    if type(tree).__name__ not in _ROOTS:
+        return refuse(sql, [_no_query(sql, tokens[0].start)], kind=kind)
+    findings = list(_objections(tree, rules(dialect), functions))
+    if findings:
+        return refuse(sql, findings, kind=kind)
+    return Verdict(
+        sql=sql,
+        allowed=True,
+        kind=kind if kind in {"EXPLAIN", "DESCRIBE"} else "SELECT",
+        tables=_tables(tree),
+        functions=tuple(sorted({name for node in tree.walk() if (name := _called(node)) is not None})),
+        parameters=tuple(dict.fromkeys(_parameters(tree))),
+    )
+
+
+def _text(sql: str, token: Any) -> str:
+    return sql[token.start : token.end + 1].lower()
+
+
+def _no_query(sql: str, at: int) -> Finding:
+    raw = next(iter(sql[at : at + 40].split(maxsplit=1)), "this")
+    return Finding(f"{raw.upper()} is no query; {READ_ONLY}", at, len(raw))
+
+
+def _second(tokens: list[Any]) -> Finding:
+    at = next((at for at, token in enumerate(tokens[:-1]) if token.token_type.name == "SEMICOLON"), 0)
+    following = tokens[min(at + 1, len(tokens) - 1)]
+    width = following.end - following.start + 1
+    return Finding("a second statement starts here; nbtools SQL runs one statement at a time", following.start, width)
+
+
+def _placed(sql: str, tokens: list[Any], found: Finding) -> Finding:
+    """Point at the word that a refusal begins with, where it stands in the text."""
+    wanted = found.what.split(" ")[0].lower()
+    for token in tokens:
+        if _text(sql, token) == wanted:
+            return found._replace(offset=token.start, width=len(wanted))
+    return found
+
+
+# -- the tree --------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _kind(node_class: type) -> str:
+    """Return ``"function"``, ``"allowed"`` or ``"unknown"`` for a class of nodes."""
+    from sqlglot import exp
+
+    name, module = node_class.__name__, node_class.__module__.rpartition(".")[2]
+    if name in _NEVER:
+        return "unknown"
+    if issubclass(node_class, exp.Func):
+        return "function"
+    allowed = (
+        module in _PLAIN_MODULES
+        or (module == "query" and name in _QUERY_NODES)
+        or (module == "ddl" and name in _DDL_NODES)
+    )
+    return "allowed" if allowed else "unknown"
+
+
+def _objections(tree: Any, known: DialectRules, functions: frozenset[str]) -> Iterator[Finding]:
+    for node in tree.walk():
+        name = type(node).__name__
+        kind = _kind(node.__class__)
+        reason = None
+        if kind == "unknown":
+            reason = f"{word(node)} was not reviewed"
+        elif kind == "function":
+            reason = _function(node, known, functions)
+        elif name in known.refused_nodes:
+            reason = known.refused_nodes[name] if name != "Parameter" or not _is_fact(node) else None
+        elif name == "Table":
+            reason = _table(node, known)
+        elif name in {"TableAlias", "Column", "WithTableHint", "Hint"}:
+            reason = _detail(node, name, known)
+        if reason is not None:
+            yield Finding(reason, *place(node))
+        for key, what in _REFUSED_ARGUMENTS.items():
+            if name in {"Select", "Union"} and node.args.get(key):
+                yield Finding(f"{what}; {READ_ONLY}", *place(node))
+
+
+def _detail(node: Any, name: str, known: DialectRules) -> str | None:
+    if name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
+        return "a function stands in FROM that was not recognised"
+    if name == "WithTableHint":
+        hints = {hint.name.upper() for hint in node.expressions}
+        return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
+    if name == "Hint" and not known.hints:
+        return f"hints change settings; {READ_ONLY}"
+    if name == "Column" and node.table and node.name.lower() in known.sequence_columns:
+        return f"{node.table}.{node.name} advances a sequence; {READ_ONLY}"
+    return None
+
+
+def _is_fact(node: Any) -> bool:
+    """Tell whether two parameters stand in each other: a fact such as @@version."""
+    return "Parameter" in {type(node.parent).__name__, type(node.this).__name__}
+
+
+def _called(node: Any) -> str | None:
+    """Return the name of a function that the tree calls, lower case; `None` for other nodes and for operators."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast | exp.Binary):
+        return None
+    return _named(node) or node.sql_name().lower()
+
+
+def _named(node: Any) -> str | None:
+    """Return the name as written of a function without a class of its own, with what stands before its dots."""
+    # An AnonymousAggFunc is an aggregate that sqlglot knows by name.
+    if type(node).__name__ != "Anonymous":
+        return None
+    name = node.this if isinstance(node.this, str) else node.name
+    parts = [name.lower()]
+    above = node.parent
+    below = node
+    while type(above).__name__ == "Dot" and above.args.get("expression") is below:
+        parts.insert(0, _dotted(above.this))
+        below, above = above, above.parent
+    if type(above).__name__ == "Table" and above.args.get("this") is below:
+        parts = [part.lower() for part in (above.catalog, above.db) if part] + parts
+    return ".".join(parts)
+
+
+def _dotted(node: Any) -> str:
+    """Return a name and what stands before its dots, lower case; not by sqlglot's own way, which recurses."""
+    from sqlglot import exp
+
+    parts: list[str] = []
+    while isinstance(node, exp.Dot):
+        parts.append(_bare(node.expression))
+        node = node.this
+    parts.append(_bare(node))
+    return ".".join(reversed(parts)).lower()
+
+
+def _bare(node: Any) -> str:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Column | exp.Table):
+        return ".".join(_bare(part) for part in node.parts)
+    # An expression before a dot has no name, and is on no list.
+    return str(node.name) if isinstance(node, exp.Identifier | exp.Var) else "(…)"
+
+
+def _function(node: Any, known: DialectRules, functions: frozenset[str]) -> str | None:
+    class_name = type(node).__name__
+    if class_name in _REFUSED_FUNCTIONS:
+        return f"{class_name} {_REFUSED_FUNCTIONS[class_name]}; {READ_ONLY}"
+    name = _named(node)
+    if name is None or name in functions:
+        return None
+    schema, _, bare = name.rpartition(".")
+    in_from = type(node.parent).__name__ in {"Table", "Lateral", "TableFromRows"}
+    allowed = known.table_functions if in_from else known.functions
+    if name.startswith(known.prefixes):
+        return None
+    if bare in allowed and schema in _SCHEMAS:
+        return _setting(node, known) if bare == "current_setting" else None
+    return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {known.dialect}"
+
+
+def _setting(node: Any, known: DialectRules) -> str | None:
+    first = node.expressions[0] if node.expressions else None
+    if first is None or not first.is_string or len(node.expressions) > 2:
+        return "current_setting() takes one name, written out"
+    return None if first.name.lower() in known.settings else f"the setting {first.name!r} was not reviewed"
+
+
+def _table(node: Any, known: DialectRules) -> str | None:
+    from sqlglot import exp
+
+    name = node.name
+    if isinstance(node.this, exp.Var) or name.startswith("@") or node.args.get("format"):
+        return f"{name} is a stage of files"
+    if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
+        return f"{name!r} is a file, not a table"
+    if known.linked_servers and isinstance(node.this, exp.Dot):
+        return f"{_dotted(node.this)!r} is on a linked server"
+    low = name.lower()
+    if known.setting_prefix and low.startswith(known.setting_prefix) and low not in known.table_functions:
+        return f"{name} may change settings"
+    if low in known.secret_tables and known.secret_schema in {"", node.db.lower()}:
+        return f"{name} holds secrets"
+    return None
+
+
+def _tables(tree: Any) -> tuple[str, ...]:
+    """Return the names of tables from outside, in the order of the text, without those that WITH defines."""
+    from sqlglot import exp
+
+    defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    names: dict[str, None] = {}
+    for table in sorted(tree.find_all(exp.Table), key=lambda found: place(found)[0]):
+        parts = [part.name for part in table.parts if isinstance(part, exp.Identifier)]
+        if parts and not (len(parts) == 1 and parts[0].lower() in defined):
+            names[".".join(parts)] = None
+    return tuple(names)
+
+
+def _parameters(tree: Any) -> Iterator[str]:
+    from sqlglot import exp
+
+    for node in tree.find_all(exp.Placeholder, exp.Parameter, bfs=False):
+        yield str(node.name or "?")

@@ -1,0 +1,1 @@
+"""DuckDB's verdict: the engine's own syntax tree, checked node by node."""

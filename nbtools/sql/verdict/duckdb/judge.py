@@ -1,0 +1,275 @@
+"""DuckDB's verdict: guards, the engine's tree, sqlglot's second opinion.
+
+Two kinds of query have no tree of their own. EXPLAIN is judged by what it explains: its head is blanked out, so that
+places stay. A dynamic PIVOT, whose columns come from the data, is judged as the same PIVOT over a constant column, and
+a query that would tell the columns is judged beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from nbtools.sql.verdict import guards
+from nbtools.sql.verdict.duckdb.checker import Reads, Rules, Sight, walk
+from nbtools.sql.verdict.duckdb.macros import Kind
+from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
+from nbtools.sql.verdict.duckdb.pivots import Patched, without_dynamic_pivots
+from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes, modifying, read_tokens, read_trees
+from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
+
+__all__ = ["judge_duckdb", "second_opinion", "sqlglots_objections"]
+
+_ONE = "nbtools SQL runs one statement at a time"
+_SETTINGS = "changes settings"
+_CATALOG = "changes the catalog"
+_CODE = "loads code"
+_TRANSACTION = "steers transactions"
+_FILES = "writes files or tables"
+_CHECKPOINT = "writes to the database file"
+_WHY: dict[str, str] = {
+    "ABORT": _TRANSACTION,
+    "ALTER": _CATALOG,
+    "ANALYZE": _CHECKPOINT,
+    "ATTACH": "opens another database",
+    "BEGIN": _TRANSACTION,
+    "CALL": "runs a procedure",
+    "CHECKPOINT": _CHECKPOINT,
+    "COMMENT": _CATALOG,
+    "COMMIT": _TRANSACTION,
+    "COPY": _FILES,
+    "CREATE": _CATALOG,
+    "DEALLOCATE": "forgets a prepared statement",
+    "DETACH": "closes a database",
+    "DROP": _CATALOG,
+    "EXECUTE": "runs a prepared statement",
+    "EXPORT": _FILES,
+    "FORCE": _CHECKPOINT,
+    "IMPORT": _FILES,
+    "INSTALL": _CODE,
+    "LOAD": _CODE,
+    "PRAGMA": "changes or shows the engine's state",
+    "PREPARE": "keeps a statement for later",
+    "RESET": _SETTINGS,
+    "ROLLBACK": _TRANSACTION,
+    "SET": _SETTINGS,
+    "START": _TRANSACTION,
+    "TRANSACTION": _TRANSACTION,
+    "USE": _SETTINGS,
+    "VACUUM": _CHECKPOINT,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A text that stands for a part of the statement, and how its places lead back to the whole."""
+
+    sql: str
+    patched: Patched | None = None
+
+    def origin(self, at: int) -> int:
+        return at if self.patched is None else self.patched.origin(at)
+
+
+def judge_duckdb(sql: str, rules: Rules) -> Verdict:
+    """Return the verdict on a text for DuckDB."""
+    if rules.definitions is not None and rules.judge is None and rules.follow:
+        rules = dataclasses.replace(rules, judge=functools.partial(_alone, rules))
+    deep = guards.nesting(sql)
+    if deep is not None:
+        return refuse(sql, [deep])
+    try:
+        tree = parse(sql)
+        if tree["error"]:
+            return _without_tree(sql, tree, rules)
+        statements = tree["statements"]
+        if len(statements) != 1:
+            return _not_one(sql, len(statements))
+        return _conclude(sql, sql, _kind_of(statements[0]), [walk(statements[0], rules)])
+    except RecursionError:
+        return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
+    except Exception as exc:  # a parser that stumbles has not understood the text: refused
+        said = (str(exc).splitlines() or [type(exc).__name__])[0][:200]
+        return refuse(sql, [Finding(f"the engine cannot parse it: {said}", 0, 1, "SQL_INVALID")])
+
+
+def _alone(rules: Rules, body: str, kind: Kind) -> Verdict:
+    """Judge a definition by itself: what it uses of the catalog counts as allowed and is followed by the caller."""
+    found = guards.first_bad_character(body) or guards.size(body)
+    if found is not None:
+        return refuse(body, [found])
+    return judge_duckdb(body, dataclasses.replace(rules, follow=False, bare_names=kind == "view"))
+
+
+def _kind_of(statement: Tree) -> str:
+    shown = {"DESCRIBE": "DESCRIBE", "SUMMARY": "SUMMARIZE"}
+    table = statement.get("node", {}).get("from_table", {})
+    return shown.get(table.get("show_type"), "SHOW") if table.get("type") == "SHOW_REF" else "SELECT"
+
+
+# -- statements that are no plain SELECT -----------------------------------------------------------------------------
+
+
+def _without_tree(sql: str, tree: Tree, rules: Rules) -> Verdict:
+    if tree.get("error_type") != "not implemented":
+        return refuse(sql, [_mistake(sql, tree)])
+    found = kinds(sql)
+    if len(found) != 1:
+        return _not_one(sql, len(found))
+    if found[0] not in {"EXPLAIN", "MULTI"}:
+        return refuse(sql, [_forbidden(sql, found[0])], kind=found[0])
+    tokens = guards.scan(sql)
+    explained = _explained(tokens)
+    inner = sql if explained is None else _blank(sql, explained)
+    if explained == len(sql) or (found[0] == "EXPLAIN" and explained is None):
+        return refuse(sql, [Finding("only a query can be explained", 0, 7)], kind=found[0])
+    kind = "EXPLAIN" if explained is not None else "PIVOT"
+    return _inner(sql, inner, kind, rules)
+
+
+def _inner(sql: str, inner: str, kind: str, rules: Rules) -> Verdict:
+    """Judge what an EXPLAIN explains, or a dynamic PIVOT, by the trees of the texts that stand for it."""
+    parts = [_Part(sql=inner)]
+    tree = parse(inner)
+    if tree["error"] and tree.get("error_type") == "not implemented":
+        found = kinds(inner)
+        if found != ["MULTI"]:
+            return refuse(sql, [_forbidden(inner, found[0] if found else "NOTHING")], kind=kind)
+        patched = without_dynamic_pivots(inner)
+        if patched is None:
+            return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
+        parts = [_Part(sql=patched.sql, patched=patched), *(_Part(sql=query) for query in patched.queries)]
+    reads: list[Reads] = []
+    for part in parts:
+        tree = parse(part.sql)
+        if tree["error"] or len(tree["statements"]) != 1:
+            if not tree["error"]:
+                return _not_one(sql, len(tree["statements"]))
+            return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
+        seen = walk(tree["statements"][0], rules)
+        seen.sights = [_moved(sight, part) for sight in seen.sights]
+        reads.append(seen)
+    return _conclude(sql, inner, kind, reads)
+
+
+def _moved(sight: Sight, part: _Part) -> Sight:
+    return sight if sight.at is None else dataclasses.replace(sight, at=part.origin(sight.at))
+
+
+def _explained(tokens: list[guards.Token]) -> int | None:
+    """Return where the explained statement starts, in characters; `None` when the text is no EXPLAIN."""
+    if not tokens or tokens[0].word != "explain":
+        return None
+    at = 1
+    if at < len(tokens) and tokens[at].word in {"analyze", "analyse"}:
+        at += 1
+    if at + 1 < len(tokens) and tokens[at].text == "(" and tokens[at + 1].word in {"analyze", "analyse", "format"}:
+        end = next((i for i in range(at, len(tokens)) if tokens[i].text == ")"), None)
+        if end is None:
+            return None
+        if not all(_is_option(token) for token in tokens[at + 1 : end]):
+            return None
+        at = end + 1
+    return tokens[at].start if at < len(tokens) else None
+
+
+def _is_option(token: guards.Token) -> bool:
+    return bool(token.word) or token.text == "," or token.kind in {"string_const", "numeric_const"}
+
+
+def _blank(sql: str, start: int) -> str:
+    return " " * len(sql[:start].encode()) + sql[start:]
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def _mistake(sql: str, tree: Tree) -> Finding:
+    what = str(tree.get("error_message") or "the text is no SQL").split("\n")[0][:300]
+    position = str(tree.get("position") or "")
+    at = _characters(sql, int(position)) if position.isdigit() else len(sql)
+    width = next((len(token.text.split("\n")[0]) for token in guards.scan(sql) if token.start == at), 1)
+    return Finding(what, at, width, "SQL_INVALID")
+
+
+def _not_one(sql: str, count: int) -> Verdict:
+    tokens = guards.scan(sql)
+    if count == 0 or not tokens:
+        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
+    depth_free = [i for i, token in enumerate(tokens) if token.text == ";" and i + 1 < len(tokens)]
+    second = next((tokens[i + 1] for i in depth_free if tokens[i + 1].text != ";" and i > 0), tokens[0])
+    return refuse(sql, [Finding(f"a second statement starts here; {_ONE}", second.start, len(second.text))])
+
+
+def _forbidden(sql: str, kind: str) -> Finding:
+    tokens = guards.scan(sql)
+    first = next((token for token in tokens if token.word), None)
+    at, width = (first.start, len(first.text)) if first else (0, 1)
+    # The first word is the statement's, unless WITH or EXPLAIN stand before it.
+    known = first is not None and (first.word.upper() in _WHY or kind in {"UNKNOWN", "MULTI", "EXPLAIN", "NOTHING"})
+    verb = first.word.upper() if known and first else kind.partition("_")[0]
+    placed = next((token for token in tokens if token.word.upper() == verb), None)
+    if placed is not None:
+        at, width = placed.start, len(placed.text)
+    return Finding(f"{verb} {_WHY.get(verb, 'writes')}; {READ_ONLY}", at, width)
+
+
+def _characters(sql: str, at: int) -> int:
+    return len(sql.encode()[:at].decode(errors="ignore"))
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _conclude(sql: str, query: str, kind: str, reads: list[Reads]) -> Verdict:
+    findings = [_finding(sql, sight) for seen in reads for sight in seen.sights]
+    if not findings and kind != "SHOW":
+        # sqlglot knows no SHOW of DuckDB; what the engine's tree refused needs no second opinion.
+        findings = second_opinion(query)
+    files = tuple(dict.fromkeys(name for seen in reads for name in seen.files))
+    if findings:
+        return dataclasses.replace(refuse(sql, findings, kind=kind), files=files)
+    return Verdict(
+        sql=sql,
+        allowed=True,
+        kind=kind,
+        tables=tuple(dict.fromkeys(name for seen in reads for name in seen.tables)),
+        files=files,
+        functions=tuple(sorted({name for seen in reads for name in seen.functions})),
+        parameters=tuple(dict.fromkeys(name for seen in reads for name in seen.parameters)),
+    )
+
+
+def _finding(sql: str, sight: Sight) -> Finding:
+    if sight.at is not None:
+        data = sql.encode()
+        at = len(data[: sight.at].decode(errors="ignore"))
+        width = len(data[sight.at : sight.at + max(1, sight.width)].decode(errors="ignore").split("\n")[0])
+        return Finding(sight.what, at, max(1, width))
+    if sight.word:
+        wanted = sight.word.lower()
+        for token in guards.scan(sql):
+            if token.text.strip("'\"`").lower() == wanted:
+                return Finding(sight.what, token.start, len(token.text))
+    return Finding(sight.what)
+
+
+def second_opinion(sql: str) -> list[Finding]:
+    """Return what sqlglot objects to; nothing when it cannot parse what the engine can, or has nothing to look for."""
+    if is_free_of_changes(sql, "duckdb"):
+        return []
+    return sqlglots_objections(sql)
+
+
+def sqlglots_objections(sql: str) -> list[Finding]:
+    """Return what sqlglot's own tree shows, whether or not there can be anything in it."""
+    tokens = read_tokens(sql, "duckdb")
+    trees = tokens if isinstance(tokens, Finding) else read_trees(sql, "duckdb", tokens)
+    if isinstance(trees, Finding):
+        # Too deep is a refusal of its own; what sqlglot does not know the engine's tree has judged.
+        return [trees] if trees.code == "SQL_NOT_ALLOWED" else []
+    if len(trees) != 1:
+        return [Finding(f"a second parser sees {len(trees)} statements; {_ONE}", 0)]
+    if type(trees[0]).__name__ == "Command":
+        return []
+    return modifying(trees[0])

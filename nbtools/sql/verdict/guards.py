@@ -1,0 +1,94 @@
+"""Text guards: what is refused before any parser sees it, because parsers themselves can be bombed.
+
+Brackets nested by the thousand make DuckDB's parser busy for minutes and crash the compiled sqlglot, so a text may be
+100 kB long and nest 64 deep. Depth is counted outside quotes and comments, on the engine's own tokens: its lexer is
+linear, never recurses, and by definition agrees with its parser about where a quote ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nbtools.sql.verdict.verdict import Finding
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "Token", "first_bad_character", "nesting", "scan", "size"]
+
+MAX_BYTES = 100_000
+MAX_DEPTH = 64
+_OPEN = frozenset("([{")
+_CLOSE = frozenset(")]}")
+
+
+class Token(NamedTuple):
+    """A token of DuckDB's own lexer: its text without the blanks behind it, and its place in characters."""
+
+    text: str
+    start: int
+    kind: str
+
+    @property
+    def word(self) -> str:
+        """The token in lower case when it is a bare word, else an empty string."""
+        return self.text.lower() if self.kind in {"keyword", "identifier"} and self.text[:1] not in '"`' else ""
+
+
+def first_bad_character(sql: str) -> Finding | None:
+    """Find a NUL or half a surrogate pair, which parsers read in different ways."""
+    at = sql.find("\0")
+    if at >= 0:
+        return Finding("the text holds a NUL character", at, 1, "SQL_INVALID")
+    try:
+        sql.encode()
+    except UnicodeEncodeError as exc:
+        return Finding("the text holds half a surrogate pair, which is no character", exc.start, 1, "SQL_INVALID")
+    return None
+
+
+def size(sql: str) -> Finding | None:
+    """Find a text that is longer than `MAX_BYTES` in UTF-8."""
+    if len(sql) * 4 <= MAX_BYTES or (length := len(sql.encode())) <= MAX_BYTES:
+        return None
+    return Finding(f"the text has {length:,} bytes; {MAX_BYTES:,} are the most", 0)
+
+
+def scan(sql: str) -> list[Token]:
+    """Return the tokens of DuckDB's lexer, comments left out."""
+    import duckdb
+
+    data = sql.encode()
+    marks = duckdb.tokenize(sql)
+    names = {kind: kind.name for kind in {mark[1] for mark in marks}}
+    if len(data) == len(sql):
+        ends = [*(mark[0] for mark in marks[1:]), len(sql)][: len(marks)]
+        parts = zip(marks, ends, strict=True)
+        return [
+            Token(sql[start:end].rstrip(), start, names[kind])
+            for (start, kind), end in parts
+            if names[kind] != "comment"
+        ]
+    ends = [*(mark[0] for mark in marks[1:]), len(data)][: len(marks)]
+    tokens: list[Token] = []
+    seen = at = 0
+    for (start, kind), end in zip(marks, ends, strict=True):
+        # Offsets are bytes; characters are what people count.
+        at += len(data[seen:start].decode(errors="replace"))
+        seen = start
+        if names[kind] != "comment":
+            tokens.append(Token(data[start:end].decode(errors="replace").rstrip(), at, names[kind]))
+    return tokens
+
+
+def nesting(sql: str) -> Finding | None:
+    """Find the bracket that nests deeper than `MAX_DEPTH`."""
+    # Without that many brackets there is no such depth, quotes or not: the common case costs nothing.
+    if sql.count("(") + sql.count("[") + sql.count("{") <= MAX_DEPTH:
+        return None
+    depth = 0
+    for token in scan(sql):
+        if token.text in _OPEN:
+            depth += 1
+            if depth > MAX_DEPTH:
+                return Finding(f"brackets nest deeper than {MAX_DEPTH}", token.start)
+        elif token.text in _CLOSE:
+            depth = max(0, depth - 1)
+    return None

@@ -1,0 +1,135 @@
+"""The verdict: may this text of SQL run? Pure, cached, and the first of three walls.
+
+For DuckDB the engine's own parser has the first word and sqlglot the second:
+
+1. text guards (`guards`): no NUL, no half surrogates, at most 100 kB, brackets at most 64 deep;
+2. exactly one statement, and it is a query: SELECT in all its forms, VALUES, FROM-first, DESCRIBE, SUMMARIZE, SHOW,
+   EXPLAIN of one of these, PIVOT;
+3. the engine's syntax tree (`tree`, `walk`), node by node: only reviewed kinds of nodes and functions, only constant
+   paths below the allowed folders;
+4. sqlglot's tree (`glot`): nothing in it that changes anything.
+
+For every other dialect sqlglot has the only word (`dialects`), and unknown functions are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+
+from nbtools.errors import InvalidArguments, nearest
+from nbtools.sql.verdict import guards
+from nbtools.sql.verdict.duckdb.checker import Rules
+from nbtools.sql.verdict.duckdb.files import Files
+from nbtools.sql.verdict.duckdb.judge import judge_duckdb
+from nbtools.sql.verdict.duckdb.macros import Definitions
+from nbtools.sql.verdict.verdict import Verdict, refuse
+
+__all__ = ["DIALECTS", "Policy"]
+
+DIALECTS: tuple[str, ...] = (
+    "duckdb",
+    "postgres",
+    "sqlite",
+    "mysql",
+    "trino",
+    "spark",
+    "snowflake",
+    "bigquery",
+    "clickhouse",
+    "tsql",
+)
+_ALIASES = {
+    "postgresql": "postgres",
+    "mariadb": "mysql",
+    "presto": "trino",
+    "databricks": "spark",
+    "mssql": "tsql",
+    "sqlserver": "tsql",
+}
+_CACHED = 256
+_CACHED_LENGTH = 20_000
+
+
+class Policy:
+    """What SQL may do: read, and only what it may.
+
+    Parameters
+    ----------
+    dialect
+        The language of the texts; one of `DIALECTS`.
+    allowed_paths
+        Folders below which files may be read; none means that no file may. DuckDB only.
+    functions
+        Further functions that may be called, such as the connection's own harmless ones, by name.
+    definitions
+        The macros and views of the catalog; one that a query uses is judged by what stands behind it. DuckDB only.
+
+    Examples
+    --------
+    >>> Policy().check("from sales").tables
+    ('sales',)
+    >>> Policy().check("drop table sales").reasons
+    ('line 1: DROP changes the catalog; nbtools SQL is read-only',)
+    """
+
+    def __init__(
+        self,
+        dialect: str = "duckdb",
+        allowed_paths: Iterable[str | os.PathLike[str]] = (),
+        *,
+        functions: Iterable[str] = (),
+        definitions: Definitions | None = None,
+    ) -> None:
+        name = _ALIASES.get(dialect.lower(), dialect.lower())
+        if name not in DIALECTS:
+            close = nearest(name, DIALECTS)
+            raise InvalidArguments(
+                f"{dialect!r} is no dialect that can be judged.",
+                hint=f"Did you mean {close!r}?" if close else f"Known are {', '.join(DIALECTS)}.",
+            )
+        self.dialect = name
+        self.functions = frozenset(function.lower() for function in functions)
+        self._files = Files(allowed_paths)
+        self._rules = Rules(files=self._files, functions=self.functions, definitions=definitions)
+        self._cached = functools.lru_cache(maxsize=_CACHED)(self._judge)
+
+    def __repr__(self) -> str:
+        return f"Policy(dialect={self.dialect!r}, allowed_paths={list(self._files.roots)!r})"
+
+    def check(self, sql: str) -> Verdict:
+        """Judge a text.
+
+        Parameters
+        ----------
+        sql
+            One statement, as it will be given to the engine.
+
+        Returns
+        -------
+        Verdict
+            It is never an exception: whatever the parsers stumble over is a refusal with its reason.
+        """
+        if not isinstance(sql, str):
+            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="checking SQL")
+        if len(sql) > _CACHED_LENGTH:
+            return self._judge(sql)
+        verdict = self._cached(sql)
+        # A link may lead elsewhere by now, and the working folder may have changed.
+        if verdict.files and not self._still(verdict):
+            return self._judge(sql)
+        return verdict
+
+    def _still(self, verdict: Verdict) -> bool:
+        return verdict.allowed and all(self._files.refusal(path) is None for path in verdict.files)
+
+    def _judge(self, sql: str) -> Verdict:
+        found = guards.first_bad_character(sql) or guards.size(sql)
+        if found is not None:
+            return refuse(sql, [found])
+        if self.dialect == "duckdb":
+            return judge_duckdb(sql, self._rules)
+        from nbtools.sql.verdict.dialects.judge import judge
+
+        return judge(sql, self.dialect, self.functions)

@@ -1,0 +1,200 @@
+"""sqlglot's view of a statement: the second opinion for DuckDB, and the first for every other dialect.
+
+sqlglot is asked only after its own tokens have been counted (`bounds`), and on a stack that is large enough for them.
+
+Its tree is only good for one thing as a second opinion: to show what changes something. A text in which no word occurs
+that sqlglot makes such a node of cannot have one, and is not parsed again (`is_free_of_changes`): that saves most of
+the time of a verdict, for most queries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from nbtools.sql.verdict import complexity
+from nbtools.sql.verdict.verdict import READ_ONLY, Finding
+
+__all__ = ["is_free_of_changes", "listening", "modifying", "place", "read_tokens", "read_trees", "word"]
+
+# What is a statement of its own, or changes something inside a query. Named as text: which classes exist depends on
+# the release, and importing sqlglot is what this module puts off.
+_MODIFYING = """
+    AddPartition Alter AlterColumn AlterSession Analyze Attach Block Cache Clone Command Comment Commit
+    ConditionalInsert Copy Create Declare Delete Detach Directory DropPartition Drop EndStatement Execute ExecuteSql
+    Export Get Grant IfBlock Insert Install Into Kill ListStage LoadData Lock LockingStatement LoopBlock Merge
+    MultitableInserts NextValueFor OnConflict Pragma Put Refresh RepeatBlock ReplacePartition Returning Revoke
+    Rollback Set SetItem StoredProcedure SwapTable Transaction TruncateTable Uncache Undrop Update Use WhileBlock
+"""
+# Statements that change nothing: their words alone are no reason to look.
+_HARMLESS = frozenset({"CONNECT", "DESC", "DESCRIBE", "PIVOT", "SEMICOLON", "UNPIVOT"})
+# Words inside a query that make one of those nodes, besides the words that begin a statement: INTO, RETURNING, FOR
+# UPDATE, FOR SHARE, NEXT VALUE FOR, IF and WHILE as statements, and what follows INSERT, CREATE or ALTER.
+_INNER_WORDS = frozenset(
+    """
+    BEGIN BLOCK CLONE CONFLICT DECLARE DIRECTORY EXPORT GET IF INTO LOCK LOOP NEXT PROCEDURE PUT REFRESH REPEAT
+    REPLACE RETURNING SHARE SWAP UNDROP UNLOAD WHILE
+    """.split()  # noqa: SIM905 - words read best as words
+)
+_LETTERS = re.compile(r"[A-Z]+")
+_ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
+_MANY_BRACKETS = 10
+
+
+class _Ear(logging.Filter):
+    """Takes what sqlglot logs in a thread that listens, so that a judgement prints nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.local = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        heard: list[str] | None = getattr(self.local, "heard", None)
+        if heard is None:
+            return True
+        if record.levelno >= logging.WARNING:
+            heard.append(record.getMessage())
+        return False
+
+
+@functools.cache
+def _ear() -> _Ear:
+    ear = _Ear()
+    logging.getLogger("sqlglot").addFilter(ear)
+    return ear
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[list[str]]:
+    """Collect what sqlglot warns about in this thread instead of logging it."""
+    local = _ear().local
+    before = getattr(local, "heard", None)
+    heard: list[str] = []
+    local.heard = heard
+    try:
+        yield heard
+    finally:
+        local.heard = before
+
+
+@functools.cache
+def _classes() -> tuple[Any, frozenset[type], type]:
+    from sqlglot import exp
+
+    named = (getattr(exp, name, None) for name in _MODIFYING.split())
+    return exp, frozenset(found for found in named if found is not None), exp.Semicolon
+
+
+@functools.cache
+def _changing_words(dialect: str) -> frozenset[bytes]:
+    """Return the words, in upper case, without one of which sqlglot makes no node that changes anything."""
+    from sqlglot.dialects.dialect import Dialect
+
+    found = Dialect.get_or_raise(dialect)
+    parser, tokenizer = found.parser_class, found.tokenizer_class
+    kinds = {kind for kind in {*parser.STATEMENT_PARSERS, *tokenizer.COMMANDS} if kind.name not in _HARMLESS}
+    begin = (word for word, kind in tokenizer.KEYWORDS.items() if kind in kinds)
+    words = {part for word in (*begin, *(kind.name for kind in kinds)) for part in _LETTERS.findall(word.upper())}
+    return frozenset(word.encode() for word in words | _INNER_WORDS)
+
+
+def is_free_of_changes(sql: str, dialect: str) -> bool:
+    """Tell whether sqlglot's tree of a text is certain to be one statement without anything that changes.
+
+    It is when none of the words occurs, be it in a name, a comment or a string, that such a node is made of, and no
+    semicolon stands before the end. A text with many square brackets is looked at all the same: those are what its
+    parser can be bombed with, and the bounds have a say.
+    """
+    if sql.count("[") + sql.count("{") > _MANY_BRACKETS or ";" in sql.rstrip().removesuffix(";"):
+        return False
+    # By the letters alone: "1delete" is a number and a word to sqlglot. In upper case, as sqlglot compares them.
+    return _changing_words(dialect).isdisjoint(sql.upper().encode().translate(_ONLY_LETTERS).split())
+
+
+def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
+    """Return sqlglot's tokens, or what is wrong with the text: it cannot be read, or it nests too deep."""
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tokens: list[Any] = Dialect.get_or_raise(dialect).tokenize(sql)
+    except SqlglotError as exc:
+        return _wrong(_first_line(exc))
+    return complexity.refusal(tokens, dialect) or tokens
+
+
+def _wrong(what: str, offset: int = -1, width: int = 1) -> Finding:
+    return Finding(what, offset, width, "SQL_INVALID")
+
+
+def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding:
+    """Return the trees of a text's statements, empty ones left out, or what is wrong with the text."""
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.errors import ParseError, SqlglotError
+
+    def work() -> list[Any]:
+        # sqlglot logs in the thread that parses.
+        with listening():
+            return list(Dialect.get_or_raise(dialect).parser().parse(tokens, sql))
+
+    size = complexity.stack_bytes(tokens, dialect)
+    if size is None:
+        return Finding("the text holds too many words and operators that may nest to be judged", 0)
+    try:
+        parsed = work() if size == 0 else complexity.on_a_stack(size, work)
+    except ParseError as exc:
+        return _wrong(*_described(exc, sql))
+    except (SqlglotError, RecursionError) as exc:
+        return _wrong(_first_line(exc))
+    except Exception as exc:  # a parser that stumbles has not understood the text
+        return _wrong(f"the parser stumbled: {_first_line(exc)}")
+    semicolon = _classes()[2]
+    return [tree for tree in parsed if tree is not None and not isinstance(tree, semicolon)]
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().split("\n")[0] or type(exc).__name__)[:200].rstrip(".")
+
+
+def _described(exc: Any, sql: str) -> tuple[str, int, int]:
+    """Return what a ParseError says and where, in characters."""
+    details = exc.errors[0] if exc.errors else {}
+    what = str(details.get("description") or _first_line(exc)).split("\n")[0][:200].rstrip(".")
+    highlight = str(details.get("highlight") or "")
+    before = len(str(details.get("start_context") or ""))
+    line, column = details.get("line"), details.get("col")
+    if not line or not column:
+        return what, -1, 1
+    # The column is that of the token's last character.
+    start = sum(len(text) + 1 for text in sql.split("\n")[: line - 1]) + column - max(1, len(highlight))
+    return what, max(0, min(start, len(sql))) if before or start > 0 else 0, max(1, len(highlight))
+
+
+def place(node: Any) -> tuple[int, int]:
+    """Return the first place that sqlglot noted in a tree, in characters, and its width."""
+    for found in node.walk():
+        start, end = found.meta.get("start"), found.meta.get("end")
+        if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end:
+            return start, end - start + 1
+    return -1, 1
+
+
+def modifying(tree: Any) -> list[Finding]:
+    """Find, anywhere in a tree, what is a statement of its own or changes something."""
+    forbidden = _classes()[1]
+    return [
+        Finding(f"{word(node)} writes; {READ_ONLY}", *place(node))
+        for node in tree.walk()
+        if node.__class__ in forbidden
+    ]
+
+
+def word(node: Any) -> str:
+    """Return the word of SQL that a node's class stands for: ``TruncateTable`` is TRUNCATE TABLE."""
+    name = type(node).__name__
+    return "".join(f" {char}" if char.isupper() and at else char for at, char in enumerate(name)).upper()

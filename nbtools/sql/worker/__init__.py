@@ -1,0 +1,1 @@
+"""DuckDB and SQLite in a confined process that can be killed: the third wall."""

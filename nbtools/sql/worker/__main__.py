@@ -1,0 +1,238 @@
+"""The worker: the process that runs what a model sends, and that can be killed.
+
+``python -m nbtools.sql.worker LINE SIDE`` serves one owner over two sockets, whose descriptors it is given. It imports
+what it needs, confines itself (memory, file size, files, network: see `nbtools.confine`), and only then opens DuckDB.
+The main thread runs requests from the line, one after the other; another listens on the side, so that an interrupt
+reaches the statement that is running. When the owner is gone, so is the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import mmap
+import os
+import pickle
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from nbtools import confine
+from nbtools.errors import InternalError, NbtoolsError
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine, Limits
+from nbtools.sql.engines.duckdb.frames import ParquetFrame, StreamedFrame
+from nbtools.sql.engines.protocol import Control, Engine, Request
+from nbtools.sql.engines.sqlite import SQLiteEngine
+from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows
+from nbtools.sql.worker.protocol import Wire
+
+__all__ = ["main"]
+
+_BATCH_ROWS = 122_880
+_MESSAGE_BYTES = 4_000_000
+
+
+class _Worker:
+    """What the two threads share: the lines to the owner, and the control of the statement that runs."""
+
+    def __init__(self, line: socket.socket, side: socket.socket) -> None:
+        self.wire = Wire(line)
+        self.side = Wire(side)
+        self.running = (0, Control())
+        self.waiting: list[Any] = []
+        self.waiting_bytes = self.sent = 0
+
+    def listen(self) -> None:
+        """Take interrupts, and questions about the progress, until the owner is gone."""
+        try:
+            while True:
+                kind, body = self.side.receive()
+                number, control = self.running
+                if kind == b"I" and number == json.loads(bytes(body)):
+                    control.stop("stop")
+                elif kind == b"G":
+                    self.side.send_json(b"G", control.progress())
+        except (EOFError, OSError):
+            # There is nobody to tell, and the main thread may be deep inside a query.
+            os._exit(0)
+
+    def serve(self, engine: Engine) -> None:
+        """Run one request after the other until the owner is gone."""
+        while True:
+            try:
+                _, body = self.wire.receive()
+            except EOFError:
+                return
+            descriptors = self.wire.take_descriptors()
+            try:
+                self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301 - the owner is trusted
+            except NbtoolsError as exc:
+                self.wire.send_json(b"X", _wire_form(exc))
+            except (EOFError, OSError):
+                return
+            except Exception as exc:
+                self.wire.send_json(b"X", _wire_form(InternalError(f"the SQL worker failed: {exc!r}")))
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
+        """Run one request and send what it gave."""
+        control = Control()
+        self.running = (fields.pop("number"), control)
+        task = fields.pop("task")
+        with contextlib.suppress(OSError):
+            # A folder that is gone, or not ours to enter: then relative paths lead nowhere.
+            os.chdir(fields.pop("folder"))
+        frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
+        request = Request(frames=frames, **fields)
+        if task == "explain":
+            self.wire.send_json(b"H", {"plan": engine.explain(request, control)})
+            return
+        if task == "definitions":
+            assert isinstance(engine, DuckDBEngine)
+            macros, views = engine.definitions()
+            self.wire.send_json(b"H", {"macros": macros, "views": views})
+            return
+        if task == "catalog":
+            tables = [_table_form(table) for table in engine.catalog()]
+            self.wire.send_json(b"H", {"tables": tables})
+            return
+        self.waiting, self.waiting_bytes, self.sent = [], 0, 0
+        try:
+            fetched = engine.run(dataclasses.replace(request, on_rows=self.send_rows), control)
+        finally:
+            if isinstance(engine, DuckDBEngine):
+                # The next request may come from somebody who sees other records.
+                engine.forget_records()
+        if not self.sent and not self.waiting:
+            # What has no rows has types all the same.
+            self.send_rows(fetched.columns, fetched.rows)
+        self.send_waiting()
+        head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
+        self.wire.send_json(b"H", head)
+
+    def send_rows(self, columns: tuple[str, ...], rows: Rows) -> None:
+        """Send some rows in the form they are in: the result as a whole is never held here."""
+        if isinstance(rows, ArrowRows):
+            # A message costs a little, a batch may be small.
+            self.waiting.append(rows.to_arrow())
+            self.waiting_bytes += self.waiting[-1].nbytes
+            if self.waiting_bytes >= _MESSAGE_BYTES:
+                self.send_waiting()
+        else:
+            assert isinstance(rows, PythonRows)
+            self.sent += 1
+            self.wire.queue(b"T", pickle.dumps((columns, rows.to_tuples()), protocol=5))
+
+    def send_waiting(self) -> None:
+        """Send the batches that wait for others."""
+        waiting, self.waiting, self.waiting_bytes = self.waiting, [], 0
+        if waiting:
+            self.sent += 1
+            self.wire.queue(b"A", memoryview(_arrow_stream(waiting)))
+
+
+def _wire_form(exc: NbtoolsError) -> dict[str, Any]:
+    fields = {"message": exc.message, "hint": exc.hint, "tried": exc.tried, "data": exc.data}
+    return {"kind": type(exc).__name__, **fields}
+
+
+def _table_form(table: Any) -> dict[str, Any]:
+    columns = [(column.name, column.type) for column in table.columns]
+    return {"name": table.name, "kind": table.kind, "schema": table.schema, "columns": columns}
+
+
+def _arrow_stream(tables: list[Any]) -> Any:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return sink.getvalue()
+
+
+def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
+    """Return a frame that the owner handed over: shared memory in Arrow's form, or a Parquet file."""
+    if kind == "parquet":
+        return ParquetFrame(path=Path(place))
+    import pyarrow as pa
+
+    # Private: older kernels map sealed memory in no other way, and nothing is copied as long as nothing is written.
+    shared = mmap.mmap(descriptors[place], 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+    table = pa.ipc.open_stream(pa.py_buffer(shared)).read_all()
+    # The engine's threads share a stream batch by batch.
+    return StreamedFrame(pa.Table.from_batches(table.to_batches(max_chunksize=_BATCH_ROWS), schema=table.schema))
+
+
+def _confined(settings: Mapping[str, Any]) -> list[str]:
+    """Confine this process; return what could not be had."""
+    if settings["level"] == "off":
+        return ["confinement (switched off)"]
+    applied = confine.apply(confine.Confinement.from_dict(settings))
+    missing = list(applied.missing)
+    if applied.level == "strict":
+        try:
+            confine.lock_network()
+        except OSError:
+            missing.append("the lock on the network")
+    return missing
+
+
+def _imported(settings: Mapping[str, Any]) -> None:
+    """Import what the engine needs while files can still be read."""
+    if settings["kind"] == "sqlite":
+        return
+    import duckdb  # noqa: F401 - see above
+
+    # This makes an import fail: the owner does without pyarrow, or pyarrow shall do without numpy, which nothing here
+    # uses and which takes longer to load than all the rest.
+    cast("dict[str, Any]", sys.modules)["numpy" if settings["arrow"] else "pyarrow"] = None
+    if settings["arrow"]:
+        import pyarrow as pa  # noqa: F401 - see above
+
+
+def _opened(settings: Mapping[str, Any]) -> Engine:
+    database = settings["database"]
+    if settings["kind"] == "sqlite":
+        return SQLiteEngine(None if database is None else Path(database), at_rest=True)
+    engine = DuckDBEngine(
+        None if database is None else Path(database),
+        roots=[Path(root) for root in settings["roots"]],
+        limits=Limits(**settings["limits"]),
+        schemas=settings["schemas"],
+        spill=Path(settings["spill"]),
+    )
+    engine.warm()
+    return engine
+
+
+def main(line: int, side: int) -> None:
+    """Serve the owner at the other ends of the two sockets until it is gone."""
+    worker = _Worker(socket.socket(fileno=line), socket.socket(fileno=side))
+    try:
+        kind, body = worker.wire.receive()
+    except EOFError:
+        return
+    assert kind == b"C"
+    settings = json.loads(bytes(body))
+    try:
+        _imported(settings)
+        missing = _confined(settings["confinement"])
+        engine = _opened(settings)
+    except NbtoolsError as exc:
+        worker.wire.send_json(b"X", _wire_form(exc))
+        return
+    worker.wire.send_json(b"R", {"missing": missing, "name": engine.name})
+    threading.Thread(target=worker.listen, name="listen", daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):
+        worker.serve(engine)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,369 @@
+"""The third wall, the owner's side: DuckDB in a worker process that is confined and can be killed.
+
+Limits inside an engine do not contain everything: a function that builds one huge value looks at no clock and asks no
+allocator. So what a model sends runs in a process of its own. It is interrupted when its time is over and killed half
+a second later; its memory is not ours; it sees the allowed folders and no network. Workers are kept warm and used
+again, one query at a time; frames travel through shared memory in Arrow's form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import nbtools.errors
+from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
+from nbtools.lazy import has
+from nbtools.redaction import scrub_environment
+from nbtools.sql.engines.protocol import Column, Control, Fetched, OnRows, Opening, Request, Table
+from nbtools.sql.engines.temp_dirs import scratch
+from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows, joined
+from nbtools.sql.worker.protocol import HEAD_BYTES, Wire, plain_loads
+from nbtools.sql.worker.shared_frames import Shipped, to_shared
+
+__all__ = ["IsolatedEngine"]
+
+# The worker's own needs besides the engine's memory: Python, Arrow, threads, the result on its way.
+_OVERHEAD_BYTES = 512_000_000
+_KEPT = frozenset({"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "SYSTEMROOT"})
+_HEAD_LIMIT = 8_000_000
+# Of rows that are handed on and not kept.
+_MOST_AT_ONCE = 1 << 31
+_IDLE = 2
+# The process is gone, or what it sends makes no sense any more (ValueError: neither JSON nor Arrow).
+_BROKEN = (EOFError, OSError, ValueError, pickle.UnpicklingError)
+
+
+class _Worker:
+    """One worker process and the line to it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        if not hasattr(socket, "AF_UNIX") or os.name == "nt":
+            raise SandboxUnavailable("isolated SQL needs Unix sockets, which this system lacks.", tried="running SQL")
+        line, their_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        side, their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        side.setblocking(False)
+        self.wire = Wire(line, limit=_HEAD_LIMIT)
+        self._side = side
+        self._share: float = -1.0
+        self._number = 0
+        self.is_answering = False
+        ends = (their_line.fileno(), their_side.fileno())
+        with their_line, their_side:
+            self.process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-m", "nbtools.sql.worker", *map(str, ends)],
+                pass_fds=ends,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                # Ctrl-C on a terminal is for the owner, who interrupts the query.
+                start_new_session=True,
+            )
+        try:
+            self.wire.send_json(b"C", settings)
+            kind, body = self.wire.receive()
+        except BaseException as exc:
+            self.end()
+            if isinstance(exc, EOFError | BrokenPipeError):
+                raise InternalError("the SQL worker did not start.", tried="starting the SQL worker") from exc
+            raise
+        told = json.loads(bytes(body))
+        if kind != b"R":
+            self.end()
+            raise _error(told)
+        self.missing: list[str] = told["missing"]
+        self.name: str = told["name"]
+
+    def ask(
+        self, fields: dict[str, Any], descriptors: tuple[int, ...], on_rows: OnRows, room: int | None
+    ) -> dict[str, Any]:
+        """Send a request, hand on the rows of the answer, of `room` bytes at the most, and return what ends it."""
+        self._number += 1
+        self._share = -1.0
+        self.is_answering = True
+        self.wire.send(b"Q", pickle.dumps(fields | {"number": self._number}, protocol=5), descriptors)
+        while True:
+            self.wire.limit = _HEAD_LIMIT + (_MOST_AT_ONCE if room is None else room)
+            kind, body = self.wire.receive()
+            if kind not in {b"A", b"T"}:
+                break
+            room = None if room is None else max(0, room - len(body))
+            on_rows(*_rows(kind, body))
+        self.is_answering = False
+        told: dict[str, Any] = json.loads(bytes(body))
+        if kind == b"X":
+            raise _error(told)
+        return told
+
+    def interrupt(self) -> None:
+        """Ask the worker to stop what it runs."""
+        self._signal(b"I")
+
+    def progress(self) -> float:
+        """Return the last share that the worker told, and ask for the next."""
+        with contextlib.suppress(BlockingIOError, ValueError, OSError):
+            # Answers are a few bytes long and come whole; of several, the last one counts.
+            told = self._side.recv(4_096)
+            share = json.loads(told[told.rindex(b"G") + HEAD_BYTES :])
+            self._share = -1.0 if share is None else float(share)
+        self._signal(b"G")
+        return self._share
+
+    def _signal(self, kind: bytes) -> None:
+        # Nobody who pokes may wait: a worker that does not read its side line is killed soon anyway.
+        with contextlib.suppress(OSError):
+            # The number keeps a late interrupt from ending the next request.
+            Wire(self._side).send_json(kind, self._number)
+
+    def end(self) -> None:
+        """Kill the process and wait for it: it holds nothing that would need a goodbye."""
+        self.process.kill()
+        self.process.wait()
+        self.wire.close()
+        self._side.close()
+
+
+class IsolatedEngine:
+    """DuckDB, or SQLite, in a worker process.
+
+    Parameters
+    ----------
+    database
+        A database file; `None` for frames and files alone.
+    opening
+        Roots and limits.
+    kind
+        What runs in the worker.
+    """
+
+    def __init__(
+        self, database: Path | None, opening: Opening, *, kind: Literal["duckdb", "sqlite"] = "duckdb"
+    ) -> None:
+        self.dialect: str = kind
+        self.takes_frames = kind == "duckdb"
+        self.name = "DuckDB" if kind == "duckdb" else "SQLite"
+        self._arrow = has("pyarrow")
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._busy: dict[Control, _Worker] = {}
+        self._closed = False
+        self._spill = scratch()
+        self._shipped = Shipped()
+        self._settings = _settings(database, opening, self._spill, arrow=self._arrow) | {"kind": kind}
+        self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._shipped, self._spill)
+
+    def warm(self) -> list[str]:
+        """Start a worker if there is none; return what of the confinement this host lacks."""
+        with self._lent(Control()) as worker:
+            return worker.missing
+
+    @contextlib.contextmanager
+    def _lent(self, control: Control) -> Iterator[_Worker]:
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        if worker is not None and worker.process.poll() is not None:
+            worker.end()
+            worker = None
+        if worker is None:
+            worker = _Worker(self._settings)
+            self.name = worker.name
+        with self._lock:
+            self._busy[control] = worker
+        keep = False
+        try:
+            yield worker
+            keep = True
+        except NbtoolsError as exc:
+            # The worker said so itself: it is at rest. It knows that it was interrupted, we know why. One that ran out
+            # of memory does not get all of it back, and innocent queries after it would fail.
+            keep = not isinstance(exc, LimitExceeded | InternalError) and not worker.is_answering
+            control.check()
+            raise
+        except _BROKEN as exc:
+            control.check()
+            raise _died(worker) from exc
+        finally:
+            self._take_back(control, worker, keep=keep)
+
+    def _take_back(self, control: Control, worker: _Worker, *, keep: bool) -> None:
+        with self._lock:
+            self._busy.pop(control, None)
+            kept = keep and not self._closed and len(self._idle) < _IDLE and worker.process.poll() is None
+            if kept:
+                self._idle.append(worker)
+        if not kept:
+            worker.end()
+
+    def _asked(
+        self, task: str, request: Request, control: Control, on_rows: OnRows = lambda _, __: None
+    ) -> dict[str, Any]:
+        with contextlib.ExitStack() as shared:
+            descriptors: list[int] = []
+            frames = {}
+            for name, frame in request.frames.items():
+                frames[name] = to_shared(
+                    frame, shared, descriptors, kept=self._shipped, folder=self._spill, arrow=self._arrow
+                )
+            control.check()
+            worker = shared.enter_context(self._lent(control))
+            fields = {
+                "task": task,
+                "sql": request.sql,
+                "parameters": request.parameters,
+                "frames": frames,
+                "max_rows": request.max_rows,
+                "max_bytes": request.max_bytes,
+                "whole": request.whole,
+                "progress": request.progress,
+                # Relative paths mean what they mean here and now.
+                "folder": str(Path.cwd()),
+            }
+            with control.attached(worker.interrupt, worker.progress):
+                # Arrow's own framing and padding come on top of the rows.
+                room = None if request.max_bytes is None else 2 * request.max_bytes + _HEAD_LIMIT
+                return worker.ask(fields, tuple(descriptors), on_rows, room)
+
+    def run(self, request: Request, control: Control) -> Fetched:
+        """Run one judged statement in the worker and receive its rows."""
+        parts: list[Rows] = []
+        told = self._asked("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
+        columns = tuple(told["columns"])
+        try:
+            rows = joined(columns, parts)
+        except ValueError as exc:
+            raise InternalError("the SQL worker sent rows that do not fit together.", tried="running SQL") from exc
+        return Fetched(columns=columns, types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
+
+    def explain(self, request: Request, control: Control) -> str:
+        """Return the plan as the tree that DuckDB draws."""
+        return str(self._asked("explain", request, control)["plan"])
+
+    def catalog(self) -> list[Table]:
+        """Return the tables and views of the database with their columns."""
+        told = self._asked("catalog", Request(sql=""), Control())
+        return [
+            Table(
+                name=table["name"],
+                kind=table["kind"],
+                schema=table["schema"],
+                columns=tuple(Column(name=name, type=kind) for name, kind in table["columns"]),
+            )
+            for table in told["tables"]
+        ]
+
+    def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """Return the macros and the views of the database, name to definitions, for the verdict."""
+        if self.dialect != "duckdb":
+            return {}, {}
+        told = self._asked("definitions", Request(sql=""), Control())
+        return told["macros"], told["views"]
+
+    def can_write(self) -> str | None:
+        """Return `None`: memory is private and a database is attached read-only."""
+        return None
+
+    def discard(self, control: Control) -> None:
+        """Kill the worker that is stuck with this control's statement."""
+        with self._lock:
+            worker = self._busy.get(control)
+        if worker is not None:
+            worker.process.kill()
+
+    def close(self) -> None:
+        """End the workers and remove their temporary files."""
+        with self._lock:
+            self._closed = True
+            busy = list(self._busy.values())
+        for worker in busy:
+            worker.process.kill()
+        self._finalizer()
+
+
+def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], shipped: Shipped, spill: Path) -> None:
+    shipped.close()
+    for worker in (*idle, *busy.values()):
+        worker.end()
+    idle.clear()
+    shutil.rmtree(spill, ignore_errors=True)
+
+
+def _settings(database: Path | None, opening: Opening, spill: Path, *, arrow: bool) -> dict[str, Any]:
+    """Return what a worker is told at its start."""
+    readable = [str(root) for root in opening.roots]
+    # Shared memory of frames counts as address space but not as data, so the limit is on data.
+    confinement = {
+        "level": "strict",
+        "read": [*readable, *([] if database is None else [str(database.parent)])],
+        "write": [str(spill)],
+        "memory_bytes": opening.memory_bytes + _OVERHEAD_BYTES,
+        "file_bytes": opening.spill_bytes,
+        "open_files": 1_024,
+        "required": False,
+    }
+    return {
+        "database": None if database is None else str(database),
+        # Frames without Arrow arrive as files below the worker's own folder.
+        "roots": readable if arrow else [*readable, str(spill / "frames")],
+        "limits": {"memory_bytes": opening.memory_bytes, "spill_bytes": opening.spill_bytes},
+        "schemas": list(opening.schemas),
+        "spill": str(spill),
+        "arrow": arrow,
+        "confinement": confinement,
+    }
+
+
+def _environment() -> dict[str, str]:
+    """Return the little that the worker needs, the way to this very package included."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
+    package = Path(nbtools.errors.__file__).resolve().parent.parent
+    return scrub_environment(kept) | {
+        "PYTHONPATH": str(package),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Memory goes back to the system when a query is over.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+    }
+
+
+def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], Rows]:
+    if kind == b"A":
+        import pyarrow as pa
+
+        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        # The bytes come from a process that may be anybody's by now: offsets are checked before they are followed.
+        for column in table.columns:
+            # The greatest HUGEINT has a digit more than Arrow's decimals admit, and is harmless.
+            column.validate(full="decimal" not in str(column.type))
+        return tuple(table.column_names), ArrowRows(table)
+    columns, rows = plain_loads(body)
+    return columns, PythonRows(columns, rows)
+
+
+def _error(told: dict[str, Any]) -> NbtoolsError:
+    kind: Callable[..., NbtoolsError] = getattr(nbtools.errors, str(told.get("kind")), InternalError)
+    if not (isinstance(kind, type) and issubclass(kind, NbtoolsError)):
+        kind = InternalError
+    return kind(str(told.get("message")), hint=told.get("hint"), tried=told.get("tried"), data=told.get("data"))
+
+
+def _died(worker: _Worker) -> NbtoolsError:
+    """Say why a worker is gone: killed by its limits as a rule."""
+    worker.process.kill()
+    code = worker.process.wait()
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return LimitExceeded(
+        f"the query ended its worker process ({how}): it asked for more memory than it may have.",
+        hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",
+        tried="running SQL",
+    )

@@ -1,0 +1,179 @@
+"""Frames on their way to the worker: as Arrow in shared memory, or as Parquet files where there is no pyarrow."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import tempfile
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nbtools.sql.engines.duckdb.frames import Seen, parts_of
+
+__all__ = ["Shipped", "to_shared"]
+
+# Of all frames together that are remembered.
+_SHIPPED_BYTES = 128_000_000
+
+
+def to_shared(
+    frame: Any, shared: contextlib.ExitStack, descriptors: list[int], *, kept: Shipped, folder: Path, arrow: bool
+) -> tuple[str, Any]:
+    """Put a frame where the worker can read it, for as long as `shared` is open; return how and where.
+
+    Parameters
+    ----------
+    descriptors
+        Gets the descriptor of the shared memory; the place that is returned is its index.
+    kept
+        Frames that were shared before.
+    folder
+        Where a file goes when there is no Arrow to share.
+    arrow
+        Whether pyarrow may be used.
+    """
+    if not arrow:
+        return "parquet", str(_as_parquet(frame, shared, folder / "frames"))
+    descriptor = kept.descriptor_of(frame)
+    if descriptor is None:
+        descriptor = _written(_to_arrow(frame))
+        kept.keep(frame, descriptor)
+    shared.callback(os.close, descriptor)
+    descriptors.append(descriptor)
+    return "arrow", len(descriptors) - 1
+
+
+def _written(table: Any) -> int:
+    """Write a table to shared memory; return its descriptor."""
+    import pyarrow as pa
+
+    descriptor = _memory()
+    try:
+        with os.fdopen(os.dup(descriptor), "wb", buffering=0) as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+class Shipped:
+    """Frames in shared memory that the next query can use again: small ones that nobody has changed.
+
+    The memory is sealed, so that no worker can change what the next one reads. It is let go with the frame.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[tuple[Seen, int, int]] = []
+        self._gone: collections.deque[Any] = collections.deque()
+
+    def descriptor_of(self, frame: Any) -> int | None:
+        """Return a descriptor of a frame's memory, which the caller closes, or `None`."""
+        with self._lock:
+            self._forget(lambda seen: seen.frame() is None) if self._gone else None
+            found = next((descriptor for seen, descriptor, _ in self._kept if seen.is_still(frame)), None)
+            return None if found is None else os.dup(found)
+
+    def keep(self, frame: Any, descriptor: int) -> None:
+        """Remember where a frame was written to, if it can be told to be unchanged."""
+        parts = parts_of(frame)
+        if parts is None or not _sealed(descriptor):
+            return
+        size = os.fstat(descriptor).st_size
+        # What is remembered is a copy of ours, whose blocks are the frame's own until one of them is written.
+        seen = Seen(frame=weakref.ref(frame, self._gone.append), held=frame.copy(deep=False), parts=parts)
+        with self._lock:
+            self._forget(lambda old: old.frame() is None or old.frame() is frame)
+            self._kept.append((seen, os.dup(descriptor), size))
+            while len(self._kept) > 1 and sum(size for _, _, size in self._kept) > _SHIPPED_BYTES:
+                os.close(self._kept.pop(0)[1])
+
+    def _forget(self, is_stale: Callable[[Seen], bool]) -> None:
+        self._gone.clear()
+        for kept in [kept for kept in self._kept if is_stale(kept[0])]:
+            self._kept.remove(kept)
+            os.close(kept[1])
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._forget(lambda _: True)
+
+
+def _sealed(descriptor: int) -> bool:
+    """Make memory unchangeable for good; tell whether the system can."""
+    try:
+        import fcntl  # absent on Windows
+    except ImportError:
+        return False
+    if not hasattr(fcntl, "F_ADD_SEALS"):
+        return False
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    except OSError:
+        return False
+    return True
+
+
+def _memory() -> int:
+    """Return the descriptor of an unnamed file in memory, or of a deleted one where the system has no such thing."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("nbtools-frame", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _as_parquet(frame: Any, shared: contextlib.ExitStack, folder: Path) -> Path:
+    """Write a frame with DuckDB, which needs no pyarrow for that."""
+    import duckdb
+
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{uuid.uuid4().hex}.parquet"
+    shared.callback(path.unlink, missing_ok=True)
+    with duckdb.connect() as connection:
+        connection.register("frame", frame)
+        text = str(path).replace("'", "''")
+        connection.execute(f"COPY (FROM frame) TO '{text}' (FORMAT parquet, COMPRESSION uncompressed)")
+    return path
+
+
+def _to_arrow(frame: Any) -> Any:
+    """Turn a frame into a pyarrow Table for the way to another process."""
+    import pyarrow as pa
+
+    module = type(frame).__module__.partition(".")[0]
+    if module == "pyarrow":
+        return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])
+    if module == "polars":
+        return (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
+    try:
+        columns = [_arrow_column(frame.iloc[:, index]) for index in range(frame.shape[1])]
+        return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        # A column of mixed objects: DuckDB makes text of it, and so it reads the same isolated or not.
+        import duckdb
+
+        with duckdb.connect() as connection:
+            return connection.from_df(frame).to_arrow_table()
+
+
+def _arrow_column(column: Any) -> Any:
+    """Turn a column into an Arrow array whose missing values are null; no copy where nothing is missing."""
+    import numpy as np
+    import pyarrow as pa
+
+    if str(column.dtype) in {"float64", "float32"}:
+        values = column.to_numpy()
+        # A product with itself is not a number only if one of the values is not; looking for that in Arrow's way takes
+        # several times as long.
+        with np.errstate(all="ignore"):
+            if not np.isnan(np.dot(values, values)):
+                return pa.array(values)
+    return pa.array(column, from_pandas=True)

@@ -1,0 +1,321 @@
+"""The worker: it is confined, it can be killed, and what it sends is looked at before it is believed."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import decimal
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from nbtools.errors import CallTimeout, InternalError, LimitExceeded, NbtoolsError
+from nbtools.sql import SqlSession
+from nbtools.sql.engines.protocol import Control, Opening, Request
+from nbtools.sql.worker.client import IsolatedEngine
+from nbtools.sql.worker.protocol import Wire, plain_loads
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[IsolatedEngine]:
+    with contextlib.closing(IsolatedEngine(None, Opening(roots=(tmp_path,)))) as opened:
+        yield opened
+
+
+def ask(engine: IsolatedEngine, sql: str, **more: Any) -> list[list[Any]]:
+    return engine.run(Request(sql=sql, **more), Control()).rows.to_lists()
+
+
+def worker_of(engine: IsolatedEngine) -> psutil.Process:
+    engine.warm()
+    return psutil.Process(engine._idle[-1].process.pid)
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def gone(process: psutil.Process) -> bool:
+    # While threads of it still end, a process that is marked dead cannot be waited for yet.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    return True
+
+
+def test_a_worker_is_used_again(engine: IsolatedEngine) -> None:
+    first = worker_of(engine).pid
+    for number in range(5):
+        assert ask(engine, f"select {number}") == [[number]]
+    assert worker_of(engine).pid == first
+
+
+def test_the_worker_ends_with_its_engine(engine: IsolatedEngine) -> None:
+    process = worker_of(engine)
+    engine.close()
+    until(lambda: gone(process))
+    assert not engine._spill.exists()
+
+
+def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from nbtools.sql.worker.client import IsolatedEngine\n"
+        "from nbtools.sql.engines.protocol import Opening\n"
+        "engine = IsolatedEngine(None, Opening())\n"
+        "engine.warm()\n"
+        "print(engine._idle[0].process.pid, engine._spill, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid, spill = done.stdout.split()
+    until(lambda: not psutil.pid_exists(int(pid)) or gone(psutil.Process(int(pid))))
+    assert Path(spill).is_dir(), "nobody was left to remove it"
+    with contextlib.closing(IsolatedEngine(None, Opening())):
+        assert not Path(spill).exists(), "the next engine did"
+
+
+def test_a_dead_worker_is_replaced(engine: IsolatedEngine) -> None:
+    process = worker_of(engine)
+    process.kill()
+    until(lambda: gone(process))
+    assert ask(engine, "select 1") == [[1]]
+
+
+def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
+    process = worker_of(engine)
+    killer = threading.Timer(0.3, process.kill)
+    killer.start()
+    with pytest.raises(LimitExceeded, match="signal 9"):
+        ask(engine, "select count(*) from range(100000000) a, range(100000000) b")
+    killer.join()
+    assert ask(engine, "select 1") == [[1]]
+
+
+def test_a_worker_that_ran_out_of_memory_is_not_used_again(tmp_path: Path) -> None:
+    opening = Opening(roots=(tmp_path,), memory_bytes=100_000_000, spill_bytes=1_000_000)
+    with contextlib.closing(IsolatedEngine(None, opening)) as engine:
+        process = worker_of(engine)
+        with pytest.raises(LimitExceeded) as caught:
+            ask(engine, "select length(string_agg(repeat('x', 1000000), '')) from range(1000)")
+        assert gone(process)
+        assert ask(engine, "select 1") == [[1]]
+        assert "SET" not in str(caught.value)
+        assert "allocate" in caught.value.message
+
+
+def test_a_worker_is_kept_when_its_query_was_wrong(engine: IsolatedEngine) -> None:
+    first = worker_of(engine).pid
+    with pytest.raises(NbtoolsError):
+        ask(engine, "select nothing")
+    assert worker_of(engine).pid == first
+
+
+def test_queries_at_the_same_time_have_a_worker_each(engine: IsolatedEngine) -> None:
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda n=n: answers.append(ask(engine, f"select {n}"))) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(answers) == [[[n]] for n in range(4)]
+    assert len(engine._idle) <= 2
+    assert not engine._busy
+
+
+def test_the_environment_of_the_worker_holds_no_secrets(
+    engine: IsolatedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBTOOLS_TEST_SECRET", "hidden")
+    monkeypatch.setenv("HOME", "/somewhere")
+    names = set(worker_of(engine).environ())
+    assert "NBTOOLS_TEST_SECRET" not in names
+    assert "HOME" not in names
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Landlock and seccomp are Linux's")
+def test_the_worker_cannot_reach_files_or_the_network(engine: IsolatedEngine, tmp_path: Path) -> None:
+    if engine.warm():
+        pytest.skip(f"this host lacks {engine.warm()}")
+    pid = worker_of(engine).pid
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
+    assert "CapEff:\t0000000000000000" in status
+
+
+def test_limits_are_set_on_the_worker(engine: IsolatedEngine) -> None:
+    process = worker_of(engine)
+    if not hasattr(process, "rlimit"):
+        pytest.skip("this system shows no limits of others")
+    assert process.rlimit(psutil.RLIMIT_DATA)[0] == 1_512_000_000
+    assert process.rlimit(psutil.RLIMIT_FSIZE)[0] == 1_000_000_000
+    assert process.rlimit(psutil.RLIMIT_CORE)[0] == 0
+
+
+def test_a_late_interrupt_does_not_end_the_next_request(engine: IsolatedEngine) -> None:
+    engine.warm()
+    worker = engine._idle[-1]
+    for number in range(30):
+        worker.interrupt()
+        assert ask(engine, f"select {number}") == [[number]]
+
+
+def test_frames_reach_the_worker_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbtools.sql.worker.client.has", lambda _: False)
+    frame = pd.DataFrame({"a": [1, 2], "s": ["x", None], "t": pd.to_datetime(["2024-01-01", "2024-01-02"])})
+    with contextlib.closing(IsolatedEngine(None, Opening(roots=(tmp_path,)))) as engine:
+        found = engine.run(Request(sql="select a, s, t::date as d from frame", frames={"frame": frame}), Control())
+        assert found.rows.to_lists() == [[1, "x", "2024-01-01"], [2, None, "2024-01-02"]]
+        assert type(found.rows).__name__ == "PythonRows"
+        assert list(engine._spill.glob("frames/*")) == []
+        assert ask(engine, "select timestamptz '2024-01-01 00:00:00+00'")[0][0].startswith("2024-01-01 00:00:00")
+        assert ask(engine, "select 1.5::decimal(5,2), uuid '00000000-0000-0000-0000-000000000001'")[0][0] == 1.5
+
+
+def test_everything_works_in_process_without_pyarrow() -> None:
+    program = (
+        "import sys, json\n"
+        "sys.modules['pyarrow'] = None\n"
+        "import pandas as pd\n"
+        "from nbtools.sql import SqlSession\n"
+        "frame = pd.DataFrame({'a': [1, 2], 's': ['x', None]})\n"
+        "with SqlSession() as session:\n"
+        "    for isolated in (False, True):\n"
+        "        result = session.query('select a, s, now() as t from f', frames={'f': frame}, isolated=isolated)\n"
+        "        assert result.to_rows()[0][:2] == [1, 'x'], result.to_rows()\n"
+        "        assert list(result.to_pandas()['a']) == [1, 2]\n"
+        "        assert result.text().endswith('(2 rows)')\n"
+        "print('good')\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "good\n", done.stderr
+
+
+def test_the_working_folder_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.csv").write_text("v\n1\n")
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        monkeypatch.chdir(tmp_path)
+        assert session.query("from 'a/x.csv'", isolated=True).to_rows() == [[1]]
+        monkeypatch.chdir(tmp_path / "a")
+        assert session.query("from 'x.csv'", isolated=True).to_rows() == [[1]]
+
+
+def test_a_database_file_is_read_in_the_worker(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(tmp_path / "d.duckdb") as connection:
+        connection.execute("create table t as select 5 as a; create macro inc(x) as x + 1; create view v as from t")
+    with SqlSession(connections={"d": f"duckdb:///{tmp_path}/d.duckdb"}) as session:
+        found = session.query("select inc(a) from v", connection="d", isolated=True)
+        assert found.to_rows() == [[6]]
+        assert found.isolated
+
+
+# -- the line ------------------------------------------------------------------------------------------------------
+
+
+def _pair(limit: int = 1_000) -> tuple[Wire, Wire]:
+    one, two = socket.socketpair()
+    return Wire(one), Wire(two, limit=limit)
+
+
+def test_messages_arrive_whole_with_their_descriptors() -> None:
+    sender, receiver = _pair(limit=1 << 24)
+    with open(os.devnull) as file:  # noqa: PTH123 - a descriptor is the point
+        thread = threading.Thread(target=sender.send, args=(b"Q", b"x" * (3 << 20), (file.fileno(),)))
+        thread.start()
+        kind, body = receiver.receive()
+        assert (kind, len(body)) == (b"Q", 3 << 20)
+        taken = receiver.take_descriptors()
+        assert len(taken) == 1
+        thread.join()
+        sender.send(b"Q")
+        assert receiver.receive() == (b"Q", bytearray())
+        assert receiver.take_descriptors() == []
+    os.close(taken[0])
+    sender.close()
+    with pytest.raises(EOFError):
+        receiver.receive()
+    receiver.close()
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_read() -> None:
+    sender, receiver = _pair(limit=10)
+    sender.send(b"A", b"x" * 11)
+    with pytest.raises(InternalError):
+        receiver.receive()
+    sender.close()
+    receiver.close()
+
+
+def test_tuples_hold_plain_values_only() -> None:
+    plain = [
+        (1, 1.5, "x", b"y", None, True, [1], {"a": (2,)}),
+        (dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.timedelta(1), dt.time(1)),
+        (decimal.Decimal("1.5"), uuid.UUID(int=1)),
+    ]
+    assert plain_loads(pickle.dumps(plain)) == plain
+    for hostile in (os.system, subprocess.Popen, eval, json.loads, Path("/")):
+        with pytest.raises(pickle.UnpicklingError):
+            plain_loads(pickle.dumps(hostile))
+
+
+# -- bombs ---------------------------------------------------------------------------------------------------------
+
+BOMBS = {
+    "one long string": "select length(repeat(repeat('x', 1000000), 4000))",
+    "a list of a thousand million": "select len(range(1000000000))",
+    "lists of everything": "select list(range) from range(1000000000)",
+    "an edit distance": "select levenshtein(repeat('a', 200000), repeat('b', 200000))",
+    "a cross join": "select count(*) from range(100000000) a, range(100000000) b",
+    "a sort of too much": "from range(1000000000) order by random()",
+    "an hour of backtracking": "select regexp_matches(repeat('a', 1000000), '(a*)*(a*)*b')",
+    "split into everything": "select len(string_split(repeat('a,', 400000000), ','))",
+    "a great number": "select length((repeat('9', 10000000)::bignum)::varchar)",
+    "joined strings": "select string_agg(repeat('x', 1000), '') from range(20000000)",
+    "strings that pile up": "select list(repeat('x', 1000000)) from range(20000)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_ends_in_time_and_costs_the_owner_nothing(bomb: str) -> None:
+    owner = psutil.Process()
+    with SqlSession() as session:
+        session.query("select 1", isolated=True)
+        before = owner.memory_info().rss
+        begun = time.monotonic()
+        with contextlib.suppress(NbtoolsError):
+            session.query(BOMBS[bomb], isolated=True, timeout=2)
+        assert time.monotonic() - begun < 2 + 0.5 + 10, (
+            "killed half a second after its time; the rest is for a busy machine"
+        )
+        assert owner.memory_info().rss - before < 150_000_000
+        assert session.query("select 1", isolated=True).to_rows() == [[1]]
+
+
+@pytest.mark.slow
+def test_what_ignores_interrupts_is_killed_and_said_so() -> None:
+    with SqlSession() as session:
+        session.query("select 1", isolated=True)
+        with pytest.raises(CallTimeout, match="was killed"):
+            session.query(BOMBS["an edit distance"], isolated=True, timeout=0.5)

@@ -51,12 +51,12 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from nbtools.cli import demo, records, serve, shelf
+    from nbtools.cli import data, demo, serve, tools
 
     parser = _Parser(prog="nbtools", description="A notebook with a memory, clean kernels, safe SQL and tools.")
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for module in (demo, shelf, records, serve):
+    for module in (demo, tools, data, serve):
         module.add_commands(commands)
     for said in commands._choices_actions:  # noqa: SLF001 - see above
         commands.choices[said.dest].description = said.help

@@ -42,7 +42,7 @@ def _entry(name: str, module: str, *kinds: str, always: str | None = None) -> En
 
 
 CATALOGUE: tuple[Entry, ...] = (
-    _entry("nbtools", "house", "line", always="nbtools"),
+    _entry("nbtools", "nbtools", "line", always="nbtools"),
     _entry("memory", "memory", "line", "cell"),
     _entry("data_analyze", "analyze", "cell"),
     _entry("data_visualize", "visualize", "cell"),
@@ -50,6 +50,6 @@ CATALOGUE: tuple[Entry, ...] = (
     _entry("code", "code", "cell"),
     _entry("kernels", "kernels", "line"),
     # %nbtools is the status card, so the shelf's other name is a word of its own.
-    _entry("tools", "shelf", "line", always="nbshelf"),
+    _entry("tools", "tools", "line", always="nbshelf"),
     _entry("tool", "tool", "line"),
 )

@@ -8,11 +8,11 @@ import re
 from typing import Any
 
 from nbtools.errors import NbtoolsError
-from nbtools.jupyter.arguments import Parser
 from nbtools.jupyter.catalogue import Entry
+from nbtools.jupyter.line.arguments import Parser
+from nbtools.jupyter.line.line_parser import check_name, fill, split, take_target
 from nbtools.jupyter.magic import Magic, Request
 from nbtools.jupyter.session import Session
-from nbtools.jupyter.words import check_name, fill, split, take_target
 
 __all__ = ["Dispatcher"]
 
@@ -92,7 +92,7 @@ class Dispatcher:
 
     @staticmethod
     def _deliver(request: Request, value: Any) -> Any:
-        from nbtools.jupyter.shown import loss, pictures, shown
+        from nbtools.jupyter.display.results import loss, pictures, shown
         from nbtools.result import ToolResult
 
         request.bind(value)

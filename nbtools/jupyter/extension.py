@@ -144,7 +144,7 @@ def _transform_for(extension: Extension) -> Callable[[list[str]], list[str]]:
     def transform(lines: list[str]) -> list[str]:
         if not any("%" in line and ("<<" in line or "?" in line) for line in lines):
             return lines
-        rewriting = importlib.import_module("nbtools.jupyter.rewriting")
+        rewriting = importlib.import_module("nbtools.jupyter.line.input_transform")
         rewritten: list[str] = rewriting.rewrite(lines, {name for _, name in extension.taken})
         return rewritten
 
@@ -158,7 +158,7 @@ def _matcher_for(extension: Extension) -> Callable[[Any], Any]:
         first = context.full_text.lstrip().startswith("%%")
         if not first and "%" not in context.text_until_cursor:
             return {"completions": []}
-        completion = importlib.import_module("nbtools.jupyter.completion")
+        completion = importlib.import_module("nbtools.jupyter.completion.matcher")
         return completion.complete(extension.dispatcher, extension.taken, context)
 
     matcher.matcher_api_version = 2  # type: ignore[attr-defined]  # IPython reads it off the function

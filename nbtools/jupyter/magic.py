@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nbtools.jupyter.arguments import Parser
-from nbtools.jupyter.live import Live
+from nbtools.jupyter.display.streaming import Live
+from nbtools.jupyter.line.arguments import Parser
+from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.session import Session
-from nbtools.jupyter.words import Word
 from nbtools.tool import Effects
 
 if TYPE_CHECKING:

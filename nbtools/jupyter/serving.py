@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nbtools.errors import InvalidArguments
-from nbtools.jupyter.display import Card, Listing
+from nbtools.jupyter.display.blocks import Card, Listing
 
 if TYPE_CHECKING:
     from nbtools.mcp_server import HttpServer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools import aio
 from nbtools.errors import Cancelled
-from nbtools.jupyter.live import Live
+from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from nbtools.result import Artifact, Output, ToolResult
 from nbtools.schema import to_mcp
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Effects, Tool, ToolCall
-from nbtools.toolbox.memory import ACTS
+from nbtools.toolbox.memory_tools import ACTS
 from nbtools.workbench import Workbench
 
 __all__ = ["WHY", "make_server"]

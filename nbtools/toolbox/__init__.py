@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
+    from nbtools.toolbox.commands.processes import Processes
     from nbtools.toolbox.policies import Acts, CommandPolicy, Confinements, WebPolicy
-    from nbtools.toolbox.processes import Processes
-    from nbtools.toolbox.shelf import STANDARD
+    from nbtools.toolbox.standard import STANDARD
 
 __all__ = ["STANDARD", "Acts", "CommandPolicy", "Confinements", "Processes", "WebPolicy"]
 
 __getattr__ = facade(
     __name__,
     {
-        "STANDARD": "nbtools.toolbox.shelf",
+        "STANDARD": "nbtools.toolbox.standard",
         "Acts": "nbtools.toolbox.policies",
         "CommandPolicy": "nbtools.toolbox.policies",
         "Confinements": "nbtools.toolbox.policies",
-        "Processes": "nbtools.toolbox.processes",
+        "Processes": "nbtools.toolbox.commands.processes",
         "WebPolicy": "nbtools.toolbox.policies",
     },
 )

@@ -10,7 +10,7 @@ from mcp.client.client import Client
 
 from nbtools import Workbench, aio
 from nbtools.gate import AskTerminal
-from nbtools.jupyter.display import Card, Table
+from nbtools.jupyter.display.blocks import Card, Table
 from nbtools.mcp_server import make_server
 from nbtools.visible import visible
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+from nbtools.jupyter.completion.sql_completion import complete_query
 from nbtools.jupyter.options import NBTools
-from nbtools.jupyter.query import complete_query
 from nbtools.jupyter.session import Session
 
 

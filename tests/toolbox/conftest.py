@@ -17,7 +17,8 @@ from nbtools.execute import LocalExecutor
 from nbtools.paths import Roots
 from nbtools.schema import output_schema
 from nbtools.tool import ToolCall
-from nbtools.toolbox import CommandPolicy, Confinements, Processes, system
+from nbtools.toolbox import CommandPolicy, Confinements, Processes
+from nbtools.toolbox.commands import command_tools
 
 
 class Shelf:
@@ -328,7 +329,7 @@ def keeping(tmp_path_factory):
 def commands(shelf, keeping):
     environment = {**os.environ, "MY_API_KEY": "hidden", "DB": "postgres://me:pw@host/db", "PLAIN": "seen", "EMPTY": ""}
     policy = CommandPolicy(allowed=ALLOWED, environment=environment, output_bytes=100_000)
-    return shelf(*system.TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
+    return shelf(*command_tools.TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from nbtools.confine import holds_programs
 from nbtools.errors import ParseError, PermissionDenied
 from nbtools.paths import Roots
 from nbtools.toolbox import CommandPolicy, Confinements
-from nbtools.toolbox.command_line import parse
-from nbtools.toolbox.command_rules import Programs
-from nbtools.toolbox.command_run import planned
-from nbtools.toolbox.system import TOOLS
+from nbtools.toolbox.commands.allow_list import Programs
+from nbtools.toolbox.commands.command_line import parse
+from nbtools.toolbox.commands.command_tools import TOOLS
+from nbtools.toolbox.commands.pipelines import planned
 
 PATH = os.environ["PATH"]
 needs_landlock = pytest.mark.skipif(not holds_programs("limits"), reason="the kernel does not hold programs here")

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import LimitExceeded
-from nbtools.toolbox import data
-from nbtools.toolbox.data import TOOLS
+from nbtools.toolbox import data_tools
+from nbtools.toolbox.data_tools import TOOLS
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_a_field_nested_too_deep_is_refused():
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(LimitExceeded):
-        data._field(deep)
+        data_tools._field(deep)
     # Taken apart by hand: freeing it by recursion is what the test is not about.
     while deep:
         deep = deep.pop()

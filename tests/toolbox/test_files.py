@@ -10,7 +10,7 @@ import pytest
 
 from nbtools.paths import Roots
 from nbtools.tool import tool_of
-from nbtools.toolbox.files import TOOLS
+from nbtools.toolbox.files.file_tools import TOOLS
 
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
 SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())

@@ -4,7 +4,7 @@ import pytest
 
 from nbtools.memory import MemoryFiles, open_memory
 from nbtools.tool import tool_of
-from nbtools.toolbox import memory, memory_files
+from nbtools.toolbox import memory_files, memory_tools
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def notes():
 
 @pytest.fixture
 def call(shelf, notes):
-    return shelf(*memory.TOOLS, *memory_files.TOOLS, memory=notes, files=MemoryFiles(notes))
+    return shelf(*memory_tools.TOOLS, *memory_files.TOOLS, memory=notes, files=MemoryFiles(notes))
 
 
 def test_a_saved_note_is_read_back_with_the_exact_texts(call, notes):
@@ -179,7 +179,9 @@ def test_each_memory_tool_says_which_store_is_for_what_and_search_finds_both(cal
     call("memory_save", key="kpi", value="churn per month").raise_for_error()
     call("memory", command="create", path="/memories/plan.md", file_text="ask why churn rose").raise_for_error()
     assert {found["key"] for found in call.data("memory_search", query="churn")} == {"kpi", "/memories/plan.md"}
-    about = {fn.__name__: " ".join(tool_of(fn).description.split()) for fn in (*memory.TOOLS, *memory_files.TOOLS)}
+    about = {
+        fn.__name__: " ".join(tool_of(fn).description.split()) for fn in (*memory_tools.TOOLS, *memory_files.TOOLS)
+    }
     for name, other in (("memory_save", "tool memory"), ("memory_search", "tool memory"), ("memory", "memory_save")):
         assert other in about[name]
     for name in ("memory_retrieve", "memory_delete"):

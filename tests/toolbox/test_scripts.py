@@ -12,7 +12,7 @@ from nbtools.memory import AgentMemory, open_memory
 from nbtools.paths import Roots
 from nbtools.tool import ToolCall, tool_of
 from nbtools.toolbox import Confinements
-from nbtools.toolbox.scripts import TOOLS, code_execute
+from nbtools.toolbox.scripts.script_tools import TOOLS, code_execute
 
 CSV = "species,mass\nAdelie,3700\nGentoo,5000\nGentoo,5200\n"
 

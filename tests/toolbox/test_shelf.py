@@ -8,7 +8,7 @@ from nbtools.kernels.interface import Execution
 from nbtools.registry import Registry
 from nbtools.schema import FORMATS
 from nbtools.toolbox import STANDARD, CommandPolicy, Confinements, Processes, WebPolicy
-from nbtools.toolbox.execution import _death, story_of
+from nbtools.toolbox.scripts.execution import _death, story_of
 
 REGISTRY = Registry(function for toolset in STANDARD for function in toolset)
 NAMES = (

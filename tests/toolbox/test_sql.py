@@ -6,7 +6,7 @@ from nbtools.gate import Rule
 from nbtools.sql import SqlSession
 from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy
-from nbtools.toolbox.sql import TOOLS
+from nbtools.toolbox.sql_tools import TOOLS
 
 
 @pytest.fixture(scope="module")

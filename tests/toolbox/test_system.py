@@ -13,9 +13,9 @@ from nbtools.errors import ParseError
 from nbtools.paths import Roots
 from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy, Confinements
-from nbtools.toolbox.command_line import parse
-from nbtools.toolbox.processes import Processes
-from nbtools.toolbox.system import TOOLS
+from nbtools.toolbox.commands.command_line import parse
+from nbtools.toolbox.commands.command_tools import TOOLS
+from nbtools.toolbox.commands.processes import Processes
 from nbtools.workbench import Workbench
 
 
@@ -300,8 +300,8 @@ def test_nothing_is_left_when_the_owner_is_killed(folder, eventually):
         from nbtools.paths import Roots
         from nbtools.tool import ToolCall
         from nbtools.toolbox import CommandPolicy, Confinements
-        from nbtools.toolbox.processes import Processes
-        from nbtools.toolbox.system import TOOLS
+        from nbtools.toolbox.commands.processes import Processes
+        from nbtools.toolbox.commands.command_tools import TOOLS
         policy, roots = CommandPolicy(allowed=("*",)), Roots([{str(folder)!r}])
         processes = Processes(policy, roots)
         services = {{CommandPolicy: lambda: policy, Roots: lambda: roots, Confinements: Confinements,

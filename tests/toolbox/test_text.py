@@ -6,7 +6,7 @@ import time
 import pytest
 
 from nbtools.toolbox.calculator import FUNCTIONS, evaluate
-from nbtools.toolbox.text import TOOLS
+from nbtools.toolbox.text_tools import TOOLS
 
 
 @pytest.fixture

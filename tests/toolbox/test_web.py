@@ -10,9 +10,9 @@ import pytest
 
 from nbtools.errors import InvalidArguments
 from nbtools.toolbox import WebPolicy
-from nbtools.toolbox.web import TOOLS
-from nbtools.toolbox.web_address import checked_url
-from nbtools.toolbox.web_page import charset_of, read_page
+from nbtools.toolbox.web.address import checked_url
+from nbtools.toolbox.web.page import charset_of, read_page
+from nbtools.toolbox.web.web_tools import TOOLS
 
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
 SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())

@@ -4,9 +4,10 @@ import time
 import pytest
 
 from nbtools.errors import CallTimeout, InvalidArguments, NetworkError, PermissionDenied
-from nbtools.toolbox import WebPolicy, web_address
-from nbtools.toolbox.web import TOOLS
-from nbtools.toolbox.web_address import Deadline, Guard, reason_against
+from nbtools.toolbox import WebPolicy
+from nbtools.toolbox.web import address
+from nbtools.toolbox.web.address import Deadline, Guard, reason_against
+from nbtools.toolbox.web.web_tools import TOOLS
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_a_name_is_looked_up_once_and_the_judged_address_is_used(site):
 
 
 def test_private_addresses_among_public_ones_are_passed_over(site, monkeypatch):
-    monkeypatch.setattr(web_address, "reason_against", lambda ip: None if ip == "127.0.0.1" else "private")
+    monkeypatch.setattr(address, "reason_against", lambda ip: None if ip == "127.0.0.1" else "private")
     with Deadline(5) as deadline:
         guard = Guard(deadline, look_up=lambda *_: ["10.0.0.1", "127.0.0.1", "::1"])
         guard.connect("mixed.example", site.port).close()
@@ -236,7 +237,7 @@ def test_a_host_without_address_is_a_network_error():
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_every_redirect_is_judged_again(careful, site, monkeypatch, code):
     """As if 127.0.0.1 were the public internet, and 127.0.0.2 were not."""
-    monkeypatch.setattr(web_address, "reason_against", lambda ip: None if ip == "127.0.0.1" else "private")
+    monkeypatch.setattr(address, "reason_against", lambda ip: None if ip == "127.0.0.1" else "private")
     assert get(careful, f"{site}/page").ok
     result = get(careful, f"{site}/redirect?code={code}&to=http://127.0.0.2:{site.port}/page")
     assert result.error.code == "PERMISSION_DENIED"

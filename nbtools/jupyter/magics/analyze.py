@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.line.arguments import Parser
 from nbtools.jupyter.magic import Magic, Request
 from nbtools.jupyter.magics.scripts import checked_script, script_parser, time_of
 

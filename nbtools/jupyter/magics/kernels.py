@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbtools.jupyter.arguments import Parser, seconds
-from nbtools.jupyter.display import Records, Table, duration, size
+from nbtools.jupyter.display.blocks import Records, Table, duration, size
+from nbtools.jupyter.line.arguments import Parser, seconds
+from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.magic import READS, Magic, Request
 from nbtools.jupyter.magics.code import run_code
 from nbtools.jupyter.magics.scripts import time_of
-from nbtools.jupyter.words import iter_words
 from nbtools.tool import Effects
 
 __all__ = ["MAGIC"]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
-from nbtools.jupyter.arguments import Parser, count, json_value, seconds
-from nbtools.jupyter.display import Card, Records, Table, moment
+from nbtools.jupyter.display.blocks import Card, Records, Table, moment
+from nbtools.jupyter.line.arguments import Parser, count, json_value, seconds
 from nbtools.jupyter.magic import Magic, Request
-from nbtools.toolbox.memory import ACTS
+from nbtools.toolbox.memory_tools import ACTS
 
 __all__ = ["MAGIC"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbtools.errors import InvalidArguments
-from nbtools.jupyter.arguments import Parser, seconds
+from nbtools.jupyter.line.arguments import Parser, seconds
 from nbtools.jupyter.magic import Request
 
 __all__ = ["checked_script", "script_parser", "time_of"]

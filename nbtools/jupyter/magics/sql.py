@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
-from nbtools.jupyter.arguments import Parser, count, json_value
-from nbtools.jupyter.display import Listing
+from nbtools.jupyter.display.blocks import Listing
+from nbtools.jupyter.line.arguments import Parser, count, json_value
+from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
 from nbtools.jupyter.magic import READS, Magic, Request
-from nbtools.jupyter.words import check_name, iter_words, take_target
 from nbtools.lazy import need
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _braces_told(request: Request, query: str) -> Iterator[None]:
 
 
 def _frame(result: QueryResult) -> Any:
-    from nbtools.jupyter.frame import QueryFrame
+    from nbtools.jupyter.display.query_frame import QueryFrame
 
     return QueryFrame.from_result(result)
 
@@ -165,7 +165,7 @@ def _explain(request: Request, query: str) -> Listing:
 
 
 def _catalog(request: Request) -> Any:
-    from nbtools.jupyter.tables import tables_table
+    from nbtools.jupyter.display.tables import tables_table
 
     session: Any = request.session.workbench.sql_session
     args = request.args

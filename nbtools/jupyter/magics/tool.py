@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbtools.jupyter.arguments import Parser, json_value
+from nbtools.jupyter.line.arguments import Parser, json_value
+from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.magic import Magic, Request
-from nbtools.jupyter.words import Word
 from nbtools.parameters import FunctionParameters, resolved
 
 __all__ = ["MAGIC", "tool_parser"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nbtools.jupyter.arguments import Parser, count
-from nbtools.jupyter.display import Card, Records, Table, brief, duration, moment
+from nbtools.jupyter.display.blocks import Card, Records, Table, brief, duration, moment
+from nbtools.jupyter.line.arguments import Parser, count
 from nbtools.jupyter.magic import Magic, Request
 from nbtools.tool import Tool
 

@@ -27,7 +27,7 @@ from nbtools.paths import ARTIFACTS
 from nbtools.result import Artifact
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context
-from nbtools.toolbox.memory import ACTS, effects_of_save
+from nbtools.toolbox.memory_tools import ACTS, effects_of_save
 from nbtools.toolbox.policies import Acts, Confinements, Level
 
 __all__ = ["failure_of", "is_confined", "is_loose", "kept", "level_of", "run", "story_of"]

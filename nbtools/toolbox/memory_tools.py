@@ -11,7 +11,7 @@ from annotated_types import Gt, Interval
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
 from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
-from nbtools.toolbox.returns import NoteDeleted, NoteFound, NoteSaved
+from nbtools.toolbox.result_types import NoteDeleted, NoteFound, NoteSaved
 
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory, MemoryRecord

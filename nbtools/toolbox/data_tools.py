@@ -11,8 +11,8 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.paths import FilePath, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.returns import Parsed, TableWritten
-from nbtools.toolbox.writing import put_file
+from nbtools.toolbox.files.writing import put_file
+from nbtools.toolbox.result_types import Parsed, TableWritten
 
 __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
 

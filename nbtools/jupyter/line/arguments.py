@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
-from nbtools.jupyter.words import Word
+from nbtools.jupyter.line.line_parser import Word
 
 __all__ = ["Parser", "count", "json_value", "number", "seconds"]
 

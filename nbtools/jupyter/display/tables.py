@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nbtools.jupyter.display import Table, brief
+from nbtools.jupyter.display.blocks import Table, brief
 
 __all__ = ["frames_in", "tables_table"]
 

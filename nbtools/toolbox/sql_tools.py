@@ -10,7 +10,7 @@ from annotated_types import Ge
 from nbtools.parameters import AlsoCalled
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.returns import Rows
+from nbtools.toolbox.result_types import Rows
 
 __all__ = ["TOOLS", "sql_query"]
 

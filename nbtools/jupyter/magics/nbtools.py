@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, nearest
-from nbtools.jupyter.arguments import Parser, count
-from nbtools.jupyter.display import Card, Table
+from nbtools.jupyter.display.blocks import Card, Table
+from nbtools.jupyter.display.status import doctor_table, status_card
+from nbtools.jupyter.line.arguments import Parser, count
 from nbtools.jupyter.magic import Magic, Request
-from nbtools.jupyter.status import doctor_table, status_card
 
 __all__ = ["MAGIC"]
 

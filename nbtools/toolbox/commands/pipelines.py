@@ -16,10 +16,10 @@ from nbtools.aio import in_thread
 from nbtools.errors import FileMissing, PathNotAllowed, PermissionDenied
 from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.paths import Roots
-from nbtools.toolbox.command_line import Command, Redirect, Step
-from nbtools.toolbox.command_rules import Programs
+from nbtools.toolbox.commands.allow_list import Programs
+from nbtools.toolbox.commands.command_line import Command, Redirect, Step
+from nbtools.toolbox.commands.processes import Processes, Stream, exit_code
 from nbtools.toolbox.policies import Level
-from nbtools.toolbox.processes import Processes, Stream, exit_code
 
 if TYPE_CHECKING:
     from nbtools.kernels.warden.client import Child

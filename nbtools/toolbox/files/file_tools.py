@@ -29,8 +29,8 @@ from nbtools.paths import EntryPath, FilePath, Folder, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.charsets import codec_of
-from nbtools.toolbox.returns import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
-from nbtools.toolbox.writing import put_file
+from nbtools.toolbox.files.writing import put_file
+from nbtools.toolbox.result_types import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
 
 __all__ = ["TOOLS", "file_delete", "file_glob", "file_list", "file_move", "file_read", "file_write"]
 
@@ -198,7 +198,7 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
     FileMissing
         There is no such folder.
     """
-    from nbtools.toolbox.pattern import Pattern
+    from nbtools.toolbox.files.pattern import Pattern
 
     roots = ctx.use(Roots)
     wanted = Pattern.parse(pattern)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.jupyter.arguments import json_value
-from nbtools.jupyter.rewriting import rewrite
-from nbtools.jupyter.words import Word, check_name, fill, split, take_target
+from nbtools.jupyter.line.arguments import json_value
+from nbtools.jupyter.line.input_transform import rewrite
+from nbtools.jupyter.line.line_parser import Word, check_name, fill, split, take_target
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from nbtools.jupyter.filenames import matching_files
+from nbtools.jupyter.completion.filenames import matching_files
+from nbtools.jupyter.display.tables import frames_in
 from nbtools.jupyter.patience import within
 from nbtools.jupyter.session import Session
-from nbtools.jupyter.tables import frames_in
 
 __all__ = ["complete_query"]
 

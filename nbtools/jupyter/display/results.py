@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import NbtoolsError
-from nbtools.jupyter.display import duration
+from nbtools.jupyter.display.blocks import duration
 from nbtools.result import Artifact, ToolResult
 
 __all__ = ["ShownResult", "loss", "pictures", "shown"]

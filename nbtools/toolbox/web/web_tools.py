@@ -14,10 +14,10 @@ from nbtools.parameters import Canonical
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
-from nbtools.toolbox.returns import HttpAnswer, PageText, SearchResults
+from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 
 if TYPE_CHECKING:
-    from nbtools.toolbox.web_fetch import Answer
+    from nbtools.toolbox.web.fetch import Answer
 
 __all__ = ["TOOLS", "http_client", "web_scrape", "web_search"]
 
@@ -25,7 +25,7 @@ _Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def _one_spelling(url: str) -> str:
-    from nbtools.toolbox.web_address import canonical_url
+    from nbtools.toolbox.web.address import canonical_url
 
     return canonical_url(url)
 
@@ -61,7 +61,7 @@ def web_search(
     HttpError, NetworkError, CallTimeout
         The provider did not answer as it should.
     """
-    from nbtools.toolbox.web_fetch import fetch
+    from nbtools.toolbox.web.fetch import fetch
 
     policy = ctx.use(WebPolicy)
     provider = policy.provider
@@ -155,8 +155,8 @@ def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Outpu
     ParseError
         It is no page with text.
     """
-    from nbtools.toolbox.web_fetch import fetch
-    from nbtools.toolbox.web_page import read_page
+    from nbtools.toolbox.web.fetch import fetch
+    from nbtools.toolbox.web.page import read_page
 
     answer = fetch(
         ctx.use(WebPolicy), "GET", url, headers={"Accept": "text/html,application/xhtml+xml,text/plain,*/*;q=0.5"}
@@ -228,7 +228,7 @@ def http_client(
     LimitExceeded
         The answer is too large; what came of it is in data.
     """
-    from nbtools.toolbox.web_fetch import fetch
+    from nbtools.toolbox.web.fetch import fetch
 
     policy = ctx.use(WebPolicy)
     given = dict(headers or {})
@@ -274,7 +274,7 @@ def _content(body: str | dict[str, Any] | list[Any] | None, headers: dict[str, s
 
 def _shown(answer: Answer) -> tuple[str, str | None]:
     """Return a body as text, or as Base64 where it is none, and how it was encoded then."""
-    from nbtools.toolbox.web_page import charset_of, decoded, is_text
+    from nbtools.toolbox.web.page import charset_of, decoded, is_text
 
     kind = answer.header("Content-Type")
     if answer.body and (not is_text(kind) or (not kind and b"\0" in answer.body)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nbtools.config import parse_seconds
 from nbtools.errors import ConfigInvalid, InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
 from nbtools.tool import ToolCall
-from nbtools.toolbox.memory import ACTS
+from nbtools.toolbox.memory_tools import ACTS
 from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:

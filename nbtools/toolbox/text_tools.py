@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.errors import InvalidArguments, nearest
 from nbtools.result import Output
 from nbtools.tool import tool
-from nbtools.toolbox.returns import Lengths, Moment, Number
+from nbtools.toolbox.result_types import Lengths, Moment, Number
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

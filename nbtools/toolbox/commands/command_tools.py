@@ -14,20 +14,20 @@ from nbtools.paths import Roots
 from nbtools.redaction import scrub_environment
 from nbtools.result import Output
 from nbtools.tool import Context, tool
-from nbtools.toolbox.execution import level_of
 from nbtools.toolbox.policies import CommandPolicy, Level
-from nbtools.toolbox.returns import CommandRun, ProcessList, ProcessState, Variables
+from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables
+from nbtools.toolbox.scripts.execution import level_of
 
 if TYPE_CHECKING:
-    from nbtools.toolbox.command_rules import Programs
-    from nbtools.toolbox.processes import Processes
+    from nbtools.toolbox.commands.allow_list import Programs
+    from nbtools.toolbox.commands.processes import Processes
 
 __all__ = ["TOOLS", "env_vars", "process", "shell"]
 
 
 def _inherited(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
-    from nbtools.toolbox.command_rules import search_path
+    from nbtools.toolbox.commands.allow_list import search_path
 
     made = scrub_environment(policy.inherited())
     return {**made, "PATH": search_path(made)}
@@ -39,7 +39,7 @@ async def _level(ctx: Context) -> Level:
 
 def _programs(policy: CommandPolicy, environment: dict[str, str], level: Level) -> Programs:
     from nbtools.confine import holds_programs
-    from nbtools.toolbox.command_rules import Programs
+    from nbtools.toolbox.commands.allow_list import Programs
 
     return Programs(policy.allowed, environment["PATH"], held=holds_programs(level))
 
@@ -80,7 +80,7 @@ async def shell(
     CallTimeout, LimitExceeded
         It took too long or printed too much; the output so far is in data.
     """
-    from nbtools.toolbox.command_line import parse
+    from nbtools.toolbox.commands.command_line import parse
 
     policy = ctx.use(CommandPolicy)
     steps = parse(command)
@@ -101,8 +101,8 @@ async def shell(
 async def _run(
     ctx: Context, policy: CommandPolicy, steps: Any, level: Level, timeout: float
 ) -> tuple[dict[str, Any], str | None]:
-    from nbtools.toolbox.command_run import Line, planned
-    from nbtools.toolbox.processes import Processes, Stream
+    from nbtools.toolbox.commands.pipelines import Line, planned
+    from nbtools.toolbox.commands.processes import Processes, Stream
 
     roots, environment = ctx.use(Roots), _inherited(policy)
     programs = _programs(policy, environment, level)
@@ -180,7 +180,7 @@ async def process(
     LimitExceeded
         Too many run already.
     """
-    from nbtools.toolbox.processes import Processes
+    from nbtools.toolbox.commands.processes import Processes
 
     processes = ctx.use(Processes)
     if action == "start":

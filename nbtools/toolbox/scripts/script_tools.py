@@ -18,8 +18,8 @@ from nbtools.parameters import Canonical
 from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, Effects, tool
-from nbtools.toolbox.execution import failure_of, is_confined, is_loose, kept, run, story_of
-from nbtools.toolbox.returns import CodeRun, Drawing, ScriptRun
+from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
+from nbtools.toolbox.scripts.execution import failure_of, is_confined, is_loose, kept, run, story_of
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 

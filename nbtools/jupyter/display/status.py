@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.jupyter.catalogue import CATALOGUE
-from nbtools.jupyter.display import Block, Card, Table
+from nbtools.jupyter.display.blocks import Block, Card, Table
 
 if TYPE_CHECKING:
     from nbtools.health import Check

@@ -25,7 +25,7 @@ from nbtools.errors import (
     NetworkError,
 )
 from nbtools.toolbox.policies import WebPolicy
-from nbtools.toolbox.web_address import Deadline, Guard, checked_url
+from nbtools.toolbox.web.address import Deadline, Guard, checked_url
 
 __all__ = ["Answer", "fetch"]
 

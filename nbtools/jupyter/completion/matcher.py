@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.errors import NbtoolsError
-from nbtools.jupyter.arguments import Parser
+from nbtools.jupyter.completion.filenames import matching_files, quoted
+from nbtools.jupyter.completion.sql_completion import complete_query
 from nbtools.jupyter.dispatch import Dispatcher
-from nbtools.jupyter.filenames import matching_files, quoted
+from nbtools.jupyter.line.arguments import Parser
+from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.patience import within
-from nbtools.jupyter.query import complete_query
 from nbtools.jupyter.session import Session
-from nbtools.jupyter.words import iter_words
 
 __all__ = ["complete"]
 
@@ -196,7 +196,7 @@ class _Source:
         return _LANGUAGES
 
     def _table(self) -> Iterable[str]:
-        from nbtools.jupyter.tables import frames_in
+        from nbtools.jupyter.display.tables import frames_in
 
         return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
 

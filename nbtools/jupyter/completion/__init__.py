@@ -1,0 +1,1 @@
+"""What people are offered while they write a magic's line or a query."""

@@ -1,0 +1,1 @@
+"""What people see: tables, cards, results, and output while work runs."""

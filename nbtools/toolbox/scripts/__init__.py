@@ -1,0 +1,1 @@
+"""Tools that run scripts, and how a run becomes a result."""

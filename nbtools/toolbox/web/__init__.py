@@ -1,0 +1,1 @@
+"""Tools for the web, and the exchange below them: addresses, requests, pages."""

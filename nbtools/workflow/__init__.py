@@ -1,0 +1,6 @@
+"""Workflows: YAML files that are checked before they run.
+
+::
+
+    spec          models of the file
+"""

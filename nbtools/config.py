@@ -122,7 +122,7 @@ def _paths(value: Any) -> tuple[Path, ...]:
 
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigInvalid(f"{value!r} is not a table.")
+        raise ConfigInvalid(f"{value!r} is not a table.", hint="Write it as a table of nbtools.toml, or give a dict.")
     return dict(value)
 
 

@@ -61,7 +61,7 @@ class Workbench:
     approver
         Who answers when the gate asks; `None` means nobody.
     tools
-        More tools, beside the shelf and those of installed packages.
+        More tools, beside the shelf and those of installed packages; a mapping is the setting of that name.
     frames
         Returns the DataFrame of a name, or `None`: that is how SQL sees the frames of a notebook.
     **settings
@@ -84,10 +84,12 @@ class Workbench:
         config: Config | None = None,
         *,
         approver: Approver | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | Callable[..., Any]] | Mapping[str, Any] = (),
         frames: _Frames | None = None,
         **settings: Any,
     ) -> None:
+        if isinstance(tools, Mapping):
+            settings["tools"], tools = tools, ()
         self.config = Config.load(**settings) if config is None else config.but(**settings)
         self._approver = approver
         self._extra = tuple(tools)

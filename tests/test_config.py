@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import os
 from pathlib import Path
@@ -194,14 +193,7 @@ def test_a_config_cannot_be_changed(load: Any) -> None:
         load().spares = 3
 
 
-def test_every_setting_is_used_by_a_module() -> None:
-    package = Path(__file__).parents[1] / "nbtools"
-    used = {
-        node.attr
-        for file in package.rglob("*.py")
-        if file.name != "config.py"
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value).rpartition(".")[2] == "config"
-    }
-    settings = {field.name for field in dataclasses.fields(Config)}
-    assert settings - used == set(), "a setting that nobody reads promises what it does not do"
+def test_a_table_in_a_variable_is_refused_with_the_way_to_write_it(load: Any) -> None:
+    with pytest.raises(ConfigInvalid, match="is not a table") as caught:
+        load({"NBTOOLS_CONNECTIONS": "shop=sqlite:///shop.db"})
+    assert caught.value.hint == "Write it as a table of nbtools.toml, or give a dict."

@@ -513,7 +513,7 @@ class Workbench:
     @property
     def calls(self) -> pd.DataFrame:
         """The recorded calls, newest first; see `nbtools.record.CallRecord` for the columns."""
-        from nbtools.memory.transfer import frame_of_calls
+        from nbtools.memory.export import frame_of_calls
 
         frame: pd.DataFrame = frame_of_calls(self.call_records(), nested=True)
         return frame

@@ -210,9 +210,12 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
         "nbtools.kernels.jupyter.spawned.SpawnedBackend",
         "tests/conformance/test_backends.py",
     ),
-    "nbtools.memory.filestore.FileStore": ("nbtools.memory.filestore.MemoryFileStore", "tests/memory/test_files.py"),
+    "nbtools.memory.files.store.FileStore": (
+        "nbtools.memory.files.store.MemoryFileStore",
+        "tests/memory/files/test_tool.py",
+    ),
     "nbtools.memory.repository.Repository": (
-        "nbtools.memory.reference.InMemoryRepository",
+        "nbtools.memory.in_memory.InMemoryRepository",
         "tests/conformance/test_repository.py",
     ),
     "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),

@@ -1,21 +1,17 @@
 """Memory: records that outlive the kernel, shared by every notebook, workflow and agent of a user.
 
-::
+A module imports the rooms below its own, never up and never sideways::
 
-    records, search          what a record is, what may be stored; words and their ranking (pure)
-    repository, reference    the seam to the stores, and the plainest store
-    store, views, calls      AgentMemory, CallLog: what people use
-    opening, transfer        from a URL to a memory; files and tables out and in
-    files, anthropic, …      the memory tool's files, in a memory or in an object store
-    postgres, langgraph      the same records in PostgreSQL; LangGraph's store over any of them
+     5  opening, anthropic, langgraph   from a URL to a memory; other people's interfaces over it
+     4  keeper/  |  files/              one file for many processes; the memory tool's virtual files
+     3  duckdb/  |  postgres/  |  in_memory  |  store    the three stores; AgentMemory, which people use
+     2  rules/  |  calls  |  export     what changes do and searches find (pure); tool calls; files and tables
+     1  repository                      the seam: what every store promises
+     0  records                         what a record is, whose it is, and what may be stored
 
-    client ── wire ── server, keeper      one process has the DuckDB file, the others ask it at its listener
-                         engine           commit, merge, read
-        decide  journal  duckdb_tables  index, cache
-        (pure)  durable  at rest        derived, in memory
-    duckdb_repository        the same engine in this process
-    place, salvage           the lock and what lies beside the file; what to do when it is damaged
-    erasure                  what of a record of a call tells a value that is forgotten (pure)
+A change takes this way: `AgentMemory` checks and encodes it, the client of the keeper sends it, the keeper's server
+collects what waits into one group, the engine decides the group by the rules and commits it to the journal, and later
+merges the journal into the DuckDB file.
 """
 
 from __future__ import annotations
@@ -26,10 +22,10 @@ from nbtools.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.memory.calls import CallLog
-    from nbtools.memory.files import MemoryFiles
+    from nbtools.memory.files.tool import MemoryFiles
+    from nbtools.memory.in_memory import InMemoryRepository
     from nbtools.memory.opening import default_memory_url, memory_context, open_memory, open_repository
     from nbtools.memory.records import KEEP, Limits, MemoryRecord, Scope
-    from nbtools.memory.reference import InMemoryRepository
     from nbtools.memory.repository import Repository
     from nbtools.memory.store import AgentMemory
 
@@ -55,9 +51,9 @@ __getattr__ = facade(
         "KEEP": "nbtools.memory.records",
         "AgentMemory": "nbtools.memory.store",
         "CallLog": "nbtools.memory.calls",
-        "InMemoryRepository": "nbtools.memory.reference",
+        "InMemoryRepository": "nbtools.memory.in_memory",
         "Limits": "nbtools.memory.records",
-        "MemoryFiles": "nbtools.memory.files",
+        "MemoryFiles": "nbtools.memory.files.tool",
         "MemoryRecord": "nbtools.memory.records",
         "Repository": "nbtools.memory.repository",
         "Scope": "nbtools.memory.records",

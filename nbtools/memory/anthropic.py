@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.lazy import need
-from nbtools.memory.files import MemoryFiles
+from nbtools.memory.files.tool import MemoryFiles
 
 __all__ = ["BETA_HEADER", "AsyncMemoryTool", "MemoryTool"]
 

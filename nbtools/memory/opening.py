@@ -104,7 +104,7 @@ def open_repository(
         idle_exit = parse_seconds(os.environ.get("NBTOOLS_KEEPER_IDLE") or 60.0)
     scheme, colon, rest = text.partition("://")
     if text in (":memory:", "memory://", "duckdb://:memory:", "duckdb:///:memory:"):
-        from nbtools.memory.duckdb_repository import DuckDBRepository
+        from nbtools.memory.duckdb.repository import DuckDBRepository
 
         return DuckDBRepository(None, history=history)
     if not colon:
@@ -113,7 +113,7 @@ def open_repository(
         # Three slashes are followed by an absolute path, as the name of a file on this machine.
         return _open_file(rest if rest[:2] != "/~" else rest[1:], embedded, history, idle_exit, timeout)
     if scheme in ("postgresql", "postgres"):
-        from nbtools.memory.postgres import PostgresRepository
+        from nbtools.memory.postgres.repository import PostgresRepository
 
         return PostgresRepository(text, history=history, timeout=timeout)
     close = nearest(scheme, _SCHEMES)
@@ -177,9 +177,9 @@ def _open_file(name: str, embedded: bool, history: int, idle_exit: float, timeou
     # One file has one keeper, whatever name it is called by.
     path = Path(os.path.realpath(Path(name).expanduser()))
     if embedded:
-        from nbtools.memory.duckdb_repository import DuckDBRepository
+        from nbtools.memory.duckdb.repository import DuckDBRepository
 
         return DuckDBRepository(path, history=history)
-    from nbtools.memory.client import KeeperRepository
+    from nbtools.memory.keeper.client import KeeperRepository
 
     return KeeperRepository(path, history=history, idle_exit=idle_exit, timeout=timeout)

@@ -3,7 +3,7 @@
 Six blocking methods, safe to call from any thread. Writes are *changes*, applied in one atomic batch that carries a
 request id: a batch that is sent again with the same id, because its answer was lost, is not applied again and gets the
 first answer. Reads are one kind of query. What every implementation must do alike is written at `Repository`, and the
-suite in ``tests/conformance`` holds them to it; `nbtools.memory.reference.InMemoryRepository` is the plainest one.
+suite in ``tests/conformance`` holds them to it; `nbtools.memory.in_memory.InMemoryRepository` is the plainest one.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Repository(Protocol):
     - An expired record is absent in every way from the moment it is due. A write to an absent key starts a new
       ``created_at`` and, with tags of `None`, no tags.
     - Versions follow each other by their numbers. Their dates are the clock's, without its small steps back
-      (`nbtools.memory.rows.later`): what a clock in another year dated stays so dated, and nothing after it is. A
+      (`nbtools.memory.rules.rows.later`): what a clock in another year dated stays so dated, and nothing after it is. A
       record is never older than its newest version.
     - The history of an id keeps its newest versions up to the number given at construction, deletions included.
     - A forgotten key starts anew with version 1. Records of calls that come by the same way within ten minutes after

@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeAlias
 
@@ -29,8 +29,7 @@ from nbtools.memory.records import (
     make_scope,
 )
 from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, Repository
-from nbtools.memory.search import record_text
-from nbtools.memory.views import RecordItems, RecordValues
+from nbtools.memory.rules.text_search import record_text
 
 __all__ = ["AgentMemory", "Embed"]
 
@@ -113,13 +112,13 @@ class AgentMemory(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter([record.key for record in self._query(values=False).records])
 
-    def items(self) -> RecordItems:
+    def items(self) -> _Items:
         """Return a view of the pairs of key and value, fetched in one go."""
-        return RecordItems(self, self.list)
+        return _Items(self, self.list)
 
-    def values(self) -> RecordValues:
+    def values(self) -> _Values:
         """Return a view of the values, fetched in one go."""
-        return RecordValues(self, self.list)
+        return _Values(self, self.list)
 
     def __setitem__(self, key: str, value: Any) -> NoReturn:
         raise TypeError(f"memory is written by name, not by [] =: use memory.write({key!r}, value)")
@@ -348,13 +347,13 @@ class AgentMemory(Mapping[str, Any]):
 
     def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
         """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""
-        from nbtools.memory.transfer import export_records
+        from nbtools.memory.export import export_records
 
         return export_records(self.repository, None if all_scopes else self.scope, path)
 
     def import_from(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
         """Write the records of such a file to this scope, or to the scopes they came from; return how many."""
-        from nbtools.memory.transfer import import_records
+        from nbtools.memory.export import import_records
 
         return import_records(self.repository, None if all_scopes else self.scope, path, self.limits)
 
@@ -372,7 +371,7 @@ class AgentMemory(Mapping[str, Any]):
         run_id
             Of the calls, only those of that run; `None` for all.
         """
-        from nbtools.memory.transfer import frame_of_calls, frame_of_records
+        from nbtools.memory.export import frame_of_calls, frame_of_records
 
         if what == "memory":
             scopes = tuple(self._reach()) if own else (None,)
@@ -447,6 +446,31 @@ class AgentMemory(Mapping[str, Any]):
                 close = nearest(key, [record.key for record in some])
                 hint = f"did you mean {close!r}?" if close else None
         return MemoryNotFound(f"There is no memory {key!r} for {self.scope}.", hint=hint)
+
+
+class _Items(ItemsView[str, Any]):
+    """The pairs of key and value of a mapping whose records are listed by a function."""
+
+    def __init__(self, mapping: Mapping[str, Any], records: Callable[[], Sequence[MemoryRecord]]) -> None:
+        super().__init__(mapping)
+        self._records = records
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter([(record.key, record.value) for record in self._records()])
+
+
+class _Values(ValuesView[Any]):
+    """The values of a mapping whose records are listed by a function, in the order of their keys."""
+
+    def __init__(self, mapping: Mapping[str, Any], records: Callable[[], Sequence[MemoryRecord]]) -> None:
+        super().__init__(mapping)
+        self._records = records
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([record.value for record in self._records()])
+
+    def __contains__(self, value: object) -> bool:
+        return any(item is value or item == value for item in self)
 
 
 def _check_count(number: Any, what: str) -> int | None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from nbtools.memory import InMemoryRepository, Repository, open_repository
-from nbtools.memory.place import Place
+from nbtools.memory.duckdb.directory import Place
 
 Opener = Callable[[Path], contextlib.AbstractContextManager[Repository]]
 OPENERS: dict[str, Opener] = {}

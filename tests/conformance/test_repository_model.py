@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from nbtools.errors import NbtoolsError
 from nbtools.memory import InMemoryRepository
-from nbtools.memory.duckdb_repository import DuckDBRepository
+from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query
-from nbtools.memory.rows import Clock
+from nbtools.memory.rules.rows import Clock
 
 SCOPES = [Scope(agent_id="a"), Scope(agent_id="a", workflow_id="w"), Scope(agent_id="a", workflow_id="w", node_id="n")]
 scopes = st.sampled_from(SCOPES)

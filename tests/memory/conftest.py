@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
-from nbtools.memory.place import Place
+from nbtools.memory.duckdb.directory import Place
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:

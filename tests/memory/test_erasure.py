@@ -12,11 +12,10 @@ import pytest
 
 from nbtools.errors import MemoryWriteFailed
 from nbtools.memory import CallLog, MemoryFiles, open_memory
-from nbtools.memory.erasure import FORGOTTEN, Erasure
-from nbtools.memory.place import Place
+from nbtools.memory.duckdb.directory import Place
 from nbtools.memory.repository import Change
-
-from .conftest import end_keeper, keeper_of
+from nbtools.memory.rules.erasure import FORGOTTEN, Erasure
+from tests.memory.conftest import end_keeper, keeper_of
 
 MARK = "hunter2-geheim-9f31"
 

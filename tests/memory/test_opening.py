@@ -14,8 +14,8 @@ from nbtools.memory import (
     open_memory,
     open_repository,
 )
-from nbtools.memory.client import KeeperRepository
-from nbtools.memory.duckdb_repository import DuckDBRepository
+from nbtools.memory.duckdb.repository import DuckDBRepository
+from nbtools.memory.keeper.client import KeeperRepository
 
 
 @pytest.mark.parametrize("url", [":memory:", "memory://", "duckdb://:memory:", "duckdb:///:memory:"])

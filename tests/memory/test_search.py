@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
-from nbtools.memory.duckdb_repository import DuckDBRepository
-from nbtools.memory.index import LiveIndex, Source, end_of_prefix
+from nbtools.memory.duckdb.live_index import LiveIndex, Source, end_of_prefix
+from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.repository import Query
-from nbtools.memory.rows import Row
-from nbtools.memory.search import cosine, fuse, question_terms, record_text, split_words
+from nbtools.memory.rules.rows import Row
+from nbtools.memory.rules.text_search import cosine, fuse, question_terms, record_text, split_words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,585 @@
+"""Engine: one memory file, served by one process. The keeper runs one, and so does whoever opens a file embedded.
+
+::
+
+    commit:  requests ─→ Stage decides rows ─→ Journal makes them durable ─→ overlay makes them visible
+    merge:   overlay ─→ DuckDB, a slice at a time, off the path of any request
+    read:    overlay, else cache, else LiveIndex, else DuckDB;  LiveIndex knows what has a tag, prefix or word
+
+The overlay holds the rows that DuckDB does not have yet, so every read sees every acknowledged write at once. Rows are
+visible only after they are durable. One thread commits at a time; any number read.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import InvalidArguments, MemoryDamaged, MemoryWriteFailed, NbtoolsError
+from nbtools.memory.calls import CALLS_KEPT
+from nbtools.memory.duckdb.cache import KnownIds, RowCache
+from nbtools.memory.duckdb.journal import Entry, Journal
+from nbtools.memory.duckdb.live_index import LiveIndex, Source
+from nbtools.memory.duckdb.tables import Tables
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import CallQuery, Query, outcome_unknown
+from nbtools.memory.rules.erasure import Erasure, Erasures
+from nbtools.memory.rules.rows import Clock, Row, versions_of
+from nbtools.memory.rules.text_search import cosine, fuse, relative
+from nbtools.memory.rules.transitions import Done, Request, Stage, View
+
+__all__ = ["Engine", "Outcome"]
+
+_SLICE = 500
+# Merging costs as much as all the rest of a write, and as little later; what waits is read again after a crash.
+_OVERLAY_ROWS = 10_000
+_OVERLAY_BYTES = 8 << 20
+_CACHE_BYTES = 8 << 20
+_REMEMBERED = 20_000
+_REPEAT_WINDOW = 600 * 1_000_000
+_NEAREST = 200
+_MOST_FOUND = 1_000
+_KNOWN_AT_START = 5_000
+# Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
+_LONG_LOG = 5_000
+
+Outcome = list[Done] | NbtoolsError
+
+
+class Engine:
+    """Commit, merge and read.
+
+    Parameters
+    ----------
+    tables
+        The open DuckDB file.
+    journal
+        Where rows become durable; `None` for a memory that does not outlive the process.
+    history
+        How many versions of a record are kept.
+    clock
+        `None` makes one that starts behind the newest row.
+    index
+        The file that keeps the index of keys, tags and words; `None` to have it in memory.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        journal: Journal | None,
+        *,
+        history: int = 100,
+        clock: Clock | None = None,
+        index: Path | None = None,
+    ) -> None:
+        self.tables = tables
+        self.journal = journal
+        self.history_kept = history
+        self.notices: list[str] = []
+        self._view = View(self.newest, self.live_ids, self.versions)
+        self._commit_lock = threading.Lock()
+        self._merge_lock = threading.Lock()
+        # Guards the hand-over between overlay, cache and DuckDB; held for moments only. Point reads do without it.
+        self._state = threading.Lock()
+        self._overlay: dict[str, Row] = {}
+        self._unmerged: deque[Entry] = deque()
+        self._unmerged_rows = 0
+        self._unmerged_bytes = 0
+        self._merges = self._merges_given_back = 0
+        self._merged_since_trim = 0
+        self._requests: dict[str, None] = {}
+        # Takes what was forgotten out of every file; whoever opens a file with others beside it sets it.
+        self.erase: Callable[[], None] = self.settle
+        # Held by whoever copies the file: what was copied before a forget must not take the place of what came after.
+        self.upkeep = threading.Lock()
+        self._erasures = Erasures()
+        # The requests of this moment that forget something.
+        self._forgetting: set[str] = set()
+        self._cache = RowCache(_CACHE_BYTES)
+        self._seq = tables.applied()
+        self._has_forgotten = self._seq > 0
+        newest = max(tables.newest(), self._replay(journal))
+        self.clock = clock or Clock(newest)
+        # Ids that came while the filter is being made anew; `None` while it is not.
+        self._newcomers: list[str] | None = None
+        self._known: KnownIds | None = None
+        if tables.count() <= _KNOWN_AT_START:
+            self.know_ids()
+        self._index = LiveIndex(Source(self._newest_rows, tables.scan, tables.sum_up), index)
+        if self._index.ahead:
+            self.notices.append(
+                f"The last {self._index.ahead} changes are lost: they were stored, and the journal ends before."
+            )
+
+    # -- writing
+
+    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Decide requests in order, store them in one go, and return what became of each.
+
+        A refused request does not touch the others. When the disk refuses, none is stored and each that had something
+        to store gets `MemoryWriteFailed`.
+        """
+        outcomes = self._commit(requests)
+        if self._forgetting:
+            forgetting, self._forgetting = self._forgetting, set()
+            try:
+                self.erase()
+            except MemoryDamaged:
+                raise
+            except OSError as exc:
+                failed = _not_erased(exc)
+                pairs = zip(requests, outcomes, strict=True)
+                return [failed if request.request_id in forgetting else outcome for request, outcome in pairs]
+        return outcomes
+
+    def settle(self) -> None:
+        """Merge everything that was committed."""
+        while self.merge():
+            pass
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold up all changes, with everything merged."""
+        with self._commit_lock:
+            self.settle()
+            yield
+
+    def rewrite(self, draft: Path) -> None:
+        """Go on with a copy of the file in its place and an index that is made anew; call it while all is still."""
+        assert self.journal is not None, "what has a file has a journal"
+        self.journal.erase()
+        self.tables.replace_by(draft)
+        self._index.erase()
+        self.tables.mark_erased()
+
+    def must_erase(self) -> bool:
+        """Tell whether an earlier life forgot a key, and did not come to take it out of the files."""
+        return self.tables.must_erase() or any(row.op == "forget" for entry in self._unmerged for _, row in entry.rows)
+
+    def _commit(self, requests: Sequence[Request]) -> list[Outcome]:
+        with self._commit_lock:
+            stage = Stage(self._view, self._seq, self.clock.now)
+            outcomes: list[Outcome] = []
+            entries: list[Entry] = []
+            asked: dict[str, int] = {}
+            for place, request in enumerate(requests):
+                first = asked.setdefault(request.request_id, place)
+                if first < place:
+                    outcomes.append(outcomes[first])
+                    continue
+                stored = self._stored(request)
+                outcome, rows = (stored, ()) if stored is not None else self._decide(stage, request)
+                outcomes.append(outcome)
+                if rows:
+                    entry = Entry(request.request_id, rows)
+                    entries.append(self._cleaned(entry, entries) if _is_special(rows) else entry)
+            failed = self._store(entries, stage.seq) if entries else None
+            # What was refused may have been refused because of what was not stored, so all fail together.
+            return outcomes if failed is None else [failed] * len(requests)
+
+    def sweep(self) -> int:
+        """Take away records that are due, a slice of them; return how many."""
+        with self._commit_lock:
+            now = self.clock.now()
+            with self._state:
+                due = [row.id for row in self._overlay.values() if row.value is not None and not row.is_live(now)]
+            stage = Stage(self._view, self._seq, self.clock.now)
+            rows = stage.expire([*due[:_SLICE], *self.tables.due(now, _SLICE)])
+            if rows and self._store([Entry("", rows)], stage.seq) is None:
+                return len(rows)
+            return 0
+
+    def merge(self) -> int:
+        """Move the oldest slice of the overlay to DuckDB; return how many rows are left."""
+        with self._merge_lock:
+            entries, size = [], 0
+            with self._state:
+                for entry in self._unmerged:
+                    entries.append(entry)
+                    size += len(entry.rows)
+                    if size >= _SLICE:
+                        break
+                self._merges += 1  # Odd from here on: what is read from DuckDB now may not be cached.
+            if entries:
+                self.tables.merge(entries, entries[-1].rows[-1][1].seq)
+            with self._state:
+                rows = [row for entry in entries for _, row in entry.rows]
+                self._hand_over([row for row in rows if self._overlay.get(row.id) is row])
+                for _ in entries:
+                    self._unmerged.popleft()
+                self._merges += 1
+                self._unmerged_rows -= size
+                self._unmerged_bytes -= sum(len(row.value or "") for row in rows)
+                self._merged_since_trim += size
+        return self._unmerged_rows
+
+    def tidy(self, *, is_quiet: bool) -> None:
+        """Prepare for questions; when nobody asks, also with what takes longer."""
+        self._index.tidy(is_quiet=is_quiet)
+        self.know_ids()
+        if is_quiet and not self.tables.is_read:
+            self.tables.read_all()
+        if is_quiet and self._merges != self._merges_given_back and not self._unmerged_rows:
+            self._merges_given_back = self._merges
+            self.tables.give_back()
+
+    def trim(self, after: int = 10_000) -> None:
+        """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
+        if self._merged_since_trim >= after:
+            self._merged_since_trim = 0
+            self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, CALLS_KEPT)
+
+    def know_ids(self) -> None:
+        """Make the filter of known ids if there is none; a large file's is made off the path of any request."""
+        if self._known is not None:
+            return
+        with self._state:
+            self._newcomers = list(self._overlay)
+        known = KnownIds(self.tables.count() + len(self._overlay))
+        for record_id in self.tables.all_ids():
+            known.add(record_id)
+        with self._state:
+            for record_id in self._newcomers:
+                known.add(record_id)
+            self._known, self._newcomers = known, None
+
+    def close(self) -> None:
+        """Merge what is left and close the file."""
+        self.settle()
+        self._index.close()
+        if self.tables.path is not None and self.tables.count_log() > _LONG_LOG:
+            self.trim(after=1)
+        with self._commit_lock:
+            self.tables.close()
+            if self.journal is not None:
+                self.journal.close()
+
+    @property
+    def unmerged(self) -> int:
+        """How many rows DuckDB does not have yet."""
+        return self._unmerged_rows
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the overlay has grown so large that it should be merged even while somebody is asking."""
+        return self._unmerged_rows >= _OVERLAY_ROWS or self._unmerged_bytes >= _OVERLAY_BYTES
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number in use."""
+        return self._seq
+
+    # -- reading
+
+    def newest(self, record_id: str) -> Row | None:
+        """Return the newest row of an id, a deletion perhaps, or `None` if the id is new."""
+        row = self._overlay.get(record_id) or self._cache.get(record_id)
+        if row is not None or not self._may_have(record_id):
+            return row
+        return self._fetch([record_id]).get(record_id)
+
+    def get(self, scope: Scope, keys: Sequence[str]) -> list[tuple[Row, float | None]] | None:
+        """Return the live rows of keys if all can be told without a look into the file, else `None`."""
+        now = self.clock.now()
+        found: list[tuple[Row, float | None]] = []
+        for key in keys:
+            record_id = scope.record_id(key)
+            row = self._overlay.get(record_id) or self._cache.get(record_id)
+            if row is None:
+                if self._may_have(record_id):
+                    return None
+            elif row.is_live(now):
+                found.append((row, None))
+        return found
+
+    def live_ids(self, prefix: str) -> list[str]:
+        """Return ids of live records in the scopes that start so."""
+        return self._index.ids_below(prefix, self.clock.now())
+
+    def versions(self, scope: Scope, key: str) -> list[Row]:
+        """Return the kept versions of a key, oldest first."""
+        record_id = scope.record_id(key)
+        entries = self._pending()
+        pending = [row for entry in entries for _, row in entry.rows if row.id == record_id]
+        return [*versions_of([*self.tables.history(scope, key), *pending]).values()][-self.history_kept :]
+
+    def query(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
+        """Return the live rows that match, with scores in a search, and their number."""
+        if query.count:
+            return [], self._index.count(query, self.clock.now())
+        if query.text is not None or query.vector is not None:
+            return self._search(query)
+        if query.keys is not None:
+            assert query.scope is not None, "keys need a scope"
+            ids = [query.scope.record_id(key) for key in query.keys]
+            found = self._live_rows(ids)
+        elif query.limit is None:
+            found = self._consistent(query)
+        else:
+            found = self._live_rows(self._index.ids(query, self.clock.now()))
+        return [(row, None) for row in found], len(found)
+
+    def calls(self, query: CallQuery) -> list[str]:
+        """Return records of tool calls as JSON texts."""
+        pending = [row for entry in self._pending() for _, row in entry.rows if row.op == "call"]
+        found = dict(self.tables.calls(query))
+        for row in pending:
+            # A later record replaces the earlier one and takes a place at the end.
+            found.pop(row.key, None)
+            if row.value is not None and _fits(row.value, query):
+                found[row.key] = row.value
+        records = list(found.values())
+        return records if query.limit is None else records[-query.limit :] if query.limit else []
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card."""
+        return {
+            "backend": "duckdb",
+            "place": str(self.tables.path or ":memory:"),
+            "records": self._index.total(),
+            "vectors": True,
+            "notices": list(self.notices),
+            "unmerged": self._unmerged_rows,
+            "changes": self._seq,
+        }
+
+    # -- inside: writing
+
+    def _decide(self, stage: Stage, request: Request) -> tuple[Outcome, tuple[tuple[int, Row], ...]]:
+        try:
+            return stage.decide(request.changes)
+        except MemoryDamaged:
+            raise
+        except NbtoolsError as exc:
+            return exc, ()
+        except (ArithmeticError, AssertionError, TypeError, ValueError) as exc:
+            # Only a client of its own making sends such a change; the others of the group have nothing to do with it.
+            return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
+
+    def _cleaned(self, entry: Entry, before: Sequence[Entry]) -> Entry:
+        """Return what to store without what was forgotten, and note what is forgotten now."""
+        for _, row in entry.rows:
+            if row.op == "forget":
+                self._forgetting.add(entry.request)
+                new = [one for some in (*self._pending(), *before, entry) for _, one in some.rows]
+                old = [*self.tables.history(row.scope, row.key), *new]
+                texts = [one.value for one in old if one.id == row.id and one.value is not None]
+                self._erasures.add(Erasure(row.key, texts))
+        rows = [(n, _cleaned(row, self._erasures) if row.op == "call" else row) for n, row in entry.rows]
+        return Entry(entry.request, tuple(rows))
+
+    def _store(self, entries: list[Entry], seq: int) -> NbtoolsError | None:
+        if self.journal is not None:
+            was_broken = self.journal.is_broken
+            try:
+                self.journal.append(entries)
+            except OSError as exc:
+                if self.journal.is_broken and not was_broken:
+                    why = f"The change may be half written, and could not be taken back: {exc.strerror or exc}."
+                    return outcome_unknown(why, entries[-1].request)
+                return MemoryWriteFailed(
+                    f"The change was not stored: {exc.strerror or exc}.",
+                    hint="make room on the disk, then repeat it",
+                    retryable=True,
+                )
+        self._publish(entries, seq)
+        return None
+
+    def _publish(self, entries: Sequence[Entry], seq: int) -> None:
+        rows = [row for entry in entries for _, row in entry.rows]
+        with self._state:
+            for row in rows:
+                if row.op != "call":
+                    self._overlay[row.id] = row
+                    if self._known is not None:
+                        self._known.add(row.id)
+                    if self._newcomers is not None:
+                        self._newcomers.append(row.id)
+            self._unmerged.extend(entries)
+            self._unmerged_rows += len(rows)
+            self._unmerged_bytes += sum([len(row.value or "") for row in rows])
+            self._seq = seq
+        for entry in entries:
+            self._requests[entry.request] = None
+        while len(self._requests) > _REMEMBERED:
+            self._has_forgotten = True
+            del self._requests[next(iter(self._requests))]
+        self._index.note((row for row in rows if row.op != "call"), seq)
+        if self._known is not None and self._known.is_full:
+            self._known = None  # Until it is made anew, every key might be in the file.
+
+    def _stored(self, request: Request) -> list[Done] | None:
+        """Return what became of a request that was stored before, or `None` if it was not."""
+        # A new one is looked for as well: what was sent before a connection broke may arrive behind its repetition.
+        if request.request_id not in self._requests and (request.is_new or not self._has_forgotten):
+            return None
+        rows = [pair for entry in self._pending() if entry.request == request.request_id for pair in entry.rows]
+        if not rows:
+            rows = self._logged(request)
+        if not rows:
+            return None
+        done: list[Done] = []
+        for place, change in enumerate(request.changes):
+            mine = [row for where, row in rows if where == place]
+            if change.kind in ("delete", "clear"):
+                done.append(Done(None, len(mine)))
+            elif change.kind == "forget":
+                self._forgetting.add(request.request_id)  # The files may not have been written anew yet.
+                done.append(Done(None, mine[0].version if mine else 0))
+            else:
+                done.append(Done(mine[0] if mine and change.kind != "call" else None, 1))
+        return done
+
+    def _logged(self, request: Request) -> list[tuple[int, Row]]:
+        rows: list[tuple[int, Row]] = []
+        for place, seq, _ in self.tables.stored(request.request_id):
+            change = request.changes[place]
+            row = self.tables.version_of(seq, change.scope or Scope(agent_id=""), change.key)
+            if row is not None:
+                rows.append((place, row))
+        return rows
+
+    def _replay(self, journal: Journal | None) -> int:
+        """Take over what the journal has and DuckDB has not; return the time of the newest row of it."""
+        newest = 0
+        for entry in journal.replay(self._seq) if journal is not None else ():
+            rows = [(place, row) for place, row in entry.rows if row.seq > self._seq]
+            missing = rows[0][1].seq - self._seq - 1
+            if missing:
+                self.notices.append(f"{missing} of the last changes could not be read from the journal.")
+            self._seq = rows[-1][1].seq
+            self._unmerged.append(Entry(entry.request, tuple(rows)))
+            self._unmerged_rows += len(rows)
+            self._requests[entry.request] = None
+            for _, row in rows:
+                newest = max(newest, row.updated)
+                self._unmerged_bytes += len(row.value or "")
+                if row.op != "call":
+                    self._overlay[row.id] = row
+        self.notices += journal.notices if journal is not None else ()
+        return newest
+
+    def _hand_over(self, rows: Sequence[Row]) -> None:
+        # Cached before they leave the overlay: a reader without the lock finds them in one of the two.
+        self._cache.put(rows)
+        for row in rows:
+            self._overlay.pop(row.id, None)
+
+    # -- inside: reading
+
+    def _pending(self) -> list[Entry]:
+        with self._state:
+            return list(self._unmerged)
+
+    def _may_have(self, record_id: str) -> bool:
+        known = self._known
+        return known is None or known.may_have(record_id)
+
+    def _newest_rows(self) -> tuple[int, list[Row]]:
+        with self._state:
+            return self._seq, list(self._overlay.values())
+
+    def _fetch(self, ids: Sequence[str]) -> dict[str, Row]:
+        """Read rows from DuckDB, and cache them unless something was merged meanwhile that makes them old."""
+        merges = self._merges
+        rows = {row.id: row for row in self.tables.fetch(ids)}
+        with self._state:
+            if merges == self._merges and not merges % 2:
+                self._cache.put(row for row in rows.values() if row.id not in self._overlay)
+        return rows
+
+    def _rows(self, ids: Sequence[str]) -> list[Row]:
+        """Return the newest rows of ids that were written once, in their order, deletions included."""
+        here = {i: row for i in ids if (row := self._overlay.get(i) or self._cache.get(i)) is not None}
+        missing = [i for i in ids if i not in here and self._may_have(i)]
+        if missing:
+            here |= {row.id: row for row in self._index.rows(missing)}
+            # Deleted rows are in the file alone.
+            missing = [i for i in missing if i not in here]
+        if missing:
+            here |= self._fetch(missing)
+        return [here[i] for i in ids if i in here]
+
+    def _live_rows(self, ids: Sequence[str]) -> list[Row]:
+        now = self.clock.now()
+        return [row for row in self._rows(ids) if row.is_live(now)]
+
+    def _consistent(self, query: Query) -> list[Row]:
+        """Return all matching rows as of one moment: tried again if anything of it changed meanwhile."""
+        for _ in range(5):
+            rows = self._as_of(query)
+            if rows is not None:
+                return rows
+        with self._commit_lock:
+            rows = self._as_of(query)
+            assert rows is not None, "nothing changes while nobody commits"
+            return rows
+
+    def _as_of(self, query: Query) -> list[Row] | None:
+        seq, now = self._seq, self.clock.now()
+        ids = self._index.ids(query, now)
+        rows = self._rows(ids)
+        if len(rows) < len(ids) or any(row.seq > seq for row in rows):
+            return None
+        return [row for row in rows if row.is_live(now)]
+
+    def _search(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
+        most = _MOST_FOUND if query.limit is None else query.limit
+        if query.text is None:
+            assert query.vector is not None, "a search has a text or a vector"
+            scores = dict(self._nearest(query, query.vector, most)[:most])
+        else:
+            ranked = self._index.search(query, self.clock.now())
+            if query.vector is not None:
+                near = self._nearest(query, query.vector, _NEAREST)
+                ranked = fuse([name for name, _ in ranked], [name for name, score in near if score > 0])
+            scores = dict(relative(ranked[:most]))
+        found: list[tuple[Row, float | None]] = [(row, scores[row.id]) for row in self._live_rows(list(scores))]
+        return found, len(found)
+
+    def _nearest(self, query: Query, vector: Sequence[float], most: int) -> list[tuple[str, float]]:
+        prefix = query.scope.record_id(query.prefix) if query.scope is not None else ""
+        # Some may be due, or have other tags.
+        most = max(2 * most, _NEAREST)
+        with self._state:
+            fresh = [row for row in self._overlay.values() if row.id.startswith(prefix)]
+        near = dict(self.tables.near(vector, prefix, [row.id for row in fresh], most))
+        near |= {row.id: cosine(vector, row.vector) for row in fresh if row.vector}
+        best = sorted(near, key=lambda record_id: -near[record_id])[:most]
+        return [(row.id, near[row.id]) for row in self._live_rows(best) if _matches(row, query)]
+
+
+def _is_special(rows: Sequence[tuple[int, Row]]) -> bool:
+    """Tell whether records of calls are among the rows, or something is forgotten."""
+    return any(row.op in ("call", "forget") for _, row in rows)
+
+
+def _cleaned(row: Row, erasures: Erasures) -> Row:
+    return row._replace(value=erasures.cleaned(row.value or "{}"))
+
+
+def _not_erased(exc: OSError) -> MemoryWriteFailed:
+    return MemoryWriteFailed(
+        f"The value is forgotten, but parts of it still lie in the memory's files: {exc.strerror or exc}.",
+        hint="make room on the disk, then forget it again; it is tried anew when the memory is opened, too",
+        tried="erasing what was forgotten",
+        retryable=True,
+    )
+
+
+def _matches(row: Row, query: Query) -> bool:
+    wanted, has = set(query.tags), set(row.tags)
+    return row.key.startswith(query.prefix) and (
+        not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
+    )
+
+
+def _fits(record: str, query: CallQuery) -> bool:
+    fields = json.loads(record)
+    wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
+    return all(value is None or fields.get(name) == value for name, value in wanted.items())

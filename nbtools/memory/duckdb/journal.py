@@ -1,0 +1,280 @@
+r"""Journal: the durable end of the log, an append-only file that a crash cannot spoil.
+
+A change counts as stored when its line is in the journal and the disk has confirmed it; DuckDB gets the rows later, in
+slices. (Measured on DuckDB 2.0: one small commit takes 1.7 ms, one confirmed line here 0.2 ms, and a checkpoint of the
+database can then never stall a write.) A line is one request::
+
+    1c291ca3 [seq, "request id", [[row], …]]\n
+
+with the CRC-32 of what follows it. Lines go to segments named after their first sequence number; a segment is dropped
+when a snapshot of the database holds all of it. On opening, a torn last line is cut off, since nobody was told that it
+was stored; a line that is broken is skipped and reported, and the ones behind it are used. Broken lines at the very end
+are set aside in a file of their own, because their sequence numbers are given again.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring_ascii as quote
+from pathlib import Path
+from typing import NamedTuple
+
+from nbtools.memory.rules.rows import Row, row_from_list, row_to_text
+
+__all__ = ["Entry", "Journal"]
+
+_SEGMENT_BYTES = 8 << 20
+_DRAFT = ".new"
+
+
+class Entry(NamedTuple):
+    """What one request stored: its id, and for each row the place of its change in the batch."""
+
+    request: str
+    rows: tuple[tuple[int, Row], ...]
+
+
+class Journal:
+    """Append entries to segments in a folder, and read them back.
+
+    Parameters
+    ----------
+    folder
+        Where the segments lie; made when it is missing.
+    segment_bytes
+        Size at which a new segment is begun.
+
+    Attributes
+    ----------
+    is_broken
+        Whether a write failed and could not be taken back: nobody knows how the last segment ends, and nothing more is
+        written to it.
+    """
+
+    def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A folder is only as durable as its entry in the folder above it.
+            for above in list(folder.parents)[:2]:
+                _sync_folder(above)
+        self.folder = folder
+        # What `replay` could not read of the end, in words.
+        self.notices: list[str] = []
+        self._limit = segment_bytes
+        self._fd = -1
+        self._size = 0
+        self._draft: Path | None = None
+        self.is_broken = False
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Store entries, all or none, and return when the disk has them.
+
+        Raises
+        ------
+        OSError
+            Nothing was stored (the disk is full, for instance).
+        """
+        if self.is_broken:
+            raise OSError(errno.EIO, "an earlier write could not be taken back")
+        data = b"".join(map(_encode, entries))
+        if self._fd < 0 or self._size >= self._limit:
+            self._begin(entries[0].rows[0][1].seq)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+            _sync(self._fd)
+            self._settle()
+        except OSError:
+            # Half a group must not be found on the next start: some of its requests were told that they failed.
+            self._take_back()
+            raise
+        self._size += len(data)
+
+    def is_lost(self) -> bool:
+        """Tell whether what was appended may not be found again: it was removed, or is broken."""
+        if self._fd < 0:
+            return self.is_broken or not self.folder.exists()
+        return not os.fstat(self._fd).st_nlink
+
+    def replay(self, after: int) -> Iterator[Entry]:
+        """Yield the entries with rows behind a sequence number, and leave the journal ready for appending.
+
+        Damaged lines are skipped; a gap in the sequence numbers shows them, and `notices` tells of those at the end.
+        """
+        segments = self.segments()
+        for place, segment in enumerate(segments):
+            is_last = place == len(segments) - 1
+            if not is_last and _first(segments[place + 1]) <= after + 1:
+                continue
+            yield from self._read(segment, after, is_last=is_last)
+
+    def segments(self) -> list[Path]:
+        """Return the segments, oldest first."""
+        return sorted(self.folder.glob("*.log"))
+
+    def size(self) -> int:
+        """Return the bytes of all segments."""
+        return sum(segment.stat().st_size for segment in self.segments())
+
+    def drop(self, upto: int) -> None:
+        """Remove the segments whose rows all have sequence numbers of at most `upto`."""
+        segments = self.segments()
+        for segment, following in itertools.pairwise(segments):
+            if _first(following) > upto + 1:
+                break
+            segment.unlink()
+
+    def erase(self) -> None:
+        """Remove every segment, and what was set aside of them; a snapshot holds all that can be read by now."""
+        self.close()
+        for segment in self.folder.glob("*.log*"):
+            segment.unlink()
+        _sync_folder(self.folder)
+
+    def close(self) -> None:
+        """Close the open segment."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def rotate(self) -> None:
+        """Let the next entry begin a new segment, so that `drop` can remove this one."""
+        self.close()
+
+    def _begin(self, seq: int) -> None:
+        self.close()
+        path = self.folder / f"{seq:016d}.log"
+        # A segment gets its name with its first entries: one that is empty has lost them, and is no new one.
+        self._draft = None if path.exists() else path.with_name(path.name + _DRAFT)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if self._draft else 0)
+        self._fd = os.open(self._draft or path, flags, 0o600)
+        self._size = os.fstat(self._fd).st_size
+        if self._size and not _ends_whole(path):
+            os.write(self._fd, b"\n")  # A torn line of an earlier life stays a line of its own.
+            self._size += 1
+
+    def _settle(self) -> None:
+        """Give a new segment its name; its entries are on the disk."""
+        if self._draft is not None:
+            self._draft.rename(self._draft.with_name(self._draft.name.removesuffix(_DRAFT)))
+            self._draft = None
+            _sync_folder(self.folder)
+
+    def _take_back(self) -> None:
+        try:
+            os.ftruncate(self._fd, self._size)
+            _sync(self._fd)
+        except OSError:
+            self.is_broken = True
+            self.close()
+            raise
+
+    def _read(self, segment: Path, after: int, *, is_last: bool) -> Iterator[Entry]:
+        data = segment.read_bytes()
+        start = upto = 0
+        held: bytes | None = None
+        while start < len(data):
+            # A byte that took the place of the last line's end is no reason to lose the line.
+            end = data.find(b"\n", start)
+            end = len(data) - 1 if end < 0 else end
+            line = data[start:end]
+            start = end + 1
+            if not _is_whole(line):
+                continue
+            # Most of a segment is merged already: a line is parsed only when the one behind it begins too late.
+            if held is not None and _begins(line) > after + 1:
+                yield from _wanted(held, after)
+            held, upto = line, start
+        if held is not None:
+            yield from _wanted(held, after)
+        if is_last:
+            self._cut(segment, data, upto, after)
+
+    def _cut(self, segment: Path, data: bytes, upto: int, after: int) -> None:
+        """Take away the end of a segment that cannot be read, unless all of it is merged."""
+        *broken, torn = data[upto:].split(b"\n")
+        lost = sum(_begins(line) > after for line in broken)
+        # What a crash cuts off ends; a block that the disk lost goes on with nothing.
+        lost += b"\0" in torn and _begins(torn) > after
+        if lost:
+            aside = segment.with_name(segment.name + ".damaged")
+            with open(aside, "ab", opener=_private) as file:
+                file.write(data[upto:])
+            found = f"The last {lost} lines of the journal were damaged and set aside as {aside}"
+            self.notices.append(f"{found}: the changes that they were are lost.")
+        elif not data and _first(segment) > after:
+            segment.unlink()
+            self.notices.append(
+                f"The journal's newest file {segment.name} was empty: what was stored there last is lost."
+            )
+            return
+        if lost or torn:
+            os.truncate(segment, upto if lost else len(data) - len(torn))
+        elif data and not data.endswith(b"\n"):
+            with segment.open("rb+") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"\n")
+
+
+def _encode(entry: Entry) -> bytes:
+    rows = ",".join([f"[{place},{row_to_text(row)}]" for place, row in entry.rows])
+    body = f"[{entry.rows[0][1].seq},{quote(entry.request)},[{rows}]]".encode()
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return int(line[:8], 16) == zlib.crc32(line[9:])
+    except ValueError:
+        return False
+
+
+def _wanted(line: bytes, after: int) -> Iterator[Entry]:
+    _, request, rows = json.loads(line[9:])
+    entry = Entry(request, tuple((place, row_from_list(row)) for place, row in rows))
+    if entry.rows[-1][1].seq > after:
+        yield entry
+
+
+def _begins(line: bytes) -> int:
+    """Return the first sequence number of a line without parsing it; a broken one says that it might be late."""
+    digits = line[10 : line.find(b",", 10, 40)]
+    return int(digits) if digits.isdigit() else 1 << 62
+
+
+def _first(segment: Path) -> int:
+    return int(segment.stem)
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_CLOEXEC, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync(fd: int) -> None:
+    # On macOS fsync leaves data in the drive's cache; F_FULLFSYNC does not.
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        import fcntl
+
+        fcntl.fcntl(fd, getattr(fcntl, "F_FULLFSYNC"))  # noqa: B009 - exists on macOS alone

@@ -1,0 +1,228 @@
+"""Salvage: open a memory file, and if it is damaged, get back what its journal and its newest snapshot know.
+
+The journal keeps every change since the newest snapshot, so a damaged file loses nothing as long as one of the two
+holds. What is damaged is set aside under a name that tells when, never overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nbtools.errors import MemoryDamaged, MemoryUnavailable
+from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.engine import Engine
+from nbtools.memory.duckdb.journal import Journal
+from nbtools.memory.duckdb.tables import Tables
+from nbtools.memory.rules.rows import Clock
+
+__all__ = ["close_engine", "erase", "open_engine", "take_snapshot"]
+
+# Files up to this size are read through on every start, in 0.1 s; larger ones after a crash, else when nobody asks.
+_ALWAYS_READ = 32 << 20
+_SNAPSHOT_AFTER = 16 << 20
+
+
+def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None) -> Engine:
+    """Open the file of a place whose lock is held.
+
+    Raises
+    ------
+    MemoryUnavailable
+        It cannot be opened, or is no memory file; nothing was changed.
+    """
+    try:
+        return _opened(place, history, clock)
+    except MemoryUnavailable:
+        raise
+    except OSError as exc:
+        raise place.refusal(exc) from exc
+
+
+def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
+    journal = Journal(place.log)
+    notices: list[str] = []
+    try:
+        # What an earlier life met may lie where no table is read, in the index of a key.
+        if met := place.opened.read_text() if place.opened.exists() else "":
+            raise MemoryDamaged(met)
+        engine = _engine(place, journal, _checked(place, journal), history, clock)
+    except MemoryDamaged as exc:
+        if not journal.segments() and not place.snapshot.exists():
+            raise MemoryUnavailable(
+                f"{place.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
+            ) from None
+        engine = _engine(place, journal, _recovered(place, journal, exc.message, notices), history, clock)
+    engine.notices[:0] = notices
+    place.opened.unlink(missing_ok=True)
+    place.opened.touch(mode=0o600)
+    engine.erase = functools.partial(erase, engine, place)
+    if engine.must_erase():
+        with contextlib.suppress(OSError):  # Without room for a copy it stays marked, and is tried again.
+            engine.erase()
+    return engine
+
+
+def _engine(place: Place, journal: Journal, tables: Tables, history: int, clock: Clock | None) -> Engine:
+    try:
+        return Engine(tables, journal, history=history, clock=clock, index=place.index)
+    except MemoryDamaged:
+        tables.close()
+        raise
+
+
+def close_engine(engine: Engine, place: Place) -> None:
+    """Close the file in order, so that the next start need not look for damage; leave a note of what was found."""
+    try:
+        engine.close()
+    except MemoryDamaged:
+        pass  # What could not be merged is in the journal.
+    else:
+        if engine.tables.damage is None and not place.is_lost():
+            place.opened.unlink(missing_ok=True)
+    if engine.tables.damage is not None and not place.is_lost():
+        place.opened.write_text(engine.tables.damage)
+
+
+def take_snapshot(engine: Engine, place: Place) -> bool:
+    """Copy the file when the journal has grown long, and shorten the journal; return whether it was done."""
+    journal = engine.journal
+    assert journal is not None, "what has a place has a journal"
+    if place.is_lost() or journal.size() < max(_SNAPSHOT_AFTER, place.path.stat().st_size // 2):
+        return False
+    with engine.upkeep:
+        applied = engine.tables.applied()
+        _copy(engine, place)
+        journal.drop(applied)
+    return True
+
+
+def erase(engine: Engine, place: Place) -> None:
+    """Take what was forgotten out of every file: each is written anew from what is left, and the old one removed.
+
+    At any moment one whole copy without it is there, or it is still marked as to be erased.
+
+    Raises
+    ------
+    MemoryUnavailable
+        The folder is not this process's any more.
+    OSError
+        There is no room for the copies.
+    """
+    if place.is_lost():
+        raise MemoryUnavailable(f"{place.folder} was removed while something was forgotten", retryable=True)
+    draft = place.folder / "rewritten"
+    with engine.upkeep, engine.still(), _told_by_the_system():
+        _copy(engine, place)
+        _remove(draft)
+        shutil.copyfile(place.snapshot, draft)
+        _flush(draft)
+        engine.rewrite(draft)
+        _flush(place.path.parent)
+        for leftover in ("snapshot.draft", "recovered"):
+            _remove(place.folder / leftover)
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(place.messages, 0)
+    aside = sorted(map(str, place.path.parent.glob(f"{place.path.name}.damaged-*")))
+    if aside:
+        names = ", ".join(aside)
+        engine.notices.append(f"Damaged files that were set aside may hold what was forgotten; remove them: {names}")
+
+
+@contextlib.contextmanager
+def _told_by_the_system() -> Iterator[None]:
+    """Raise what DuckDB could not write as the `OSError` that it was."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.IOException as exc:
+        raise OSError(str(exc)) from exc
+
+
+def _copy(engine: Engine, place: Place) -> None:
+    """Make a new snapshot."""
+    draft = place.folder / "snapshot.draft"
+    _remove(draft)
+    engine.tables.copy_to(draft)
+    _flush(draft)
+    draft.replace(place.snapshot)
+    _flush(place.folder)
+
+
+def _checked(place: Place, journal: Journal) -> Tables:
+    tables = Tables(place.path)
+    try:
+        applied = tables.applied()
+        segments = journal.segments()
+        # DuckDB drops the end of a damaged write-ahead log without a word; then it is older than the journal's start.
+        if segments and int(segments[0].stem) > applied + 1:
+            raise MemoryDamaged(f"changes up to {int(segments[0].stem) - 1} were merged, and it knows only {applied}")
+        size = place.path.stat().st_size
+        if size <= _ALWAYS_READ or place.opened.exists():
+            tables.read_all()
+    except MemoryDamaged:
+        tables.close()
+        raise
+    return tables
+
+
+def _recovered(place: Place, journal: Journal, why: str, notices: list[str]) -> Tables:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = _aside(place.path, stamp)
+    _aside(_wal(place.path), stamp)
+    found = f"{place.path.name} was damaged ({why.rstrip('.')}) and set aside as {aside.name}."
+    tables = None
+    if place.snapshot.exists():
+        draft = place.folder / "recovered"
+        shutil.copyfile(place.snapshot, draft)
+        _flush(draft)
+        draft.replace(place.path)
+        try:
+            tables = _checked(place, journal)
+        except MemoryDamaged:
+            _aside(place.path, stamp + "-snapshot")
+            _aside(_wal(place.path), stamp + "-snapshot")
+    if tables is None:
+        tables = Tables(place.path)
+    segments = journal.segments()
+    missing = int(segments[0].stem) - 1 - tables.applied() if segments else 0
+    if missing > 0:
+        tables.set_applied(tables.applied() + missing)
+        notices.append(f"{found} {missing} older changes are lost; everything newer was recovered from the journal.")
+    else:
+        notices.append(f"{found} Everything was recovered from the newest snapshot and the journal.")
+    return tables
+
+
+def _aside(path: Path, stamp: str) -> Path:
+    target = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(target)
+    return target
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + ".wal")
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _wal(path).unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

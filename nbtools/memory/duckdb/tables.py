@@ -1,0 +1,475 @@
+"""Tables: what the engine asks of a DuckDB memory file. Only this module and the schema know its SQL.
+
+One connection writes (merging, trimming), and every reading thread has a cursor of its own, because connections refuse
+to be used in parallel. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import MemoryDamaged
+from nbtools.memory.duckdb.journal import Entry
+from nbtools.memory.duckdb.schema import MEMORY_LIMIT, connect
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import CallQuery
+from nbtools.memory.rules.erasure import Erasure
+from nbtools.memory.rules.rows import Row
+
+__all__ = ["Tables"]
+
+_FIELDS = "seq, id, agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version, vector"
+_TYPES = {
+    "seq": "BIGINT",
+    "id": "VARCHAR",
+    "agent_id": "VARCHAR",
+    "workflow_id": "VARCHAR",
+    "node_id": "VARCHAR",
+    "key": "VARCHAR",
+    "op": "VARCHAR",
+    "value": "VARCHAR",
+    "tags": "VARCHAR[]",
+    "created": "BIGINT",
+    "updated": "BIGINT",
+    "expires": "BIGINT",
+    "version": "BIGINT",
+    "vector": "FLOAT[]",
+}
+# As `nbtools.memory.rules.text_search.cosine`: of several vectors one after the other, the nearest counts.
+_NEAR = """
+SELECT id, CASE WHEN len(vector) = $2 THEN list_cosine_similarity(vector, $1::FLOAT[])
+           ELSE list_max(list_transform(range(0, len(vector), $2),
+               lambda start: list_cosine_similarity(vector[start + 1:start + $2], $1::FLOAT[]))) END AS near
+FROM items WHERE len(vector) % $2 = 0 AND value IS NOT NULL AND starts_with(id, $3)
+AND id NOT IN (SELECT unnest($4::VARCHAR[])) ORDER BY near DESC LIMIT $5
+"""
+_LOG = "seq, request, place, id, op, value, tags, created, updated, expires, version"
+_UNNEST_ITEMS = ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in _TYPES.items())
+_MERGE = f"""
+MERGE INTO items USING (SELECT {_UNNEST_ITEMS}) AS fresh ON items.id = fresh.id
+WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = fresh.{name}" for name in _TYPES if name != "id")}
+WHEN NOT MATCHED THEN INSERT ({_FIELDS}) VALUES ({", ".join(f"fresh.{name}" for name in _TYPES)})
+"""
+_INSERT_LOG = f"""
+INSERT INTO log ({_LOG}) SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[]), unnest(?::INTEGER[]), unnest(?::VARCHAR[]),
+unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::VARCHAR[][]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
+unnest(?::BIGINT[]), unnest(?::BIGINT[])
+"""
+_ROW_OF_LOG = "seq, id, op, value, tags, created, updated, expires, version"
+
+
+class Tables:
+    """An open memory file, `None` for one in memory.
+
+    DuckDB compares the checksum of every block that it reads. Whatever meets a damaged one raises `MemoryDamaged`.
+
+    Attributes
+    ----------
+    is_read
+        Whether every block was read since the file was opened.
+    damage
+        What was found damaged, `None` for nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.is_read = path is None
+        self.damage: str | None = None
+        self._connection = connect(path)
+        self._write = threading.Lock()
+        self._local = threading.local()
+        self._cursors: list[Any] = []
+        self._gate = threading.Condition()
+        self._reading = 0
+
+    def applied(self) -> int:
+        """Return the sequence number up to which the journal is merged."""
+        return int(self._one("SELECT value FROM nbtools_meta WHERE name = 'applied'")[0])
+
+    def newest(self) -> int:
+        """Return the time of the newest row, 0 without any."""
+        return int(self._one("SELECT coalesce(max(updated), 0) FROM items")[0])
+
+    # -- reading
+
+    def fetch(self, ids: Sequence[str]) -> list[Row]:
+        """Return the newest rows of these ids, in no order."""
+        if not ids:
+            return []
+        if len(ids) == 1:
+            # The only form that DuckDB answers from its index.
+            rows = self._all(f"SELECT {_FIELDS} FROM items WHERE id = ?", [ids[0]])
+        else:
+            rows = self._all(f"SELECT {_FIELDS} FROM items WHERE id IN (SELECT unnest(?::VARCHAR[]))", [list(ids)])
+        return [_row(fields) for fields in rows]
+
+    def count(self) -> int:
+        """Return how many ids were ever written."""
+        return int(self._one("SELECT count(*) FROM items")[0])
+
+    def count_log(self) -> int:
+        """Return how many versions are kept."""
+        return int(self._one("SELECT count(*) FROM log")[0])
+
+    def all_ids(self) -> Iterator[str]:
+        """Yield every id ever written."""
+        with self._own_cursor() as cursor:
+            cursor.execute("SELECT id FROM items")
+            while some := cursor.fetchmany(5_000):
+                for (record_id,) in some:
+                    yield record_id
+
+    def scan(self, after: int) -> Iterator[list[Row]]:
+        """Yield the newest rows with later sequence numbers in slices, the oldest first, without their vectors.
+
+        With 0 the live ones alone, else deletions too.
+        """
+        with self._own_cursor() as cursor:
+            cursor.execute(
+                f"SELECT {_FIELDS.removesuffix('vector')}NULL FROM items "
+                "WHERE seq > ? AND (? OR value IS NOT NULL) ORDER BY seq",
+                [after, after > 0],
+            )
+            while some := cursor.fetchmany(2_000):
+                yield [_row(fields) for fields in some]
+
+    def sum_up(self, skip: Sequence[str]) -> tuple[int, int]:
+        """Return how many live records there are, and the sum of their sequence numbers, without those of some ids."""
+        sql = "SELECT count(*), coalesce(sum(seq), 0) FROM items WHERE value IS NOT NULL"
+        if skip:
+            count, total = self._all(f"{sql} AND id NOT IN (SELECT unnest(?::VARCHAR[]))", [list(skip)])[0]
+        else:
+            count, total = self._one(sql)
+        return int(count), int(total)
+
+    def due(self, now: int, limit: int) -> list[str]:
+        """Return ids of records that have expired."""
+        sql = "SELECT id FROM items WHERE value IS NOT NULL AND expires <= ? LIMIT ?"
+        return [record_id for (record_id,) in self._all(sql, [now, limit])]
+
+    def near(self, vector: Sequence[float], prefix: str, skip: Sequence[str], limit: int) -> list[tuple[str, float]]:
+        """Return the ids that start with `prefix`, but for `skip`, and the cosines of their vectors, nearest first."""
+        rows = self._all(_NEAR, [list(vector), len(vector), prefix, list(skip), limit])
+        return [(record_id, score) for record_id, score in rows if score is not None]
+
+    def history(self, scope: Scope, key: str) -> list[Row]:
+        """Return the merged versions of a key, oldest first."""
+        rows = self._all(f"SELECT {_ROW_OF_LOG} FROM log WHERE id = ? ORDER BY version", [scope.record_id(key)])
+        return [_row_of_log(fields, scope, key) for fields in rows]
+
+    def stored(self, request: str) -> list[tuple[int, int, str]]:
+        """Return place, sequence number and id of each row that a request stored, in order."""
+        rows = self._all("SELECT place, seq, id FROM log WHERE request = ? ORDER BY seq", [request])
+        return [(place, seq, record_id) for place, seq, record_id in rows]
+
+    def version_of(self, seq: int, scope: Scope, key: str) -> Row | None:
+        """Return the logged row of that sequence number."""
+        rows = self._all(f"SELECT {_ROW_OF_LOG} FROM log WHERE seq = ?", [seq])
+        return _row_of_log(rows[0], scope, key) if rows else None
+
+    def calls(self, query: CallQuery) -> list[tuple[str, str]]:
+        """Return call id and record of the newest calls that match, oldest of them first."""
+        sql = "SELECT call_id, record FROM calls WHERE true"
+        values: list[Any] = []
+        for name, value in (("call_id", query.call_id), ("run_id", query.run_id), ("tool", query.tool)):
+            if value is not None:
+                sql += f" AND {name} = ?"
+                values.append(value)
+        sql += " ORDER BY seq DESC"
+        if query.limit is not None:
+            sql += " LIMIT ?"
+            values.append(query.limit)
+        return [(call_id, record) for call_id, record in reversed(self._all(sql, values))]
+
+    # -- writing
+
+    def merge(self, entries: Iterable[Entry], applied: int) -> None:
+        """Take over entries of the journal up to a sequence number, in one transaction."""
+        logged: list[tuple[str, int, Row]] = []
+        calls: dict[str, Row] = {}
+        newest: dict[str, Row] = {}
+        forgotten: dict[str, tuple[str, list[str]]] = {}
+        for entry in entries:
+            for place, row in entry.rows:
+                if row.op == "call":
+                    calls[row.key] = row
+                elif row.op == "forget":
+                    forgotten.setdefault(row.id, (row.key, []))[1].extend(_values(logged, row.id))
+                    logged.append((entry.request, place, row))
+                    logged = [(request, n, _blank(one) if one.id == row.id else one) for request, n, one in logged]
+                    newest.pop(row.id, None)
+                else:
+                    logged.append((entry.request, place, row))
+                    newest[row.id] = row
+        with self._write, self._transaction() as connection:
+            for record_id, (key, values) in forgotten.items():
+                erasure = Erasure(key, [*values, *_past(connection, record_id)])
+                _forget(connection, record_id, erasure, keep=record_id in newest)
+                calls = {name: row._replace(value=erasure.cleaned(row.value or "{}")) for name, row in calls.items()}
+            if logged:
+                connection.execute(_INSERT_LOG, _log_columns(logged))
+            if newest:
+                connection.execute(_MERGE, [list(column) for column in zip(*newest.values(), strict=True)])
+                self._retag(connection, list(newest.values()))
+            if calls:
+                connection.execute(
+                    "INSERT OR REPLACE INTO calls SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), "
+                    "unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::VARCHAR[])",
+                    _call_columns(calls.values()),
+                )
+            connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'applied'", [applied])
+
+    def must_erase(self) -> bool:
+        """Tell whether something was forgotten that may still lie in the file, where no question finds it."""
+        return bool(self._all("SELECT value FROM nbtools_meta WHERE name = 'forgetting'", []))
+
+    def mark_erased(self) -> None:
+        """Note that nothing of what was forgotten is left in any file."""
+        with self._write:
+            self._connection.execute("DELETE FROM nbtools_meta WHERE name = 'forgetting'")
+
+    def replace_by(self, draft: Path) -> None:
+        """Go on with a copy of the file in its place: a file keeps what was deleted in blocks that are free."""
+        assert self.path is not None, "a memory without a file has none to replace"
+        with self._write, self._gate:
+            while self._reading:
+                self._gate.wait()
+            self._connection.execute("CHECKPOINT")
+            for cursor in self._cursors:
+                cursor.close()
+            self._connection.close()
+            # All of it is in the file, and beside another file it would be wrong.
+            self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
+            shutil.rmtree(self.path.with_name(self.path.name + ".tmp"), ignore_errors=True)
+            try:
+                draft.replace(self.path)
+            finally:
+                self._local, self._cursors = threading.local(), []
+                self._connection = connect(self.path)
+
+    def trim(self, keep: int, before: int, calls: int) -> None:
+        """Forget versions beyond the newest `keep` of each id, deletions and calls beyond their due.
+
+        Parameters
+        ----------
+        before
+            Rows newer than this time stay, because a request might still be repeated.
+        calls
+            How many records of tool calls are kept.
+        """
+        month = before - 30 * 86_400_000_000
+        with self._write, self._transaction() as connection:
+            connection.execute(
+                "DELETE FROM log WHERE updated < ? AND version <= (SELECT i.version FROM items i WHERE i.id = log.id) "
+                "- ?",
+                [before, keep],
+            )
+            connection.execute("DELETE FROM items WHERE value IS NULL AND updated < ?", [month])
+            connection.execute("DELETE FROM log WHERE updated < ? AND id NOT IN (SELECT id FROM items)", [month])
+            connection.execute(
+                "DELETE FROM calls WHERE seq <= (SELECT seq FROM calls ORDER BY seq DESC LIMIT 1 OFFSET ?)", [calls]
+            )
+
+    def give_back(self) -> None:
+        """Return memory to the system: DuckDB keeps what it once had until its limit is set below that."""
+        import duckdb
+
+        with self._write:
+            with suppress(duckdb.Error):  # It may need more at the moment.
+                self._connection.execute("SET memory_limit = '16MB'")
+            self._connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+
+    def set_applied(self, seq: int) -> None:
+        """Skip sequence numbers whose changes are lost."""
+        with self._write:
+            self._connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'applied'", [seq])
+
+    def read_all(self) -> None:
+        """Read every block of the file once.
+
+        Raises
+        ------
+        MemoryDamaged
+            Some block does not have the checksum that was written with it.
+        """
+        import duckdb
+
+        try:
+            for table in ("items", "item_tags", "log", "calls", "nbtools_meta"):
+                self._all(f"SELECT bit_xor(hash({table})) FROM {table}", [])
+        except (duckdb.Error, RuntimeError) as exc:
+            raise MemoryDamaged(str(exc)) from exc
+        self.is_read = True
+
+    def copy_to(self, target: Path) -> None:
+        """Write a copy of the whole file, as of one moment."""
+        name = str(target).replace("'", "''")
+        with self._write, self._noticing():
+            # Only a cursor's own transaction would see the attached copy, so the writing connection makes it.
+            self._connection.execute(f"ATTACH '{name}' AS snapshot (STORAGE_VERSION 'v1.5.0')")
+            try:
+                (here,) = self._connection.execute("SELECT current_database()").fetchone()
+                quoted = here.replace('"', '""')
+                self._connection.execute(f'COPY FROM DATABASE "{quoted}" TO snapshot')
+                self._connection.execute("CHECKPOINT snapshot")
+            finally:
+                self._connection.execute("DETACH snapshot")
+
+    def close(self) -> None:
+        """Close the file; what is in its write-ahead log is moved into it."""
+        with self._write:
+            for cursor in self._cursors:
+                cursor.close()
+            self._connection.close()
+
+    # -- inside
+
+    def _retag(self, connection: Any, rows: Sequence[Row]) -> None:
+        ids = [row.id for row in rows]
+        connection.execute("DELETE FROM item_tags WHERE id IN (SELECT unnest(?::VARCHAR[]))", [ids])
+        pairs = [(row.id, tag) for row in rows for tag in row.tags]
+        if pairs:
+            connection.execute(
+                "INSERT INTO item_tags SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[])",
+                [list(column) for column in zip(*pairs, strict=True)],
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        with self._noticing():
+            self._connection.begin()
+            try:
+                yield self._connection
+                self._connection.commit()
+            except BaseException:
+                # After an error everything fails until the rollback, and after damage even that.
+                with suppress(Exception):
+                    self._connection.rollback()
+                raise
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Raise damage as what it is, and remember it."""
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, RuntimeError) as exc:
+            text = str(exc)
+            if "Corrupt" in text or "checksum" in text or isinstance(exc, duckdb.SerializationException):
+                self.damage = self.damage or text
+            elif not isinstance(exc, (duckdb.FatalException, duckdb.InternalException)):
+                raise
+            raise MemoryDamaged(
+                f"{self.path} cannot be read: {text.splitlines()[0]}",
+                hint="ask again: it is opened anew, and what is damaged is recovered from snapshot and journal",
+                retryable=True,
+            ) from exc
+
+    def _cursor(self) -> Any:
+        cursor = getattr(self._local, "cursor", None)
+        if cursor is None:
+            cursor = self._local.cursor = self._connection.cursor()
+            self._cursors.append(cursor)
+        return cursor
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the file while it is read: `replace_by` waits until nobody does."""
+        with self._gate:
+            self._reading += 1
+        try:
+            with self._noticing():
+                yield
+        finally:
+            with self._gate:
+                self._reading -= 1
+                self._gate.notify_all()
+
+    @contextmanager
+    def _own_cursor(self) -> Iterator[Any]:
+        with self._asking():
+            cursor = self._connection.cursor()
+            try:
+                yield cursor
+            finally:
+                cursor.close()
+
+    def _all(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with self._asking():
+            rows: list[tuple[Any, ...]] = self._cursor().execute(sql, values).fetchall()
+        return rows
+
+    def _one(self, sql: str) -> tuple[Any, ...]:
+        return self._all(sql, [])[0]
+
+
+def _values(logged: Iterable[tuple[str, int, Row]], record_id: str) -> list[str]:
+    return [row.value for _, _, row in logged if row.id == record_id and row.value is not None]
+
+
+def _blank(row: Row) -> Row:
+    """Return what is logged of a forgotten row: that its request was made, so that it is not made again."""
+    return row._replace(id="", value=None, tags=())
+
+
+def _past(connection: Any, record_id: str) -> list[str]:
+    sql = "SELECT value FROM log WHERE id = $1 UNION SELECT value FROM items WHERE id = $1"
+    return [value for (value,) in connection.execute(sql, [record_id]).fetchall() if value is not None]
+
+
+def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) -> None:
+    """Take an id out of the tables, but for its newest row if that is about to be replaced."""
+    if not keep:
+        connection.execute("DELETE FROM items WHERE id = ?", [record_id])
+    connection.execute("DELETE FROM item_tags WHERE id = ?", [record_id])
+    connection.execute("UPDATE log SET id = '', value = NULL, tags = [] WHERE id = ?", [record_id])
+    where, values = erasure.where("record", "?")
+    for call_id, record in connection.execute(f"SELECT call_id, record FROM calls WHERE {where}", values).fetchall():
+        cleaned = erasure.cleaned(record)
+        if cleaned != record:
+            connection.execute("UPDATE calls SET record = ? WHERE call_id = ?", [cleaned, call_id])
+    connection.execute("INSERT OR REPLACE INTO nbtools_meta VALUES ('forgetting', 1)")
+
+
+def _row(fields: Sequence[Any]) -> Row:
+    vector = fields[13]
+    return Row._make((*fields[:8], tuple(fields[8]), *fields[9:13], tuple(vector) if vector else None))
+
+
+def _row_of_log(fields: Sequence[Any], scope: Scope, key: str) -> Row:
+    seq, record_id, op, value, tags, created, updated, expires, version = fields
+    ids = (scope.agent_id, scope.workflow_id, scope.node_id)
+    return Row(seq, record_id, *ids, key, op, value, tuple(tags), created, updated, expires, version)
+
+
+def _log_columns(logged: Sequence[tuple[str, int, Row]]) -> list[list[Any]]:
+    return [
+        [row.seq for _, _, row in logged],
+        [request for request, _, _ in logged],
+        [place for _, place, _ in logged],
+        [row.id for _, _, row in logged],
+        [row.op for _, _, row in logged],
+        [row.value for _, _, row in logged],
+        [list(row.tags) for _, _, row in logged],
+        [row.created for _, _, row in logged],
+        [row.updated for _, _, row in logged],
+        [row.expires for _, _, row in logged],
+        [row.version for _, _, row in logged],
+    ]
+
+
+def _call_columns(rows: Iterable[Row]) -> list[list[Any]]:
+    columns: list[list[Any]] = [[], [], [], [], []]
+    for row in rows:
+        record = json.loads(row.value or "{}")
+        fields = (row.key, row.seq, record.get("run_id"), record.get("tool"), row.value)
+        for column, field in zip(columns, fields, strict=True):
+            column.append(field)
+    return columns

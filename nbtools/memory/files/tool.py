@@ -1,0 +1,331 @@
+"""The file tool of Anthropic's memory protocol (``memory_20250818``): virtual files below ``/memories``.
+
+`MemoryFiles.call` takes a command as the model sent it and returns a result whose text is exactly what the clients of
+that protocol expect, for failures too; no raw exception leaves it. Edits read, change and write only if the file is
+still what was read, and start again otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import (
+    FileAlreadyExists,
+    InvalidArguments,
+    LimitExceeded,
+    MemoryNotFound,
+    NbtoolsError,
+    PermissionDenied,
+    VersionConflict,
+    nearest,
+)
+from nbtools.memory.files.paths import ROOT, checked, tree_lines
+from nbtools.memory.files.store import FileStore, FolderFileStore, MemoryFileStore
+from nbtools.memory.store import AgentMemory
+from nbtools.result import ErrorInfo, ToolResult
+from nbtools.telemetry import fresh_id, span
+
+__all__ = ["COMMANDS", "MAX_FILE", "MAX_VIEW", "MemoryFiles"]
+
+MAX_FILE = 16 << 20
+MAX_VIEW = 16_000
+_MAX_LINES = 999_999
+_TRIES = 50
+
+# Command to its parameters: name to (type, required).
+COMMANDS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
+    "view": {"path": (str, True), "view_range": (list, False)},
+    "create": {"path": (str, True), "file_text": (str, True)},
+    "str_replace": {"path": (str, True), "old_str": (str, True), "new_str": (str, False)},
+    "insert": {"path": (str, True), "insert_line": (int, True), "insert_text": (str, True)},
+    "delete": {"path": (str, True)},
+    "rename": {"old_path": (str, True), "new_path": (str, True)},
+    "update": {"path": (str, True), "file_text": (str, False), "content": (str, False)},
+}
+
+
+class MemoryFiles:
+    """The memory tool over a store.
+
+    Parameters
+    ----------
+    store
+        A memory, the URL of an object store (``gs://…``, ``s3://…``, ``az://…``, ``file:///…``), or any `FileStore`.
+
+    Examples
+    --------
+    >>> from nbtools.memory import open_memory
+    >>> files = MemoryFiles(open_memory(":memory:"))
+    >>> files.call({"command": "create", "path": "/memories/a.txt", "file_text": "hello"}).text
+    'File created successfully at: /memories/a.txt'
+    """
+
+    def __init__(self, store: AgentMemory | FileStore | str | os.PathLike[str]) -> None:
+        self._store = _opened(store)
+
+    def call(self, command: Mapping[str, Any]) -> ToolResult:
+        """Perform a command; a failure is in the result, as the protocol words it.
+
+        Parameters
+        ----------
+        command
+            ``command`` (view, create, str_replace, insert, delete, rename, update) and its parameters.
+        """
+        given: Mapping[str, Any] = command if isinstance(command, dict) else {}
+        name, path = str(given.get("command")), given.get("path", given.get("old_path"))
+        with span(f"tool.memory.{name}", operation=name, path=str(path)) as timed:
+            result = self._answered(command)
+            timed.set(ok=result.ok)
+            timed.outcome = result.error.code if result.error else "ok"
+        return result
+
+    async def acall(self, command: Mapping[str, Any]) -> ToolResult:
+        """Perform a command beside the running loop."""
+        return await in_thread(self.call, command)
+
+    def close(self) -> None:
+        """Close a store that was opened by its URL; a memory stays its owner's."""
+        self._store.close()
+
+    def _answered(self, command: Any) -> ToolResult:
+        call_id = fresh_id()
+        try:
+            name, given = _parameters(command)
+            text = getattr(self, f"_{name}")(**given)
+        except NbtoolsError as exc:
+            error = ErrorInfo(code=exc.code, message=exc.message, hint=exc.hint, retryable=exc.retryable)
+            return ToolResult(ok=False, tool="memory", call_id=call_id, text=exc.message, error=error)
+        return ToolResult(ok=True, tool="memory", call_id=call_id, text=text)
+
+    # -- the commands
+
+    def _view(self, path: str, view_range: list[Any] | None = None) -> str:
+        plain = checked(path)
+        found = None if plain == ROOT else self._store.read(plain)
+        if found is not None:
+            return _cut(_numbered(plain, found[0], view_range))
+        sizes = self._store.sizes(plain)
+        if not sizes and plain != ROOT:
+            raise MemoryNotFound(f"The path {plain} does not exist. Please provide a valid path.")
+        head = f"Here're the files and directories up to 2 levels deep in {plain}, "
+        head += "excluding hidden items and node_modules:"
+        return _cut("\n".join([head, *tree_lines(plain, sizes)]))
+
+    def _create(self, path: str, file_text: str) -> str:
+        plain = checked(path)
+        self._refuse_taken(plain, "Error: File {path} already exists")
+        _refuse_large(plain, file_text)
+        try:
+            self._store.write(plain, file_text, None)
+        except VersionConflict:
+            raise FileAlreadyExists(f"Error: File {plain} already exists") from None
+        return f"File created successfully at: {plain}"
+
+    def _str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
+        def edit(plain: str, text: str) -> tuple[str, str]:
+            count = text.count(old_str) if old_str else 0
+            if count == 0:
+                raise InvalidArguments(
+                    f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {plain}."
+                )
+            if count > 1:
+                lines = ", ".join(map(str, _lines_of(text, old_str)))
+                raise InvalidArguments(
+                    f"No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: {lines}. "
+                    "Please ensure it is unique"
+                )
+            edited = text.replace(old_str, new_str)
+            head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
+            return edited, f"{head}\n{_snippet(edited, _lines_of(text, old_str)[0])}"
+
+        return self._edited(path, edit)
+
+    def _insert(self, path: str, insert_line: int, insert_text: str) -> str:
+        def edit(plain: str, text: str) -> tuple[str, str]:
+            lines = text.split("\n")
+            if lines[-1] == "":
+                lines.pop()
+            if not 0 <= insert_line <= len(lines):
+                raise InvalidArguments(
+                    f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
+                )
+            lines.insert(insert_line, insert_text.removesuffix("\n"))
+            return "\n".join(lines) + "\n", f"The file {plain} has been edited."
+
+        return self._edited(path, edit)
+
+    def _update(self, path: str, file_text: str | None = None, content: str | None = None) -> str:
+        if (file_text is None) == (content is None):
+            raise InvalidArguments("Error: update takes exactly one of `file_text` and `content`")
+        whole = file_text if file_text is not None else str(content)
+        return self._edited(
+            path,
+            lambda plain, _: (whole, f"File updated successfully at: {plain}"),
+            missing="The path {path} does not exist. Please provide a valid path.",
+        )
+
+    def _delete(self, path: str) -> str:
+        plain = checked(path)
+        if plain == ROOT:
+            raise PermissionDenied(f"Error: Cannot delete the {ROOT} directory itself")
+        paths = self._below(plain)
+        if not paths:
+            raise MemoryNotFound(f"Error: The path {plain} does not exist")
+        self._store.delete(paths)
+        return f"Successfully deleted {plain}"
+
+    def _rename(self, old_path: str, new_path: str) -> str:
+        old = checked(old_path)
+        new = checked(new_path)
+        if ROOT in (old, new):
+            raise PermissionDenied(f"Error: Cannot rename the {ROOT} directory itself")
+        for _ in range(_TRIES):
+            paths = self._below(old)
+            if not paths:
+                raise MemoryNotFound(f"Error: The path {old} does not exist")
+            if new.startswith(f"{old}/"):
+                raise InvalidArguments(f"Error: The destination {new} is inside {old}")
+            self._refuse_taken(new, "Error: The destination {path} already exists")
+            # Somebody edited one of the files between the look and the move: what is there now is moved.
+            with contextlib.suppress(VersionConflict):
+                self._store.move([(path, new + path.removeprefix(old)) for path in paths])
+                return f"Successfully renamed {old} to {new}"
+        raise VersionConflict(f"Error: {old} changes too often to be renamed", retryable=True)
+
+    # -- what the commands share
+
+    def _below(self, plain: str) -> list[str]:
+        """Return the file at a path, or all files below it."""
+        return [plain] if self._store.read(plain) is not None else sorted(self._store.sizes(plain))
+
+    def _refuse_taken(self, plain: str, message: str) -> None:
+        """Refuse a path that is a file or a folder, or that lies below a file."""
+        if plain == ROOT or self._below(plain):
+            raise FileAlreadyExists(message.format(path=plain))
+        parts = plain.split("/")
+        for length in range(3, len(parts)):
+            parent = "/".join(parts[:length])
+            if self._store.read(parent) is not None:
+                raise FileAlreadyExists(f"Error: File {parent} already exists")
+
+    def _edited(
+        self,
+        path: str,
+        edit: Callable[[str, str], tuple[str, str]],
+        missing: str = "Error: The path {path} does not exist. Please provide a valid path.",
+    ) -> str:
+        """Change a file that is there, starting again when somebody else changed it meanwhile."""
+        plain = checked(path)
+        for _ in range(_TRIES):
+            found = None if plain == ROOT else self._store.read(plain)
+            if found is None:
+                raise MemoryNotFound(missing.format(path=plain))
+            text, said = edit(plain, found[0])
+            _refuse_large(plain, text)
+            try:
+                self._store.write(plain, text, found[1])
+            except VersionConflict:
+                continue
+            return said
+        raise VersionConflict(f"Error: {plain} changes too often to be edited", retryable=True)
+
+
+def _opened(store: AgentMemory | FileStore | str | os.PathLike[str]) -> FileStore:
+    if isinstance(store, AgentMemory):
+        return MemoryFileStore(store)
+    if isinstance(store, str | os.PathLike):
+        url = os.fspath(store)
+        if url.startswith("file://") and url.removeprefix("file://").strip("/"):
+            return FolderFileStore(url.removeprefix("file://"))
+        from nbtools.memory.files.objects import ObjectFileStore
+
+        return ObjectFileStore(url)
+    return store
+
+
+def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
+    """Return a command's name and parameters.
+
+    Raises
+    ------
+    InvalidArguments
+        The command is unknown, or a parameter is missing, unknown or of a wrong type.
+    """
+    if not isinstance(command, Mapping):
+        raise InvalidArguments(f"Error: expected an object with `command`, found {type(command).__name__}")
+    name = str(command.get("command"))
+    if name not in COMMANDS:
+        close = nearest(name, COMMANDS)
+        raise InvalidArguments(
+            f"Error: Unknown command: {name}" + (f". Did you mean {close}?" if close else ""),
+            hint=f"Commands are {', '.join(COMMANDS)}.",
+        )
+    given = {key: value for key, value in command.items() if key != "command" and value is not None}
+    known = COMMANDS[name]
+    problems = [f"Missing required parameter: {key}" for key, (_, must) in known.items() if must and key not in given]
+    problems += [f"Unknown parameter: {key}" for key in given if key not in known]
+    problems += [
+        f"Parameter {key} must be {known[key][0].__name__}, found {type(value).__name__}"
+        for key, value in given.items()
+        if key in known and (not isinstance(value, known[key][0]) or isinstance(value, bool))
+    ]
+    if problems:
+        raise InvalidArguments(f"Error: {'; '.join(problems)}")
+    return name, given
+
+
+def _refuse_large(plain: str, text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidArguments(f"Error: the text for {plain} has a lone surrogate, which no file can hold") from None
+    if size > MAX_FILE:
+        raise LimitExceeded(f"Error: {plain} would have {size:,} bytes; a file holds at most {MAX_FILE:,}")
+
+
+def _numbered(plain: str, text: str, view_range: list[Any] | None) -> str:
+    lines = text.split("\n")
+    if len(lines) > _MAX_LINES:
+        raise LimitExceeded(f"File {plain} exceeds maximum line limit of 999,999 lines.")
+    first, last = _range(view_range, len(lines))
+    shown = [f"{number:>6}\t{lines[number - 1]}" for number in range(first, last + 1)]
+    return "\n".join([f"Here's the content of {plain} with line numbers:", *shown])
+
+
+def _range(view_range: list[Any] | None, count: int) -> tuple[int, int]:
+    if view_range is None:
+        return 1, count
+    whole = len(view_range) == 2 and all(isinstance(n, int) and not isinstance(n, bool) for n in view_range)
+    first, last = view_range if whole else (0, 0)
+    first, last = max(1, first), count if last == -1 else min(last, count)
+    if first > last:
+        raise InvalidArguments(
+            f"Invalid `view_range` parameter: {view_range}. It should be two lines within the range [1, {count}]."
+        )
+    return first, last
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_VIEW:
+        return text
+    note = f"\n… cut after {MAX_VIEW:,} characters; see the rest with view_range."
+    return text[: MAX_VIEW - len(note)] + note
+
+
+def _lines_of(text: str, part: str) -> list[int]:
+    found, start = [], text.find(part)
+    while start != -1:
+        found.append(text[:start].count("\n") + 1)
+        start = text.find(part, start + 1)
+    return found
+
+
+def _snippet(text: str, changed: int) -> str:
+    """Return the line where the change begins (counted from 1) with two lines either side, numbered."""
+    lines = text.split("\n")
+    shown = range(max(1, changed - 2), min(len(lines), changed + 2) + 1)
+    return "\n".join(f"{number:>6}\t{lines[number - 1]}" for number in shown)

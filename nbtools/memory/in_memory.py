@@ -1,0 +1,193 @@
+"""The reference repository: plain dicts in this process, for users' tests and as the meaning of the others."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from nbtools.errors import MemoryUnavailable
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.rules.erasure import Erasure, Erasures
+from nbtools.memory.rules.fts5 import rank_texts
+from nbtools.memory.rules.rows import Clock, Row, row_to_record
+from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
+from nbtools.memory.rules.transitions import Done, Stage, View
+
+__all__ = ["InMemoryRepository"]
+
+_REMEMBERED = 10_000
+_MOST_FOUND = 1_000
+
+
+class InMemoryRepository:
+    """Keep records in dicts: nothing outlives the object.
+
+    Parameters
+    ----------
+    history
+        How many versions of a key are kept.
+    clock
+        Returns seconds since 1970; tests hand in their own.
+    """
+
+    def __init__(self, *, history: int = 100, clock: Callable[[], float] = time.time) -> None:
+        self._keep = history
+        self._clock = Clock(wall=clock, steady=lambda: 0.0)
+        self._lock = threading.RLock()
+        # Each id's versions, oldest first.
+        self._versions: dict[str, list[Row]] = {}
+        self._calls: dict[str, str] = {}
+        self._done: dict[str, list[Done]] = {}
+        self._erasures = Erasures()
+        self._closed = False
+
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+        """Apply a batch, once per request id."""
+        with self._lock:
+            self._check_open()
+            done = None if request_id is None else self._done.get(request_id)
+            if done is None:
+                view = View(self._newest, self._ids, lambda scope, key: self._versions.get(scope.record_id(key), []))
+                done, rows = Stage(view, 0, self._clock.now).decide(changes)
+                if request_id is not None:
+                    self._remember(request_id, done)
+                for _, row in rows:
+                    self._store(row)
+            return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
+
+    def query(self, query: Query) -> Found:
+        """Return the live records that match."""
+        with self._lock:
+            self._check_open()
+            scores: dict[str, float] = {}
+            if query.keys is not None:
+                assert query.scope is not None, "keys need a scope"
+                found = [row for key in query.keys if (row := self._live(query.scope.record_id(key))) is not None]
+            else:
+                found = [row for row in self._all_live() if _matches(row, query)]
+                if query.text is not None or query.vector is not None:
+                    by_id = {row.id: row for row in found}
+                    scores = dict(self._ranked(by_id, query))
+                    found = [by_id[name] for name in scores]
+                else:
+                    found = _page(found, query)
+            if query.count:
+                return Found(total=len(found))
+            records = tuple(row_to_record(row, values=query.values, score=scores.get(row.id)) for row in found)
+            return Found(records=records, total=len(found))
+
+    def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
+        """Return the newest versions of a key, oldest of them first."""
+        with self._lock:
+            self._check_open()
+            versions = self._versions.get(scope.record_id(key), [])
+            return [row_to_record(row) for row in (versions if limit is None else versions[-limit:] if limit else [])]
+
+    def calls(self, query: CallQuery) -> list[dict[str, Any]]:
+        """Return records of tool calls."""
+        with self._lock:
+            self._check_open()
+            wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
+            records: list[dict[str, Any]] = [json.loads(text) for text in self._calls.values()]
+            found = [r for r in records if all(value is None or r.get(name) == value for name, value in wanted.items())]
+            return found if query.limit is None else found[-query.limit :] if query.limit else []
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card."""
+        with self._lock:
+            self._check_open()
+            kept = sum(versions[-1].value is not None for versions in self._versions.values())
+            return {"backend": "memory", "place": ":memory:", "records": kept, "vectors": True, "notices": []}
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+
+    def _remember(self, request_id: str, done: list[Done]) -> None:
+        self._done[request_id] = done
+        while len(self._done) > _REMEMBERED:
+            del self._done[next(iter(self._done))]
+
+    def _newest(self, record_id: str) -> Row | None:
+        versions = self._versions.get(record_id)
+        return versions[-1] if versions else None
+
+    def _ids(self, prefix: str) -> list[str]:
+        return [record_id for record_id in self._versions if record_id.startswith(prefix)]
+
+    def _live(self, record_id: str) -> Row | None:
+        row = self._newest(record_id)
+        return row if row is not None and row.is_live(self._clock.now()) else None
+
+    def _all_live(self) -> Iterator[Row]:
+        return (row for record_id in self._versions if (row := self._live(record_id)) is not None)
+
+    def _store(self, row: Row) -> None:
+        if row.op == "call":
+            self._calls.pop(row.key, None)
+            self._calls[row.key] = self._erasures.cleaned(row.value or "{}")
+        elif row.op == "forget":
+            self._forget(row)
+        else:
+            versions = self._versions.setdefault(row.id, [])
+            versions.append(row)
+            del versions[: -self._keep]
+
+    def _forget(self, row: Row) -> None:
+        versions = self._versions.pop(row.id, [])
+        erasure = Erasure(row.key, [version.value for version in versions if version.value is not None])
+        self._erasures.add(erasure)
+        self._calls = {name: erasure.cleaned(record) for name, record in self._calls.items()}
+        self._done = {request: [_blanked(one, row.id) for one in done] for request, done in self._done.items()}
+
+    def _ranked(self, found: dict[str, Row], query: Query) -> list[tuple[str, float]]:
+        words: list[tuple[str, float]] = []
+        nearest: list[tuple[str, float]] = []
+        if query.text is not None:
+            # Words are known or not in a whole scope, whatever else a query asks for.
+            among = sorted((row for row in self._all_live() if _is_of(row, query)), key=lambda row: row.updated)
+            ranked = rank_texts(query.text, [record_text(row.key, row.tags, row.value or "null") for row in among])
+            words = [(among[place].id, score) for place, score in ranked if among[place].id in found]
+        if query.vector is not None:
+            near = [(name, cosine(query.vector, row.vector)) for name, row in found.items() if row.vector]
+            nearest = sorted(near, key=lambda pair: -pair[1])
+            words = fuse([name for name, _ in words], [name for name, score in nearest if score > 0])
+        most = _MOST_FOUND if query.limit is None else query.limit
+        return nearest[:most] if query.text is None else relative(words[:most])
+
+
+def _blanked(done: Done, record_id: str) -> Done:
+    """Return an answer that is remembered without the value of a forgotten record."""
+    row = done.row
+    return done._replace(row=row._replace(value="null")) if row is not None and row.id == record_id else done
+
+
+def _matches(row: Row, query: Query) -> bool:
+    if not _is_of(row, query) or not row.key.startswith(query.prefix):
+        return False
+    wanted, has = set(query.tags), set(row.tags)
+    return not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
+
+
+def _is_of(row: Row, query: Query) -> bool:
+    return query.scope is None or row.scope == query.scope
+
+
+def _page(found: list[Row], query: Query) -> list[Row]:
+    def order(row: Row) -> str:
+        return row.id if query.scope is None else row.key
+
+    found = sorted(found, key=order)
+    if query.count:
+        return found
+    if query.after is not None:
+        found = [row for row in found if order(row) > query.after]
+    return found if query.limit is None else found[: query.limit]

@@ -1,0 +1,1 @@
+"""One memory file for many processes: the process that has it open, and its clients."""

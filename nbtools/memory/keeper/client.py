@@ -1,0 +1,380 @@
+"""The client of the keeper: a repository in any process, over one socket per thread that is asking.
+
+Nothing is started before the first question. When a connection breaks, the same question with the same request id is
+sent again, to a keeper that is started anew if need be, until the time is over: what was applied before the break is
+not applied twice. If there is no answer by then, whoever asked for a change is told that it may have been made, and
+that another try would be another request. A forked child drops what it inherited and connects by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import secrets
+import selectors
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nbtools.errors import MemoryUnavailable
+from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.keeper.protocol import (
+    PROTOCOL,
+    applied_from_wire,
+    apply_to_wire,
+    connect_to,
+    dumps,
+    error_from_wire,
+    frame,
+    limit_waiting,
+    query_to_wire,
+    receive,
+    record_from_wire,
+)
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, outcome_unknown
+
+__all__ = ["KeeperRepository"]
+
+_KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
+_STARTS = 5
+# Why a connection fails that no other keeper could make better.
+_NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON", "COVERAGE_", "COV_CORE_")
+
+
+class KeeperRepository:
+    """Records in a DuckDB file that a keeper shares between processes.
+
+    Parameters
+    ----------
+    path
+        The file, links resolved.
+    history, idle_exit
+        Given to the keeper if this client starts it: versions kept of a record, seconds until it leaves.
+    timeout
+        Seconds that one question may take, including a restart of the keeper.
+    tcp
+        Have a keeper that is started listen on a loopback port instead of a Unix socket.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        history: int = 100,
+        idle_exit: float = 60.0,
+        timeout: float = 30.0,
+        tcp: bool = False,
+        _protocol: int = PROTOCOL,
+    ) -> None:
+        self.path = path
+        self._options = {"history": history, "idle_exit": idle_exit, "timeout": timeout, "tcp": tcp}
+        self._timeout = timeout
+        self._protocol = _protocol
+        self._place = Place(path)
+        self._told: set[str] = set()
+        self._closed = False
+        self._begin()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the way to the file: another process has connections of its own."""
+        return (_rebuild, (self.path, self._options))
+
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+        """Apply a batch, once per request id."""
+        self._check_process()
+        name = request_id or f"{self._name}-{next(self._numbers)}"
+        data = frame(apply_to_wire(changes, name, is_new=request_id is None))
+        # What may have been applied before a break must not be applied again: the second time it is not new.
+        answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
+        self._tell(answer.get("notices", ()))
+        return applied_from_wire(changes, answer["done"])
+
+    def query(self, query: Query) -> Found:
+        """Return the live records that match."""
+        answer = self._ask(frame(query_to_wire(query)))
+        records = tuple([record_from_wire(fields) for fields in answer["rows"]])
+        return Found(records=records, total=answer.get("total", len(records)))
+
+    def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
+        """Return the newest versions of a key, oldest of them first."""
+        parts = (scope.agent_id, scope.workflow_id, scope.node_id)
+        answer = self._ask(_message(op="history", scope=parts, key=key, limit=limit))
+        return [record_from_wire(fields) for fields in answer["rows"]]
+
+    def calls(self, query: CallQuery) -> list[dict[str, Any]]:
+        """Return records of tool calls."""
+        calls: list[dict[str, Any]] = self._ask(_message(op="calls", **vars(query)))["calls"]
+        return calls
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card."""
+        info: dict[str, Any] = self._ask(_message(op="info"))["info"]
+        return info
+
+    def close(self) -> None:
+        """Drop the connections; the keeper leaves by itself when nobody needs it."""
+        self._closed = True
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+
+    # -- asking
+
+    def _ask(self, data: bytes, again: _Again | None = None) -> dict[str, Any]:
+        """Send a message and return the answer; after a break, a change is sent as one that may have been applied."""
+        self._check_process()
+        if self._closed:
+            raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+        end = time.monotonic() + self._timeout
+        attempt, is_sent = 0, False
+        while True:
+            try:
+                connection = self._take(end)
+            except MemoryUnavailable as exc:
+                raise outcome_unknown(exc.message, again.request_id) if again and is_sent else exc from exc.__cause__
+            try:
+                if attempt:
+                    limit_waiting(connection, max(end - time.monotonic(), 0.1))
+                connection.sendall(data)
+                is_sent = True  # A keeper acts on whole messages alone; from here on this one may be acted on.
+                answer = receive(connection)
+            except (OSError, EOFError, ValueError) as exc:
+                connection.close()
+                self._drop_idle()
+                attempt += 1
+                if time.monotonic() >= end:
+                    error = self._no_answer(exc)
+                    raise outcome_unknown(error.message, again.request_id) if again and is_sent else error from exc
+                data = again.message() if again else data
+                time.sleep(min(0.01 * attempt, 0.2))
+                continue
+            except BaseException:
+                # Interrupted: the answer would be taken for that of the next question.
+                connection.close()
+                raise
+            if attempt:
+                limit_waiting(connection, self._timeout)
+            with self._lock:
+                self._idle.append(connection)
+            if "error" in answer:
+                raise error_from_wire(answer["error"])
+            return answer
+
+    def _no_answer(self, exc: Exception) -> MemoryUnavailable:
+        why = "" if isinstance(exc, (BlockingIOError, TimeoutError)) else f" ({str(exc) or type(exc).__name__})"
+        return MemoryUnavailable(
+            f"The keeper of {self.path} did not answer within {self._timeout:g} s{why}.",
+            hint=f"try again; {self._place.messages} may say more",
+            tried="asking the memory",
+            retryable=True,
+        )
+
+    def _held(self) -> MemoryUnavailable:
+        return MemoryUnavailable(
+            f"{self.path} is held by {self._place.held_by()}, and was not let go within {self._timeout:g} s.",
+            hint="use NBTOOLS_MEMORY_URL=postgresql://… to share a memory between machines"
+            if self._place.is_elsewhere()
+            else "close it there, or try again",
+            tried="opening the memory",
+            retryable=True,
+        )
+
+    def _take(self, end: float) -> Any:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        # One thread at a time: a second keeper would only find that the first one leads.
+        with self._starting:
+            return self._connect(end)
+
+    def _connect(self, end: float) -> Any:
+        """Return a connection to the keeper, which is started if there is none."""
+        tries = starts = 0
+        while True:
+            address = self._place.holder().get("address")
+            why: Exception = TimeoutError("nobody has announced itself")
+            if address and not self._place.is_elsewhere():
+                try:
+                    return self._greeted(address, end)
+                except MemoryUnavailable:
+                    raise
+                except (OSError, EOFError, ValueError, LookupError, TypeError) as exc:
+                    why = exc
+            if getattr(why, "errno", None) in _NOT_THE_KEEPERS:
+                raise self._unreachable(why) from why
+            if time.monotonic() >= end:
+                raise self._held() if address is None or self._place.is_elsewhere() else self._no_answer(why)
+            if tries:
+                time.sleep(min(0.01 * tries, 0.2))
+            tries += 1
+            if not isinstance(why, BlockingIOError):  # Else one is there, but busy.
+                starts += 1
+                self._start(end, is_last=starts >= _STARTS)
+
+    def _unreachable(self, exc: Exception) -> MemoryUnavailable:
+        return MemoryUnavailable(
+            f"The keeper of {self.path} cannot be reached: {getattr(exc, 'strerror', None) or exc}.",
+            hint="look at the permissions of its socket, and at the limits of open files and processes (ulimit -a)",
+            tried="opening the memory",
+        )
+
+    def _greeted(self, address: dict[str, Any], end: float) -> Any:
+        """Return a connection to the keeper at an address, after greetings.
+
+        Raises
+        ------
+        MemoryUnavailable
+            It is one of a newer nbtools.
+        OSError, EOFError, ValueError, LookupError, TypeError
+            Nobody is there, or nobody to talk to.
+        """
+        connection = connect_to(address, timeout=max(end - time.monotonic(), 0.1))
+        try:
+            if not self._is_welcome(connection, address):
+                raise EOFError("an older keeper hands over")
+            limit_waiting(connection, self._timeout)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _is_welcome(self, connection: Any, address: dict[str, Any]) -> bool:
+        """Exchange greetings; an older keeper is asked to hand over, and is not the one to talk to."""
+        greeting = {"hello": self._protocol, "pid": os.getpid()}
+        if "token" in address:
+            greeting["token"] = address["token"]
+        connection.sendall(frame(dumps(greeting)))
+        answer = receive(connection)
+        if answer["hello"] > self._protocol:
+            raise MemoryUnavailable(
+                f"{self.path} is served by a newer nbtools ({answer.get('version')}, process {answer.get('pid')}).",
+                hint="restart this kernel with the nbtools that is installed now",
+            )
+        if answer["hello"] < self._protocol:
+            connection.sendall(frame(dumps({"op": "drain"})))
+            with contextlib.suppress(OSError, EOFError):
+                receive(connection)  # Nothing comes but the end, when everything is stored.
+            return False
+        self._tell(answer.get("notices", ()))
+        return True
+
+    def _tell(self, notices: Iterable[str]) -> None:
+        for notice in notices:
+            if notice not in self._told:
+                self._told.add(notice)
+                warnings.warn(notice, UserWarning, stacklevel=10)
+
+    def _start(self, end: float, *, is_last: bool) -> None:
+        """Start a keeper and wait until it serves, or says why not, or that another one does."""
+        self._place.make()
+        options = self._options
+        command = [sys.executable, "-m", "nbtools.memory.keeper", str(self.path)]
+        command += ["--idle", str(options["idle_exit"]), "--history", str(options["history"])]
+        command += ["--wait", f"{max(end - time.monotonic() - 0.5, 0.1):.1f}", "--protocol", str(self._protocol)]
+        command += ["--tcp"] if options["tcp"] else []
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise self._unreachable(exc) from exc
+        with process:
+            assert process.stdout is not None
+            text = _read_line(process.stdout.fileno(), end)
+        try:
+            facts = json.loads(text)
+        except ValueError:
+            if not is_last:
+                return  # It was killed before it could say anything.
+            raise MemoryUnavailable(
+                f"The keeper of {self.path} could not be started.",
+                hint=f"try: {' '.join(command)} --foreground",
+                tried="opening the memory",
+            ) from None
+        if "error" in facts:
+            error = error_from_wire(facts["error"])
+            # Its lock was taken from under it, so another try has a better chance; else it has waited long enough.
+            if error.retryable and time.monotonic() < end - 1:
+                return
+            raise error
+
+    # -- this process's own
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._name = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+        self._idle: list[Any] = []
+
+    def __del__(self) -> None:
+        for connection in self.__dict__.get("_idle", ()):
+            connection.close()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            # Inherited over a fork: these sockets are the parent's, and the locks may be held by its threads.
+            for connection in self._idle:
+                connection.close()
+            self._begin()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            dropped, self._idle = self._idle, []
+        for connection in dropped:
+            connection.close()
+
+
+class _Again(NamedTuple):
+    """A change that may have to be sent again: its request's id, and what makes the message that says so."""
+
+    request_id: str
+    message: Callable[[], bytes]
+
+
+def _message(**fields: Any) -> bytes:
+    return frame(dumps(fields))
+
+
+def _rebuild(path: Path, options: dict[str, Any]) -> KeeperRepository:
+    return KeeperRepository(path, **options)
+
+
+def _environment() -> dict[str, str]:
+    """Return what the keeper needs of the environment: it lives long, and keys are none of its business."""
+    kept = {n: v for n, v in os.environ.items() if n in _KEPT_VARIABLES or n.startswith(_KEPT_PREFIXES)}
+    source = str(Path(__file__).resolve().parents[2])
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH")]))
+    return kept | {"MALLOC_ARENA_MAX": "2"}
+
+
+def _read_line(fd: int, end: float) -> str:
+    data = b""
+    # Not `select.select`, which knows the first 1,024 open files alone.
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while not data.endswith(b"\n"):
+            ready = selector.select(max(end - time.monotonic(), 0))
+            part = os.read(fd, 65536) if ready else b""
+            if not part:
+                break
+            data += part
+    return data.decode(errors="replace")

@@ -1,0 +1,364 @@
+"""Wire: what the keeper and its clients say to each other.
+
+A message is four bytes of length, big-endian, and so many bytes of JSON; the highest bit of the length says that
+another frame of the same answer follows. A client greets, then asks one question at a time::
+
+    → {"hello": 1, "version": "0.1.0", "pid": 4711}              ← {"hello": 1, "version": …, "pid": …, "notices": […]}
+    → {"op": "get", "scope": ["a", null, null], "keys": ["k"]}   ← {"rows": [[…]]}
+    → {"op": "apply", "id": "5f1c…-7", "new": true, "changes": […]}   ← {"done": [[row, 1], …]}
+    ← {"error": {"class": "VersionConflict", "message": …}}
+
+Never pickle: what arrives can be wrong, but it can do nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as quote
+from typing import Any, TypeVar
+
+from nbtools import errors
+from nbtools.errors import InternalError, NbtoolsError
+from nbtools.memory.records import MemoryRecord
+from nbtools.memory.repository import Applied, CallQuery, Change, Query
+from nbtools.memory.rules.rows import Row, moment, names_to_text, parts_to_text, scope_of
+from nbtools.memory.rules.transitions import Done
+
+__all__ = [
+    "MAX_FRAME",
+    "PROTOCOL",
+    "applied_from_wire",
+    "apply_to_wire",
+    "call_query_from_wire",
+    "change_from_wire",
+    "connect_to",
+    "done_to_wire",
+    "dumps",
+    "error_from_wire",
+    "error_to_wire",
+    "frame",
+    "is_one_frame",
+    "limit_waiting",
+    "query_from_wire",
+    "query_to_wire",
+    "receive",
+    "record_from_wire",
+    "row_to_wire",
+    "rows_to_frames",
+    "take_frame",
+]
+
+PROTOCOL = 2
+MAX_FRAME = 256 << 20
+_MORE = 1 << 31
+_HEAD = struct.Struct(">I")
+_ROWS_PER_FRAME = 500
+
+_Kind = TypeVar("_Kind")
+dumps = functools.partial(json.dumps, separators=(",", ":"))
+
+
+def frame(text: str, *, more: bool = False) -> bytes:
+    """Return the bytes of one frame."""
+    body = text.encode()
+    return _HEAD.pack(len(body) | (_MORE if more else 0)) + body
+
+
+def is_one_frame(data: bytes) -> bool:
+    """Tell whether the bytes are exactly one whole frame, as they nearly always are."""
+    return len(data) >= 4 and _HEAD.unpack_from(data)[0] == len(data) - 4
+
+
+def take_frame(inbox: bytearray) -> bytes | None:
+    """Take the first whole frame out of what has arrived, or return `None`.
+
+    Raises
+    ------
+    ValueError
+        It is longer than any frame may be: the other side does not speak this language.
+    """
+    if len(inbox) < 4:
+        return None
+    (size,) = _HEAD.unpack_from(inbox)
+    size &= ~_MORE
+    if size > MAX_FRAME:
+        raise ValueError(f"a frame of {size} bytes")
+    if len(inbox) < 4 + size:
+        return None
+    body = bytes(inbox[4 : 4 + size])
+    del inbox[: 4 + size]
+    return body
+
+
+def receive(connection: socket.socket) -> dict[str, Any]:
+    """Read one whole answer; lists of its frames are joined.
+
+    Raises
+    ------
+    EOFError
+        The other side is gone.
+    """
+    answer: dict[str, Any] | None = None
+    # Nothing comes before it is asked for, so what arrives behind a frame belongs to the same answer.
+    data = connection.recv(1 << 16)
+    while True:
+        if len(data) < 4:
+            data = _more(connection, data, 4)
+        (size,) = _HEAD.unpack_from(data)
+        end = 4 + (size & ~_MORE)
+        if len(data) < end:
+            data = _more(connection, data, end)
+        part: dict[str, Any] = json.loads(data[4:end])
+        if answer is None:
+            answer = part
+        else:
+            for name, items in part.items():
+                answer[name] += items
+        if not size & _MORE:
+            return answer
+        data = data[end:]
+
+
+def _more(connection: socket.socket, data: bytes, size: int) -> bytes:
+    whole = bytearray(data)
+    while len(whole) < size:
+        part = connection.recv(1 << 20)
+        if not part:
+            raise EOFError("the keeper closed the connection")
+        whole += part
+    return bytes(whole)
+
+
+def connect_to(address: Any, *, timeout: float) -> socket.socket:
+    """Return a connection to an address that a keeper announced.
+
+    Raises
+    ------
+    OSError
+        Nobody listens there.
+    """
+    if isinstance(address, dict) and "unix" in address:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        target: Any = address["unix"]
+    elif isinstance(address, dict) and "tcp" in address:
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        target = ("127.0.0.1", address["tcp"])
+    else:
+        raise ConnectionRefusedError("no keeper has announced itself")
+    try:
+        connection.settimeout(timeout)
+        connection.connect(target)
+        limit_waiting(connection, timeout)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def limit_waiting(connection: socket.socket, timeout: float) -> None:
+    """Let every wait on a connection end after so many seconds, by `BlockingIOError` or `TimeoutError`."""
+    connection.settimeout(timeout)
+    if sys.platform == "win32":
+        return
+    # The system itself watches the time: a timeout of Python's costs a call more for each part read.
+    connection.setblocking(True)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
+
+
+# -- records
+
+
+def _filled(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
+    """Return a frozen dataclass with all its fields: its own `__init__` takes four times as long, a call for each."""
+    made = object.__new__(kind)
+    made.__dict__.update(fields)
+    return made
+
+
+def row_to_wire(row: Row, *, values: bool = True, score: float | None = None) -> str:
+    """Return a row as a JSON array, its value pasted in as the JSON text that it is."""
+    value = row.value if values and row.value is not None else "null"
+    return (
+        f"[{parts_to_text(row.agent, row.workflow, row.node)},{quote(row.key)},{value},{names_to_text(row.tags)},"
+        f"{row.created},{row.updated},{'null' if row.expires is None else row.expires},{row.version},"
+        f'"{row.op}",{"null" if score is None else dumps(score)}]'
+    )
+
+
+def rows_to_frames(
+    rows: Sequence[tuple[Row, float | None]], *, values: bool = True, total: int | None = None
+) -> Iterator[bytes]:
+    """Yield the frames of an answer with rows; `total` stands in the first."""
+    start = 0
+    while True:
+        part = rows[start : start + _ROWS_PER_FRAME]
+        text = ",".join(row_to_wire(row, values=values, score=score) for row, score in part)
+        extra = f'"total":{total},' if start == 0 and total is not None else ""
+        start += _ROWS_PER_FRAME
+        more = start < len(rows)
+        yield frame(f'{{{extra}"rows":[{text}]}}', more=more)
+        if not more:
+            return
+
+
+def record_from_wire(fields: Sequence[Any]) -> MemoryRecord:
+    """Build a record from an array of `row_to_wire`."""
+    agent, workflow, node, key, value, tags, created, updated, expires, version, change, score = fields
+    return _filled(
+        MemoryRecord,
+        {
+            "agent_id": agent,
+            "workflow_id": workflow,
+            "node_id": node,
+            "key": key,
+            "value": value,
+            "tags": tuple(tags),
+            "created_at": moment(created),
+            "updated_at": moment(updated),
+            "expires_at": None if expires is None else moment(expires),
+            "version": version,
+            "change": change,
+            "score": score,
+        },
+    )
+
+
+# -- changes and what became of them
+
+_CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
+_PLAIN = {name: _CHANGE[name] for name in ("tags", "ttl", "if_version", "by", "version", "vector", "nodes")}
+
+
+def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -> str:
+    """Return the message that asks for a batch; what a change does not say is left out."""
+    parts = ",".join(map(_change_to_text, changes))
+    return f'{{"op":"apply","id":{quote(request_id)},"new":{"true" if is_new else "false"},"changes":[{parts}]}}'
+
+
+def _change_to_text(change: Change) -> str:
+    scope = change.scope
+    text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
+    if scope is not None:
+        text += f',"scope":[{parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)}]'
+    if change.value is not None:
+        text += f',"value":{quote(change.value)}'
+    for name, plain in _PLAIN.items():
+        value = getattr(change, name)
+        if value != plain or type(value) is not type(plain):
+            text += f',"{name}":{dumps(value)}'
+    return text + "}"
+
+
+def change_from_wire(fields: Mapping[str, Any]) -> Change:
+    """Build a change from what `apply_to_wire` made of it.
+
+    Raises
+    ------
+    TypeError
+        Its fields are not those of a change.
+    """
+    known = {**_CHANGE, **fields}
+    if len(known) > len(_CHANGE) or "kind" not in fields:
+        raise TypeError(f"a change does not have {sorted(fields)}")
+    if known["scope"] is not None:
+        known["scope"] = scope_of(*known["scope"])
+    for name in ("tags", "vector"):
+        if known[name] is not None:
+            known[name] = tuple(known[name])
+    return _filled(Change, known)
+
+
+def done_to_wire(changes: Sequence[Change], done: Sequence[Done], notices: Sequence[str]) -> bytes:
+    """Return the frame of an applied batch; a value that was written is not sent back to its writer.
+
+    Whoever forgets something gets the notices: they name files that were left alone.
+    """
+    parts, forgets = [], False
+    for change, (row, touched) in zip(changes, done, strict=True):
+        text = "null" if row is None else row_to_wire(row, values=change.kind != "write")
+        parts.append(f"[{text},{touched}]")
+        forgets = forgets or change.kind == "forget"
+    told = f',"notices":{dumps(notices)}' if forgets else ""
+    return frame(f'{{"done":[{",".join(parts)}]{told}}}')
+
+
+def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[Applied]:
+    """Build what `Repository.apply` returns."""
+    applied = []
+    for change, (fields, touched) in zip(changes, done, strict=True):
+        record = None
+        if fields is not None:
+            if change.kind == "write":
+                fields[4] = json.loads(change.value or "null")
+            record = record_from_wire(fields)
+        applied.append(Applied(record=record, count=touched))
+    return applied
+
+
+# -- questions
+
+
+def query_to_wire(query: Query) -> str:
+    """Return the message that asks a query; conditions that say nothing are left out."""
+    scope = query.scope
+    if scope is not None and query.keys is not None and query.text is None and query.vector is None and not query.count:
+        # The point read, which looks at nothing but keys.
+        keys, values = ",".join(map(quote, query.keys)), "" if query.values else ',"values":false'
+        parts = parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)
+        return f'{{"op":"get","scope":[{parts}],"keys":[{keys}]{values}}}'
+    fields = {name: value for name in _QUERY if (value := getattr(query, name)) != getattr(_NO_CONDITION, name)}
+    if scope is not None:
+        fields["scope"] = (scope.agent_id, scope.workflow_id, scope.node_id)
+    return dumps({"op": "query", **fields})
+
+
+_NO_CONDITION = Query()
+_QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "count")
+
+
+def query_from_wire(fields: Mapping[str, Any]) -> Query:
+    """Build a query from what `query_to_wire` returned."""
+    known = {name: fields[name] for name in _QUERY if name in fields}
+    for name in ("keys", "tags", "vector"):
+        if name in known:
+            known[name] = tuple(known[name])
+    if "scope" in fields:
+        known["scope"] = scope_of(*fields["scope"])
+    return Query(**known)
+
+
+def call_query_from_wire(fields: Mapping[str, Any]) -> CallQuery:
+    """Build a query for records of tool calls."""
+    return CallQuery(**{name: fields[name] for name in ("limit", "call_id", "run_id", "tool") if name in fields})
+
+
+# -- errors
+
+
+def error_to_wire(exc: Exception) -> dict[str, Any]:
+    """Return an error as a JSON object."""
+    if not isinstance(exc, NbtoolsError):
+        exc = InternalError(f"The keeper failed: {type(exc).__name__}: {exc}")
+    fields = {"class": type(exc).__name__, "message": exc.message, "hint": exc.hint, "tried": exc.tried}
+    return {"error": fields | {"data": exc.data, "retryable": exc.retryable}}
+
+
+def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
+    """Build the error again."""
+    found = getattr(errors, str(fields.get("class")), None)
+    kind = found if isinstance(found, type) and issubclass(found, NbtoolsError) else InternalError
+    return kind(
+        str(fields.get("message")),
+        hint=fields.get("hint"),
+        tried=fields.get("tried"),
+        data=fields.get("data"),
+        retryable=fields.get("retryable"),
+    )

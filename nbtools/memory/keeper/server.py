@@ -1,0 +1,413 @@
+"""The keeper's inside: who waits for whom.
+
+::
+
+    main thread     accepts, reads frames, answers point reads at once     (never waits for a disk)
+    committer       takes all writes that are waiting, stores them in one group, answers them
+    readers (2)     searches, lists, histories: what can take milliseconds
+    housekeeper     merges, sweeps, trims, takes snapshots, shows that the keeper is alive
+
+An answer is sent by the thread that made it, without waiting: what a slow client does not take is kept for it, and the
+main thread sends it when there is room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import queue
+import selectors
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
+from nbtools.memory.duckdb.directory import HEARTBEAT, Place
+from nbtools.memory.duckdb.engine import Engine
+from nbtools.memory.duckdb.recovery import close_engine, take_snapshot
+from nbtools.memory.keeper.listener import Listener
+from nbtools.memory.keeper.protocol import (
+    call_query_from_wire,
+    change_from_wire,
+    done_to_wire,
+    dumps,
+    error_to_wire,
+    frame,
+    is_one_frame,
+    query_from_wire,
+    rows_to_frames,
+    take_frame,
+)
+from nbtools.memory.rules.rows import scope_of
+from nbtools.memory.rules.transitions import Request
+
+__all__ = ["Server"]
+
+_GROUP = 256
+_TOO_MANY = 12_000
+_CLEAN_EVERY = 30.0
+# Between two rounds of housekeeping: with more questions than that, what can wait waits.
+_FEW_ASKED = 20
+_READERS = 2
+# After a failure, a disk that is full for instance, housekeeping is tried again so many seconds later.
+_PAUSE = 5.0
+# Seconds between two looks whether others can still find this keeper.
+_LOOK_EVERY = 0.5
+# An open connection is cheap to make again: a keeper that nobody asked anything for so many idle times leaves anyway.
+_FORGOTTEN = 20
+
+
+class Server:
+    """Serve one engine to clients until nobody needs it.
+
+    Parameters
+    ----------
+    engine, place
+        The open file, and the folder beside it; both are closed at the end.
+    listener
+        Where clients come from; closed at the end.
+    idle_exit
+        Seconds without any client after which the server leaves.
+    greeting
+        What a client is told when it greets: protocol, version, pid.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        place: Place,
+        listener: Listener,
+        *,
+        idle_exit: float,
+        greeting: dict[str, Any],
+    ) -> None:
+        self.engine = engine
+        self.place = place
+        self._listener = listener
+        self._idle_exit = idle_exit
+        self._greeting = greeting
+        self._selector = selectors.DefaultSelector()
+        self._clients: set[_Client] = set()
+        self._writes: queue.SimpleQueue[tuple[_Client, Request] | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[tuple[_Client, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._waker, self._waked = socket.socketpair()
+        self._last = self._looked = time.monotonic()
+        self._asked = 0
+
+    def run(self) -> None:
+        """Serve, then finish what was begun, close the file and let go of it."""
+        # A waiting thread should get its turn after half a millisecond, not five.
+        sys.setswitchinterval(0.0005)
+        threads = [threading.Thread(target=self._commit_writes, name="committer")]
+        threads += [threading.Thread(target=self._answer_reads, name=f"reader-{n}") for n in range(_READERS)]
+        threads.append(threading.Thread(target=self._keep_house, name="housekeeper"))
+        for thread in threads:
+            thread.start()
+        try:
+            self._serve()
+        finally:
+            self._leaving.set()
+            self._listener.close()
+            self._writes.put(None)
+            for _ in range(_READERS):
+                self._reads.put(None)
+            for thread in threads:
+                thread.join()
+            for client in list(self._clients):
+                self._drop(client)
+            self._close_file()
+
+    def leave(self) -> None:
+        """Ask the server to finish; may be called from a signal handler or any thread."""
+        self._leaving.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the main thread look around."""
+        with contextlib.suppress(OSError):
+            self._waker.send(b".")
+
+    def _close_file(self) -> None:
+        for step in (take_snapshot, close_engine):
+            try:
+                step(self.engine, self.place)
+            except Exception as exc:
+                # What is not merged is in the journal; the next keeper finds that this one did not finish, and looks.
+                self._complain(exc)
+
+    # -- the main thread
+
+    def _serve(self) -> None:
+        self._waked.setblocking(False)
+        self._waker.setblocking(False)
+        self._listen()
+        self._selector.register(self._waked, selectors.EVENT_READ, self._look_around)
+        pause = min(1.0, self._idle_exit / 4)
+        while not self._leaving.is_set():
+            for key, events in self._selector.select(pause):
+                if isinstance(key.data, _Client):
+                    self._attend(key.data, events)
+                else:
+                    key.data()
+            now = time.monotonic()
+            if now - self._last > self._idle_exit * (_FORGOTTEN if self._clients else 1):
+                self._leaving.set()
+            elif now - self._looked > _LOOK_EVERY:
+                self._looked = now
+                self._stay_reachable()
+
+    def _listen(self) -> None:
+        self._listener.socket.setblocking(False)
+        self._selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
+
+    def _stay_reachable(self) -> None:
+        """Leave to a successor if this keeper holds nothing any more; listen anew if it cannot be found."""
+        if self.place.is_lost():
+            self._leaving.set()
+        elif not self._listener.is_reachable():
+            old = self._listener.socket
+            try:
+                self._listener.renew()
+            except (OSError, NbtoolsError) as exc:
+                self._complain(exc)  # Tried again with the next look.
+                return
+            self._selector.unregister(old)
+            self._listen()
+
+    def _accept(self) -> None:
+        connection = self._listener.accept()
+        if connection is not None:
+            client = _Client(connection, self.wake)
+            self._clients.add(client)
+            self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _look_around(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waked.recv(4096)
+        for client in list(self._clients):
+            if client.is_behind:
+                self._selector.modify(client.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
+
+    def _attend(self, client: _Client, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE and client.catch_up():
+                self._selector.modify(client.connection, selectors.EVENT_READ, client)
+            if events & selectors.EVENT_READ:
+                for message in client.receive():
+                    self._last = time.monotonic()
+                    self._asked += 1
+                    self._take(client, message)
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            # The client is gone, or does not speak this language; either way it is not answered any more.
+            self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        self._clients.discard(client)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(client.connection)
+        client.connection.close()
+        self._last = time.monotonic()
+
+    def _take(self, client: _Client, message: dict[str, Any]) -> None:
+        if not client.is_greeted:
+            self._greet(client, message)
+            return
+        op = message["op"]
+        if op == "get":
+            scope = scope_of(*message["scope"])
+            rows = self.engine.get(scope, message["keys"])
+            if rows is None:
+                self._reads.put((client, message))  # Not in memory: a reader asks DuckDB.
+            else:
+                client.send(rows_to_frames(rows, values=message.get("values", True)))
+        elif op == "apply":
+            changes = [change_from_wire(fields) for fields in message["changes"]]
+            self._writes.put((client, Request(message["id"], changes, message["new"])))
+        elif op == "drain":
+            self._leaving.set()
+        else:
+            self._reads.put((client, message))
+
+    def _greet(self, client: _Client, message: dict[str, Any]) -> None:
+        token = self._listener.token
+        if token is not None and not hmac.compare_digest(token, str(message.get("token"))):
+            raise ValueError("a wrong token")
+        client.is_greeted = "hello" in message
+        client.send([frame(dumps(self._greeting | {"notices": self.engine.notices}))])
+
+    # -- the other threads
+
+    def _commit_writes(self) -> None:
+        while True:
+            first = self._writes.get()
+            if first is None:
+                return
+            group = [first]
+            # Nobody else takes from it, so what is there can be had.
+            while len(group) < _GROUP and not self._writes.empty():
+                following = self._writes.get()
+                if following is None:
+                    self._writes.put(None)
+                    break
+                group.append(following)
+            try:
+                outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
+                self._check_stored()
+            except Exception as exc:
+                # Nobody knows here what was stored, so nobody is answered: each client asks again by the same id, and
+                # the next keeper finds out.
+                self._complain(exc)
+                self.leave()
+                continue
+            for (client, request), outcome in zip(group, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    client.send([frame(dumps(error_to_wire(outcome)))])
+                else:
+                    client.send([done_to_wire(request.changes, outcome, self.engine.notices)])
+            if self.engine.unmerged > _TOO_MANY:
+                self._catch_up()
+
+    def _check_stored(self) -> None:
+        """Refuse to call stored what a crash could lose, because the journal was removed or may end in half a group."""
+        journal = self.engine.journal
+        if self.place.is_lost() or (journal is not None and journal.is_lost()):
+            raise MemoryUnavailable(f"{self.place.folder} was removed, or cannot be written any more")
+
+    def _answer_reads(self) -> None:
+        while (asked := self._reads.get()) is not None:
+            client, message = asked
+            try:
+                client.send(self._answer(message))
+            except MemoryDamaged as exc:
+                # Not answered: the client asks again, and the next keeper repairs the file before it answers.
+                self._complain(exc)
+            except NbtoolsError as exc:
+                client.send([frame(dumps(error_to_wire(exc)))])
+            except Exception as exc:
+                self._complain(exc)
+                client.send([frame(dumps(error_to_wire(exc)))])
+
+    def _answer(self, message: dict[str, Any]) -> Iterable[bytes]:
+        op = message["op"]
+        if op in ("query", "get"):
+            query = query_from_wire(message)
+            rows, total = self.engine.query(query)
+            return rows_to_frames(rows, values=query.values, total=total)
+        if op == "history":
+            versions = self.engine.versions(scope_of(*message["scope"]), message["key"])
+            limit = message.get("limit")
+            kept = versions if limit is None else versions[-limit:] if limit else []
+            return rows_to_frames([(row, None) for row in kept])
+        if op == "calls":
+            records = self.engine.calls(call_query_from_wire(message))
+            return [frame(f'{{"calls":[{",".join(records)}]}}')]
+        if op == "info":
+            facts = self.engine.info() | {"mode": "keeper", "pid": os.getpid(), "clients": len(self._clients)}
+            return [frame(dumps({"info": facts}))]
+        raise ValueError(f"there is no operation {op!r}")
+
+    def _keep_house(self) -> None:
+        cleaned = beaten = time.monotonic()
+        asked = self._asked
+        while not self._leaving.wait(0.1 if self.engine.unmerged else 0.5):
+            now = time.monotonic()
+            is_quiet, asked = self._asked - asked < _FEW_ASKED, self._asked
+            try:
+                # In small slices, and only when there is enough or nobody is asking.
+                if self.engine.is_full or (self.engine.unmerged and is_quiet):
+                    self.engine.merge()
+                if now - beaten > HEARTBEAT:
+                    beaten = now
+                    self.place.announce()
+                    take_snapshot(self.engine, self.place)
+                self.engine.tidy(is_quiet=is_quiet)
+                if now - cleaned > _CLEAN_EVERY:
+                    cleaned = now
+                    self.engine.sweep()
+                    self.engine.trim()
+            except Exception as exc:
+                self._complain(exc)
+                self._leaving.wait(_PAUSE)
+
+    def _catch_up(self) -> None:
+        """Merge before more is written: writes come faster than the disk takes them."""
+        try:
+            while self.engine.unmerged > _TOO_MANY // 2:
+                self.engine.merge()
+        except Exception as exc:
+            self._complain(exc)
+
+    def _complain(self, exc: Exception) -> None:
+        """Write down what should not have happened; after damage, leave, so that the next keeper repairs it."""
+        traceback.print_exception(exc, file=sys.stderr)
+        sys.stderr.flush()
+        if isinstance(exc, MemoryDamaged):
+            self.leave()
+
+
+class _Client:
+    """One connection: what has arrived of a message, and what could not be sent yet."""
+
+    def __init__(self, connection: socket.socket, wake: Callable[[], None]) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.is_greeted = False
+        self._wake = wake
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._lock = threading.Lock()
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._outbox)
+
+    def receive(self) -> list[dict[str, Any]]:
+        # Room for more would be had from the system, and given back, each time.
+        data = self.connection.recv(1 << 16)
+        if not data:
+            raise EOFError
+        if not self._inbox and is_one_frame(data):
+            return [_message(data[4:])]
+        self._inbox += data
+        messages = []
+        while (body := take_frame(self._inbox)) is not None:
+            messages.append(_message(body))
+        return messages
+
+    def send(self, frames: Iterable[bytes]) -> None:
+        """Send as much as there is room for and keep the rest; a client that is gone is not missed."""
+        with self._lock, contextlib.suppress(OSError):
+            for data in frames:
+                if self._outbox:
+                    self._outbox += data
+                    continue
+                try:
+                    sent = self.connection.send(data)
+                except BlockingIOError:
+                    sent = 0
+                if sent < len(data):
+                    self._outbox += data[sent:]
+        if self._outbox:
+            self._wake()
+
+    def catch_up(self) -> bool:
+        """Send what was kept; return whether that was all."""
+        with self._lock:
+            with contextlib.suppress(BlockingIOError):
+                sent = self.connection.send(self._outbox[: 1 << 20])
+                del self._outbox[:sent]
+            return not self._outbox
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    message = json.loads(body)
+    if not isinstance(message, dict):
+        raise TypeError("no object")
+    return message

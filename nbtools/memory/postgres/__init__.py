@@ -1,0 +1,1 @@
+"""The same records on a PostgreSQL server, under the same rules."""

@@ -1,0 +1,390 @@
+"""Memory on PostgreSQL: the same rules as everywhere, kept by the server for any number of machines.
+
+A batch is one transaction. It locks what it touches: the ids of its records, and the workflow they belong to, shared
+with others that write and alone when it clears. Then it reads what is there, decides as every store does, and writes
+rows, history and the answer under the request's id: a batch that is sent again after a lost connection finds its
+answer and is not applied twice. Words are split here, so that the same words find the same records as in the other
+stores; the server finds them by a GIN index over ``tsvector``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from nbtools.errors import MemoryWriteFailed
+from nbtools.memory.calls import CALLS_KEPT
+from nbtools.memory.postgres.connections import Connections
+from nbtools.memory.postgres.schema import migrate
+from nbtools.memory.postgres.search import LEARN, UNLEARN, Texts, learned, ranked_by_words, words_of
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.rules.erasure import Erasure, Erasures
+from nbtools.memory.rules.rows import Row, later, row_from_list, row_to_list, row_to_record
+from nbtools.memory.rules.text_search import cosine, fuse, relative
+from nbtools.memory.rules.transitions import Stage, View
+
+__all__ = ["PostgresRepository"]
+
+_VERSION = "agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version"
+# As `row_from_list` takes them; sequence numbers belong to other stores.
+_COLUMNS = f"0, {_VERSION}, vector"
+_WITHOUT_VALUES = _COLUMNS.replace(" value,", " '0',")
+_PAST = f"0, {_VERSION}, NULL"
+_CHANGING = ("op", "value", "tags", "created", "updated", "expires", "version", "vector", "words", "size")
+_UPSERT = (
+    f"INSERT INTO nbtools_items (id, scope, {_VERSION}, vector, words, size) "
+    f"VALUES ({', '.join(['%s'] * 14)}, %s::tsvector, %s) ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{name} = EXCLUDED.{name}" for name in _CHANGING)
+)
+_REMEMBER = f"INSERT INTO nbtools_history (id, {_VERSION}) VALUES ({', '.join(['%s'] * 12)})"
+_UPSERT_CALL = (
+    "INSERT INTO nbtools_calls (call_id, run_id, tool, record) VALUES (%s, %s, %s, %s) ON CONFLICT (call_id) "
+    "DO UPDATE SET seq = DEFAULT, run_id = EXCLUDED.run_id, tool = EXCLUDED.tool, record = EXCLUDED.record"
+)
+# In one order for all batches, so that no two wait for each other.
+_LOCK = """
+SELECT CASE WHEN alone THEN pg_advisory_xact_lock(number) ELSE pg_advisory_xact_lock_shared(number) END
+FROM (SELECT hashtextextended(name, 0) AS number, bool_or(alone) AS alone
+      FROM unnest(%s::text[], %s::boolean[]) AS wanted (name, alone) GROUP BY 1 ORDER BY 1) AS ordered
+"""
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_MOST_FOUND = 1_000
+# The server has room for some thousand locks of all its clients.
+_MOST_LOCKS = 200
+_SWEEP_EACH_S = 60.0
+_SWEEP_S = 2.0
+_SWEPT_AT_ONCE = 1_000
+_KEPT_ANSWERS_US = 3_600_000_000
+_KEPT_DELETIONS_US = 30 * 86_400_000_000
+
+
+class PostgresRepository:
+    """Keep records in a PostgreSQL database.
+
+    Parameters
+    ----------
+    url
+        ``postgresql://user:password@host/database``, with the parameters of libpq.
+    history
+        How many versions of a key are kept.
+    timeout
+        Seconds that one request may take, including a restart of the server.
+    calls
+        How many records of tool calls are kept.
+
+    Raises
+    ------
+    ConfigInvalid
+        The URL is not one of PostgreSQL.
+    MissingExtra
+        The extra ``postgres`` is not installed.
+    """
+
+    def __init__(self, url: str, *, history: int = 100, timeout: float = 30.0, calls: int = CALLS_KEPT) -> None:
+        url = url.replace("postgres://", "postgresql://", 1)
+        self._connections = Connections(url, timeout, self._prepare)
+        self._texts = Texts()
+        self._keep = history
+        self._keep_calls = calls
+        self._latest = 0
+        self._sweep_at = 0.0
+        self._sweeping = threading.Lock()
+        self._erasures = Erasures()
+
+    # -- Repository
+
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+        """Apply a batch in one transaction, once per request id."""
+        request = request_id or uuid.uuid4().hex
+        done = self._connections.run(lambda connection: self._batch(connection, changes, request), request=request)
+        if time.monotonic() >= self._sweep_at:
+            self._sweep()
+        return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
+
+    def query(self, query: Query) -> Found:
+        """Return the live records that match."""
+        return self._connections.run(lambda connection: self._found(connection, query))
+
+    def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
+        """Return the newest versions of a key, oldest of them first."""
+        text = f"SELECT {_PAST} FROM nbtools_history WHERE id = %s ORDER BY version DESC LIMIT %s"
+        rows = self._connections.run(lambda connection: _rows(connection.execute(text, [scope.record_id(key), limit])))
+        return [row_to_record(row) for row in reversed(rows)]
+
+    def calls(self, query: CallQuery) -> list[dict[str, Any]]:
+        """Return records of tool calls."""
+        wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{name} = %s" for name in given) or "TRUE"
+        text = f"SELECT record FROM nbtools_calls WHERE {where} ORDER BY seq DESC LIMIT %s"
+        values = [*given.values(), query.limit]
+        found = self._connections.run(lambda connection: connection.execute(text, values).fetchall())
+        return [json.loads(record) for (record,) in reversed(found)]
+
+    def info(self) -> dict[str, Any]:
+        """Return facts for a status card."""
+        text = "SELECT count(*) FROM nbtools_items WHERE value IS NOT NULL"
+        count = self._connections.run(lambda connection: _one(connection.execute(text)))
+        place = self._connections.place
+        return {"backend": "postgresql", "place": place, "records": count, "vectors": True, "notices": []}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def _prepare(self, connection: Any) -> None:
+        migrate(connection, self._connections.place, self._index_words)
+
+    def _index_words(self, connection: Any) -> None:
+        rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items FOR UPDATE"))
+        connection.cursor().executemany(_UPSERT, [self._item(row, words_of(row)) for row in rows])
+        connection.execute(LEARN, learned(map(words_of, rows)))
+
+    # -- writing
+
+    def _batch(self, connection: Any, changes: Sequence[Change], request: str) -> list[tuple[Row | None, int]]:
+        _lock(connection, changes, request)
+        text = f"SELECT {_NOW}, (SELECT answer FROM nbtools_requests WHERE id = %s)"
+        now, answered = connection.execute(text, [request]).fetchone()
+        if answered:
+            return [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answered)]
+        rows = {row.id: row for change in changes for row in _cleared(connection, change)}
+        rows |= _by_id(connection, _ids(changes))
+        done, decided = self._stage(connection, rows, now).decide(changes)
+        answer = json.dumps([[row_to_list(row) if row else None, count] for row, count in done])
+        with connection.pipeline():
+            connection.execute("INSERT INTO nbtools_requests VALUES (%s, %s, %s)", [request, answer, now])
+            self._store(connection, self._left(connection, [row for _, row in decided]))
+        return [(row, count) for row, count in done]
+
+    def _stage(self, connection: Any, rows: Mapping[str, Row], now: int) -> Stage:
+        """Return what decides over these rows, which nobody else changes meanwhile."""
+        self._latest = later(self._latest, now)
+
+        def versions(scope: Scope, key: str) -> list[Row]:
+            text = f"SELECT {_PAST} FROM nbtools_history WHERE id = %s ORDER BY version"
+            return _rows(connection.execute(text, [scope.record_id(key)]))
+
+        def ids(prefix: str) -> list[str]:
+            return [record_id for record_id in rows if record_id.startswith(prefix)]
+
+        return Stage(View(rows.get, ids, versions), 0, lambda: self._latest)
+
+    def _left(self, connection: Any, decided: Sequence[Row]) -> list[Row]:
+        """Take what is forgotten out of the tables, and return what is left to store."""
+        left: list[Row] = []
+        for row in decided:
+            if row.op == "forget":
+                mine = [one for one in left if one.id == row.id and one.op != "call"]
+                left = [one for one in left if one not in mine]
+                self._forget(connection, row, [one.value for one in mine if one.value is not None])
+            else:
+                left.append(row)
+        return left
+
+    def _forget(self, connection: Any, row: Row, values: Sequence[str]) -> None:
+        text = "DELETE FROM nbtools_history WHERE id = %s RETURNING value"
+        past = [value for (value,) in connection.execute(text, [row.id]).fetchall() if value is not None]
+        connection.execute("DELETE FROM nbtools_items WHERE id = %s", [row.id])
+        gone, _ = learned(words_of(row._replace(value=value)) for value in (*values, *past))
+        connection.execute(UNLEARN, [gone, [self._texts.asked(f'"{word}"') for word in gone]])
+        erasure = Erasure(row.key, [*values, *past])
+        self._erasures.add(erasure)
+        found = erasure.where("record", "%s")
+        _rewrite(connection, ("nbtools_calls", "call_id", "record"), found, erasure.cleaned)
+        answers = ("nbtools_requests", "id", "answer")
+        _rewrite(connection, answers, ("TRUE", []), lambda answer: _blanked(answer, row.id))
+
+    def _store(self, connection: Any, decided: Sequence[Row]) -> None:
+        """Make rows the newest versions of their ids."""
+        calls = [row for row in decided if row.op == "call"]
+        rows = [row for row in decided if row.op != "call"]
+        newest = {row.id: row for row in rows}.values()
+        words = {row.id: words_of(row) for row in newest}
+        trimmed = [[row.id, row.version - self._keep] for row in newest if row.version > self._keep]
+        for text, values in (
+            (_REMEMBER, [[row.id, *_version(row)] for row in rows]),
+            (_UPSERT, [self._item(row, words[row.id]) for row in newest]),
+            (LEARN, [learned(words.values())]),
+            ("DELETE FROM nbtools_history WHERE id = %s AND version <= %s", trimmed),
+            (_UPSERT_CALL, [_call(row.key, self._erasures.cleaned(row.value or "{}")) for row in calls]),
+        ):
+            if values:
+                connection.cursor().executemany(text, values)
+
+    def _item(self, row: Row, words: Sequence[str]) -> list[Any]:
+        """Return what `_UPSERT` takes."""
+        vector = list(row.vector) if row.vector else None
+        return [row.id, row.scope.prefix, *_version(row), vector, self._texts.stored(words), len(words)]
+
+    def _sweep(self) -> None:
+        """Take away a slice of what is due or long gone; the write before is done, whatever becomes of this."""
+        if self._sweeping.acquire(blocking=False):
+            is_full = False
+            try:
+                with suppress(MemoryWriteFailed):
+                    is_full = self._connections.run(self._swept, request="sweep", timeout=_SWEEP_S)
+            finally:
+                self._sweep_at = time.monotonic() + (0 if is_full else _SWEEP_EACH_S)
+                self._sweeping.release()
+
+    def _swept(self, connection: Any) -> bool:
+        """Return whether there may be more."""
+        if not _one(connection.execute("SELECT pg_try_advisory_xact_lock(hashtextextended('nbtools sweep', 0))")):
+            return False
+        now = _one(connection.execute(f"SELECT {_NOW}"))
+        due = "value IS NOT NULL AND expires <= %s OR value IS NULL AND updated < %s"
+        text = f"SELECT {_WITHOUT_VALUES} FROM nbtools_items WHERE {due} LIMIT %s"
+        found = _rows(connection.execute(text, [now, now - _KEPT_DELETIONS_US, _SWEPT_AT_ONCE]))
+        _lock(connection, [Change(kind="delete", scope=row.scope, key=row.key) for row in found])
+        rows = _by_id(connection, [row.id for row in found])
+        self._store(connection, [row for _, row in self._stage(connection, rows, now).expire(rows)])
+        gone = [row.id for row in rows.values() if row.value is None and row.updated < now - _KEPT_DELETIONS_US]
+        for table in ("nbtools_items", "nbtools_history"):
+            connection.execute(f"DELETE FROM {table} WHERE id = ANY(%s)", [gone])
+        connection.execute("DELETE FROM nbtools_requests WHERE at < %s", [now - _KEPT_ANSWERS_US])
+        newest = "SELECT seq FROM nbtools_calls ORDER BY seq DESC LIMIT 1 OFFSET %s"
+        connection.execute(f"DELETE FROM nbtools_calls WHERE seq <= ({newest})", [self._keep_calls])
+        return len(found) == _SWEPT_AT_ONCE
+
+    # -- reading
+
+    def _found(self, connection: Any, query: Query) -> Found:
+        self._latest = later(self._latest, _one(connection.execute(f"SELECT {_NOW}")))
+        where, values = _conditions(query, self._latest)
+        if query.text is not None or query.vector is not None:
+            return self._ranked(connection, query, where, values)
+        if query.count:
+            return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
+        order = "id" if query.scope is None else "key"
+        if query.after is not None and query.keys is None:
+            where, values = f"{where} AND {order} > %s", [*values, query.after]
+        columns = _COLUMNS if query.values else _WITHOUT_VALUES
+        text = f"SELECT {columns} FROM nbtools_items WHERE {where} ORDER BY {order} LIMIT %s"
+        rows = _rows(connection.execute(text, [*values, query.limit if query.keys is None else None]))
+        if query.keys is not None:
+            by_key = {row.key: row for row in rows}
+            rows = [by_key[key] for key in query.keys if key in by_key]
+        records = tuple(row_to_record(row, values=query.values) for row in rows)
+        return Found(records=records, total=len(records))
+
+    def _ranked(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
+        ranked: list[tuple[str, float]] = []
+        if query.text is not None:
+            scope = _conditions(Query(scope=query.scope), self._latest)
+            ranked = ranked_by_words(connection, self._texts, query.text, scope, (where, values))
+        if query.vector is not None:
+            text = f"SELECT id, vector FROM nbtools_items WHERE {where} AND vector IS NOT NULL"
+            found = connection.execute(text, values).fetchall()
+            cosines = [(name, cosine(query.vector, vector)) for name, vector in found]
+            nearest = sorted(cosines, key=lambda pair: -pair[1])
+            ranked = fuse([name for name, _ in ranked], [name for name, score in nearest if score > 0])
+            ranked = nearest if query.text is None else ranked
+        if query.count:
+            return Found(total=len(ranked))
+        best = ranked[: _MOST_FOUND if query.limit is None else query.limit]
+        best = best if query.text is None else relative(best)
+        rows = _by_id(connection, [name for name, _ in best])
+        records = tuple(row_to_record(rows[name], values=query.values, score=score) for name, score in best)
+        return Found(records=records, total=len(records))
+
+
+def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
+    """Return the WHERE of a query, without its search."""
+    parts = ["value IS NOT NULL", "(expires IS NULL OR expires > %s)"]
+    found: list[Any] = [now]
+    if query.scope is not None:
+        parts.append("scope = %s")
+        found.append(query.scope.prefix)
+    if query.keys is not None:
+        assert query.scope is not None, "keys need a scope"
+        parts.append("id = ANY(%s)")
+        found.append([query.scope.record_id(key) for key in query.keys])
+    if query.prefix:
+        parts.append("starts_with(key, %s)")
+        found.append(query.prefix)
+    if query.tags:
+        parts.append("tags @> %s::text[]" if query.match == "all" else "tags && %s::text[]")
+        found.append(list(query.tags))
+    return " AND ".join(parts), found
+
+
+def _lock(connection: Any, changes: Sequence[Change], request: str | None = None) -> None:
+    """Wait for those who change the same, until this transaction ends."""
+    ids = _ids(changes)
+    is_many = len(ids) > _MOST_LOCKS
+    # A clear shuts out who writes to the workflow, whatever the node: its records are not known before it has them.
+    names = {f"request:{request}": True} if request else {}
+    for change in changes:
+        if change.scope is not None:
+            workflow = change.scope.prefix.rsplit(":", 2)[0]
+            names[workflow] = names.get(workflow, False) or is_many or change.kind == "clear"
+    if not is_many:
+        names |= dict.fromkeys(ids, True)
+    connection.execute(_LOCK, [list(names), list(names.values())])
+
+
+def _ids(changes: Sequence[Change]) -> list[str]:
+    return list({change.scope.record_id(change.key): None for change in changes if change.scope and change.key})
+
+
+def _by_id(connection: Any, ids: Sequence[str]) -> dict[str, Row]:
+    rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items WHERE id = ANY(%s)", [ids])) if ids else []
+    return {row.id: row for row in rows}
+
+
+def _cleared(connection: Any, change: Change) -> list[Row]:
+    """Return what a change may clear, without values."""
+    if change.kind != "clear" or change.scope is None:
+        return []
+    where, values = "scope = %s", [change.scope.prefix]
+    if change.nodes:
+        where, values = "agent_id = %s AND workflow_id = %s", [change.scope.agent_id, str(change.scope.workflow_id)]
+    text = f"SELECT {_WITHOUT_VALUES} FROM nbtools_items WHERE {where} AND value IS NOT NULL"
+    return _rows(connection.execute(text, values))
+
+
+def _version(row: Row) -> list[Any]:
+    """Return the fields of `_VERSION`."""
+    return [
+        *(row.agent, row.workflow, row.node, row.key, row.op, row.value, list(row.tags)),
+        *(row.created, row.updated, row.expires, row.version),
+    ]
+
+
+def _call(call_id: str, text: str) -> list[Any]:
+    record = json.loads(text)
+    return [call_id, record.get("run_id"), record.get("tool"), text]
+
+
+def _rows(cursor: Any) -> list[Row]:
+    return [row_from_list(fields) for fields in cursor.fetchall()]
+
+
+def _one(cursor: Any) -> Any:
+    (found,) = cursor.fetchone()
+    return found
+
+
+def _rewrite(
+    connection: Any, place: tuple[str, str, str], where: tuple[str, list[str]], change: Callable[[str], str]
+) -> None:
+    """Change the texts of a column, of those rows where a condition holds and the function changes them."""
+    table, name, column = place
+    found = connection.execute(f"SELECT {name}, {column} FROM {table} WHERE {where[0]}", where[1]).fetchall()
+    changed = [(new, key) for key, text in found if (new := change(text)) != text]
+    if changed:
+        connection.cursor().executemany(f"UPDATE {table} SET {column} = %s WHERE {name} = %s", changed)
+
+
+def _blanked(answer: str, record_id: str) -> str:
+    """Return an answer that is remembered without the value of a forgotten record."""
+    items = [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answer)]
+    left = [(row._replace(value="null") if row and row.id == record_id else row, count) for row, count in items]
+    return answer if left == items else json.dumps([[row_to_list(row) if row else None, n] for row, n in left])

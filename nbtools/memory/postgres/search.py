@@ -1,0 +1,171 @@
+"""Search on PostgreSQL, as near to the keeper's as it comes.
+
+Texts are split and stemmed here, by the keeper's own functions, and lie on the server as ``tsvector`` with the places
+of their stems; beside them lies the vocabulary of the words as they were written. What the words of a question stand
+for is decided by the rules of all stores (`nbtools.memory.rules.fts5.Meanings`), for which the server counts. The
+records that fit come back as the places of the stems that were asked for, and are ranked by FTS5's formula here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nbtools.memory.rules.fts5 import MOST_LEARNED, MOST_RANKED, Meanings, Stemmer, is_learned, tiers
+from nbtools.memory.rules.rows import Row
+from nbtools.memory.rules.text_search import record_text, split_words, trigrams
+
+__all__ = ["LEARN", "UNLEARN", "Texts", "learned", "ranked_by_words", "words_of"]
+
+LEARN = """
+INSERT INTO nbtools_words
+SELECT word, string_to_array(parts, ' ') FROM unnest(%s::text[], %s::text[]) AS new (word, parts) ON CONFLICT DO NOTHING
+"""
+# With words, and what asks for each: a word that no record has any more goes.
+UNLEARN = """
+DELETE FROM nbtools_words USING unnest(%s::text[], %s::text[]) AS old (gone, asked)
+WHERE word = gone AND NOT EXISTS (SELECT FROM nbtools_items WHERE words @@ asked::tsquery)
+"""
+# What PostgreSQL can hold in one tsvector: a megabyte, and 2 kB a word. It knows no places beyond.
+_MOST_WORDS = 16_383
+_LONGEST_WORD = 500
+# A phrase as FTS5 writes it, a star behind it for what begins so.
+_PHRASE = re.compile(r'"([^"]*)"( \*)?')
+_K1 = 1.2
+_B = 0.75
+
+
+class Texts:
+    """What the server is given of texts and of questions."""
+
+    def __init__(self) -> None:
+        self._stemmer = Stemmer()
+
+    def stored(self, words: Sequence[str]) -> str:
+        """Return the text of a ``tsvector`` for the words of a record."""
+        places: dict[str, list[int]] = {}
+        for place, stem in enumerate(self._stemmer.stems(words), 1):
+            places.setdefault(stem, []).append(place)
+        return " ".join(f"'{stem}':{','.join(map(str, found))}" for stem, found in places.items())
+
+    def phrases(self, wanted: str) -> list[tuple[list[str], bool]]:
+        """Return the stems of each phrase of what FTS5 would match, and whether the last of them only begins so."""
+        return [(self._stemmer.stems(text.split()), bool(star)) for text, star in _PHRASE.findall(wanted)]
+
+    def asked(self, wanted: str) -> str:
+        """Return the text of a ``tsquery`` for what FTS5 would match."""
+
+        def phrase(found: re.Match[str]) -> str:
+            ((stems, is_begun),) = self.phrases(found[0])
+            return "(" + " <-> ".join(f"'{stem[:_LONGEST_WORD]}'" for stem in stems) + (":*)" if is_begun else ")")
+
+        return _PHRASE.sub(phrase, wanted).replace(" OR ", " | ").replace(" AND ", " & ")
+
+
+class _Scope(Meanings):
+    """What the live records of one scope, or of all, have of the words of a question."""
+
+    def __init__(self, connection: Any, texts: Texts, within: tuple[str, list[Any]]) -> None:
+        self._connection = connection
+        self._texts = texts
+        self.within = within
+        self._counts: dict[str, int] = {}
+
+    def count(self, wanted: str, within: tuple[Any, ...]) -> int:
+        """Return how many records have what FTS5 would match."""
+        if wanted not in self._counts:
+            where, values = within
+            sql = f"SELECT count(*) FROM nbtools_items WHERE {where} AND words @@ %s::tsquery"
+            self._counts[wanted] = self._connection.execute(sql, [*values, self._texts.asked(wanted)]).fetchone()[0]
+        return self._counts[wanted]
+
+    def beginnings(self, word: str, most: int) -> int:
+        """Return how many words of the vocabulary begin so, at most so many."""
+        sql = "SELECT count(*) FROM (SELECT FROM nbtools_words WHERE word >= %s AND word < %s LIMIT %s) AS found"
+        return int(self._connection.execute(sql, [word, word + "\U0010ffff", most]).fetchone()[0])
+
+    def candidates(self, word: str, most: int) -> list[str]:
+        """Return the words of the vocabulary that share most of a word's `trigrams`."""
+        sql = (
+            "SELECT word FROM unnest(%s::text[]) AS part JOIN nbtools_words ON letters @> ARRAY[part] GROUP BY word "
+            "ORDER BY count(*) / sqrt(cardinality(letters)) DESC, word LIMIT %s"
+        )
+        return [known for (known,) in self._connection.execute(sql, [trigrams(word), most])]
+
+
+def ranked_by_words(
+    connection: Any, texts: Texts, question: str, scope: tuple[str, list[Any]], query: tuple[str, list[Any]]
+) -> list[tuple[str, float]]:
+    """Return ids and scores of the records that fit a question, best first, of equal ones the newest.
+
+    Parameters
+    ----------
+    scope
+        The WHERE and its values of the records by which words are judged, whatever else a query asks for.
+    query
+        Those of the records that may be returned.
+    """
+    asked = _Scope(connection, texts, scope)
+    groups = asked.groups(question, scope)
+    if not groups:
+        return []
+    sql = f"SELECT count(*), coalesce(avg(size), 1)::float8 FROM nbtools_items WHERE {scope[0]}"
+    total, average = connection.execute(sql, scope[1]).fetchone()
+    ranked: dict[str, float] = {}
+    for wanted in tiers(groups):
+        phrases = [(found[0], *texts.phrases(found[0])[0]) for found in _PHRASE.finditer(wanted)]
+        weights = [_weight(total, asked.count(text, scope)) for text, _, _ in phrases]
+        scores: dict[str, float] = {}
+        for name, size, places in _fitting(connection, texts.asked(wanted), phrases, query):
+            length = _K1 * (1 - _B + _B * size / (average or 1.0))
+            counts = [_occurrences(places, stems, is_begun=is_begun) for _, stems, is_begun in phrases]
+            parts = (w * n * (_K1 + 1) / (n + length) for w, n in zip(weights, counts, strict=True))
+            scores[name] = sum(parts)
+        for name in sorted(scores, key=lambda name: -scores[name]):
+            ranked.setdefault(name, scores[name])
+    return list(ranked.items())
+
+
+def _fitting(
+    connection: Any, asked: str, phrases: Sequence[tuple[str, list[str], bool]], query: tuple[str, list[Any]]
+) -> Any:
+    """Return id, size and the places of the stems that are asked for, of the newest records that fit."""
+    stems = [stem for _, some, _ in phrases for stem in some]
+    begun = [some[-1] for _, some, is_begun in phrases if is_begun]
+    sql = (
+        "SELECT id, size, (SELECT coalesce(json_object_agg(lexeme, positions), '{}') FROM unnest(words) "
+        "WHERE lexeme = ANY(%s) OR lexeme ^@ ANY(%s)) FROM "
+        f"(SELECT id, size, words, updated FROM nbtools_items WHERE {query[0]} AND words @@ %s::tsquery "
+        "ORDER BY updated DESC LIMIT %s) AS found ORDER BY updated DESC, id DESC"
+    )
+    return connection.execute(sql, [stems, begun, *query[1], asked, MOST_RANKED]).fetchall()
+
+
+def _occurrences(places: dict[str, list[int]], stems: Sequence[str], *, is_begun: bool) -> int:
+    """Return how often stems stand one behind the other."""
+    at = [set(places.get(stem, ())) for stem in stems]
+    if is_begun:
+        at[-1] = {place for stem, some in places.items() if stem.startswith(stems[-1]) for place in some}
+    return sum(all(place + n in one for n, one in enumerate(at)) for place in at[0])
+
+
+def learned(texts: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return what `LEARN` takes of the words of texts: each with its groups of letters, in one order for everybody."""
+    some = (itertools.islice(filter(is_learned, dict.fromkeys(words)), MOST_LEARNED) for words in texts)
+    new = sorted(set(itertools.chain.from_iterable(some)))
+    return [new, [" ".join(trigrams(word)) for word in new]]
+
+
+def _weight(total: int, having: int) -> float:
+    return max(math.log((total - having + 0.5) / (having + 0.5)), 1e-6)
+
+
+def words_of(row: Row) -> list[str]:
+    """Return the words that a row is found by; none for a deletion."""
+    if row.value is None:
+        return []
+    words = split_words(record_text(row.key, row.tags, row.value))
+    return [word for word in words if len(word) <= _LONGEST_WORD][:_MOST_WORDS]

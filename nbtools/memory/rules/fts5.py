@@ -1,0 +1,287 @@
+"""Words: which records have the words of a question, ranked by BM25, in SQLite's FTS5.
+
+FTS5 gets texts that are split and folded already, stems them by Porter's rules, and keeps no copy of them: what takes a
+text away must have it. Beside it lies a vocabulary of the words as they were written, with an index of their groups of
+three letters. A word that no record has is looked up there, and stands for the nearest ones that some record has.
+
+A question costs little however common its words are: what has a rare word is ranked first, and of what has only common
+words the newest few thousand records. Everything is asked within a range of numbers, which is a scope's.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import itertools
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from nbtools.memory.rules.text_search import Term, closest, question_terms, split_words, splits, trigrams
+
+__all__ = [
+    "MOST_LEARNED",
+    "MOST_RANKED",
+    "WORDS_SCHEMA",
+    "Group",
+    "Meanings",
+    "Stemmer",
+    "Words",
+    "is_learned",
+    "rank_texts",
+    "tiers",
+]
+
+WORDS_SCHEMA = """
+CREATE VIRTUAL TABLE words USING fts5(text, content='', tokenize="porter ascii tokenchars '_'");
+CREATE TABLE tag_numbers (n INTEGER PRIMARY KEY, tag TEXT UNIQUE);
+CREATE TABLE vocabulary (n INTEGER PRIMARY KEY, word TEXT UNIQUE);
+CREATE VIRTUAL TABLE parts USING fts5(letters, content='', tokenize="ascii tokenchars '^$'");
+INSERT INTO words (words, rank) VALUES ('automerge', 0);
+"""
+# So many records are ranked at most.
+MOST_RANKED = 2_000
+# A word that so many records have stands for itself alone.
+_COMMON = 300
+# Beyond so many records it does not matter how common a word is.
+_COUNTED = 20_000
+# The beginning of more words than these is no beginning that anybody means.
+_MANY_WORDS = 64
+_CANDIDATES = 100
+_LONGEST_WORD = 32
+# So many words of a question are taken for slips at most: mending takes milliseconds each.
+_MOST_MENDED = 6
+_KEPT_WORDS = 50_000
+# More new words than these in one text are no words that anybody looks for.
+MOST_LEARNED = 1_000
+_MERGED_PAGES = 50
+
+
+class Group(NamedTuple):
+    """What stands for a term of a question, as FTS5 matches it, and how many records have it."""
+
+    wanted: str
+    records: int
+
+
+class Meanings(abc.ABC):
+    """What the words of a question stand for among the records of a store, which tells what it has.
+
+    `within` says in every method which records are looked at, in the store's own way.
+    """
+
+    def groups(self, question: str, within: tuple[Any, ...]) -> list[Group]:
+        """Return what stands for the words of a question; nothing, if nothing fits."""
+        terms = question_terms(question)
+        groups, unknown = [], []
+        for term in terms:
+            group = self._as_written(term, within)
+            if group is None:
+                unknown.append(term)
+            else:
+                groups.append(group)
+        groups += [group for term in unknown[:_MOST_MENDED] if (group := self._as_meant(term, within))]
+        if not groups:
+            # Of neighbours that nobody has put together, each may be somewhere.
+            single = dict.fromkeys((word,) for term in terms if len(term) > 1 for word in term)
+            groups = [group for term in single if (group := self._as_written(term, within))]
+        return groups
+
+    @abc.abstractmethod
+    def count(self, wanted: str, within: tuple[Any, ...]) -> int:
+        """Return how many records have what FTS5 would match; it need not count on where that is very many."""
+
+    @abc.abstractmethod
+    def beginnings(self, word: str, most: int) -> int:
+        """Return how many words of the vocabulary begin so, at most so many."""
+
+    @abc.abstractmethod
+    def candidates(self, word: str, most: int) -> list[str]:
+        """Return the words of the vocabulary that share most of a word's `trigrams`."""
+
+    def _as_written(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+        """Return what is found as it stands in the question, `None` if nothing is."""
+        phrase = _quoted(term)
+        known = self.count(phrase, within)
+        if len(term) == 1 and known <= _COMMON and self._is_beginning(term[0]):
+            begun = f"{phrase} *"
+            if having := self.count(begun, within):
+                # What has the word itself counts twice.
+                return Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
+        return Group(phrase, known) if known else None
+
+    def _as_meant(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+        """Return what stands for a word that no record has, `None` for nothing."""
+        if len(term) > 1 or len(term[0]) > _LONGEST_WORD:
+            return None
+        meant = [pair for pair in map(_quoted, splits(term[0])) if self.count(pair, within)]
+        meant = meant or [_quoted((word,)) for word in self._closest(term[0], within)]
+        return Group(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
+
+    def _is_beginning(self, word: str) -> bool:
+        return len(word) > 2 and self.beginnings(word, _MANY_WORDS + 1) <= _MANY_WORDS
+
+    def _closest(self, word: str, within: tuple[Any, ...]) -> list[str]:
+        candidates = set(self.candidates(word, _CANDIDATES))
+        while found := closest(word, candidates):
+            # The vocabulary keeps words that no record has any more, and has those of all scopes.
+            if known := [known for known in found if self.count(_quoted((known,)), within)]:
+                return known
+            candidates.difference_update(found)
+        return []
+
+
+class Words(Meanings):
+    """The words of the records of an index.
+
+    Not safe for threads by itself: the index that owns it holds its lock.
+
+    Parameters
+    ----------
+    database
+        Where the tables of `WORDS_SCHEMA` are.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        # Of what the tables have, so that most words need no look there.
+        self._known: set[str] = set()
+        self._tags: dict[str, str] = {}
+
+    def add(self, number: int, text: str, tags: Iterable[str]) -> None:
+        """Take the text and the tags of a record."""
+        words = split_words(text)
+        self._learn(words)
+        self._database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, self._joined(words, tags)))
+
+    def remove(self, number: int, text: str, tags: Iterable[str]) -> None:
+        """Take away a record, of which the very text and tags must be given that were added."""
+        values = (number, self._joined(split_words(text), tags))
+        self._database.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", values)
+
+    def tidy(self) -> None:
+        """Do some of the merging that makes questions faster."""
+        self._database.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (_MERGED_PAGES,))
+
+    def selects(
+        self, question: str, first: int, last: int, *, tags: Sequence[str] = (), match: str = "all"
+    ) -> list[tuple[str, list[object]]]:
+        """Return SELECTs of number and score of the records that fit a question, in no order, the best first.
+
+        Each returns the newest few thousand that fit: the first those with a word that few records have, the second,
+        which may be missing, those with any. None fits if there is no SELECT.
+
+        Parameters
+        ----------
+        first, last
+            The range of numbers that is looked at.
+        tags, match
+            Tags that a record has, ``all`` or ``any`` of them.
+        """
+        within = (first, last)
+        groups = self.groups(question, within)
+        chosen = f" {'AND' if match == 'all' else 'OR'} ".join(f'"{self._tag_word(tag)}"' for tag in tags)
+        sql = "SELECT rowid AS n, -bm25(words) AS score FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
+        return [
+            (f"{sql} ORDER BY n DESC LIMIT {MOST_RANKED}", [f"({wanted}) AND ({chosen})" if tags else wanted, *within])
+            for wanted in tiers(groups)
+        ]
+
+    def count(self, wanted: str, within: tuple[int, int]) -> int:
+        """Return how many records have what FTS5 matches, as far as that matters."""
+        sql = f"SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT {_COUNTED}"
+        return int(self._database.execute(f"SELECT count(*) FROM ({sql})", (wanted, *within)).fetchone()[0])
+
+    def beginnings(self, word: str, most: int) -> int:
+        """Return how many words of the vocabulary begin so, at most so many."""
+        sql = "SELECT count(*) FROM (SELECT 1 FROM vocabulary WHERE word >= ? AND word < ? LIMIT ?)"
+        return int(self._database.execute(sql, (word, word + "\U0010ffff", most)).fetchone()[0])
+
+    def candidates(self, word: str, most: int) -> list[str]:
+        """Return the words of the vocabulary that share most of a word's `trigrams`."""
+        asked = " OR ".join(f'"{part}"' for part in trigrams(word))
+        if not asked:
+            return []
+        sql = "SELECT v.word FROM parts JOIN vocabulary AS v ON v.n = parts.rowid WHERE parts MATCH ? ORDER BY rank"
+        return [known for (known,) in self._database.execute(f"{sql} LIMIT ?", (asked, most))]
+
+    # -- inside: keeping
+
+    def _learn(self, words: Iterable[str]) -> None:
+        new = set(words) - self._known
+        for word in list(filter(is_learned, new))[:MOST_LEARNED]:
+            cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
+            if cursor.rowcount:
+                parts = " ".join(trigrams(word))
+                self._database.execute("INSERT INTO parts (rowid, letters) VALUES (?, ?)", (cursor.lastrowid, parts))
+        if len(self._known) > _KEPT_WORDS:
+            self._known.clear()
+        self._known |= new
+
+    def _joined(self, words: Iterable[str], tags: Iterable[str]) -> str:
+        return " ".join([*words, *map(self._tag_word, tags)])
+
+    def _tag_word(self, tag: str) -> str:
+        """Return the word that stands for a tag: a number, which no stemming touches, marked by what no word has."""
+        word = self._tags.get(tag)
+        if word is None:
+            self._database.execute("INSERT OR IGNORE INTO tag_numbers (tag) VALUES (?)", (tag,))
+            (number,) = self._database.execute("SELECT n FROM tag_numbers WHERE tag = ?", (tag,)).fetchone()
+            if len(self._tags) > _KEPT_WORDS:
+                self._tags.clear()
+            word = self._tags[tag] = f"_{number}"
+        return word
+
+
+class Stemmer:
+    """Stem words as FTS5 does here, for a store that keeps them elsewhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.executescript(f"{WORDS_SCHEMA}CREATE VIRTUAL TABLE places USING fts5vocab(words, instance);")
+
+    def stems(self, words: Sequence[str]) -> list[str]:
+        """Return the stem of each word."""
+        with self._lock:
+            self._database.execute("INSERT INTO words (rowid, text) VALUES (1, ?)", (" ".join(words),))
+            try:
+                return [stem for (stem,) in self._database.execute("SELECT term FROM places ORDER BY offset")]
+            finally:
+                self._database.execute("INSERT INTO words (words) VALUES ('delete-all')")
+
+
+def is_learned(word: str) -> bool:
+    """Tell whether a word belongs into a vocabulary that others are mended by."""
+    return 2 < len(word) <= _LONGEST_WORD and word.isalpha()
+
+
+def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+    """Return places and scores of the texts that fit a question, best first, of equal ones the last."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(WORDS_SCHEMA)
+        words = Words(database)
+        for place, text in enumerate(texts):
+            words.add(place, text, ())
+        ranked: dict[int, float] = {}
+        for sql, values in words.selects(question, 0, len(texts)):
+            for place, score in database.execute(f"SELECT * FROM ({sql}) ORDER BY 2 DESC, 1 DESC", values):
+                ranked.setdefault(place, score)
+        return list(ranked.items())
+
+
+def tiers(groups: Sequence[Group]) -> list[str]:
+    """Return what to match: the rare groups first if all are too many records to rank, then any."""
+    every = " OR ".join(group.wanted for group in groups)
+    rarest = sorted(groups, key=lambda group: group.records)
+    upto = list(itertools.accumulate(group.records for group in rarest))
+    rare = [group.wanted for group, total in zip(rarest, upto, strict=True) if total <= MOST_RANKED]
+    rare = rare or [group.wanted for group in rarest[:1]]
+    if len(rare) == len(groups):
+        return [every] if groups else []
+    return [f"({' OR '.join(rare)}) AND ({every})", every]
+
+
+def _quoted(term: Term) -> str:
+    return f'"{" ".join(term)}"'

@@ -1,0 +1,217 @@
+"""Decide: what a batch of changes makes of the records, without touching anything.
+
+Pure but for the questions it asks of a `View`. The rows it returns are made durable and visible elsewhere, together or
+not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Change, add_numbers, check_version, no_such_version
+from nbtools.memory.rules.rows import Row, versions_of
+
+__all__ = ["Done", "Request", "Stage", "View"]
+
+
+class Done(NamedTuple):
+    """What became of one change: its new row, if it made one worth returning, and how many records it touched."""
+
+    row: Row | None
+    touched: int
+
+
+class Request(NamedTuple):
+    """A batch as it is asked for; `is_new` says that this id was never sent before."""
+
+    request_id: str
+    changes: Sequence[Change]
+    is_new: bool = True
+
+
+class View(NamedTuple):
+    """What deciding asks of the store.
+
+    Attributes
+    ----------
+    newest
+        Returns the newest row of an id, a deletion perhaps, or `None` if the id is new.
+    live_ids
+        Returns the ids of the live records in the scopes that start so.
+    versions
+        Returns the kept versions of a key.
+    """
+
+    newest: Callable[[str], Row | None]
+    live_ids: Callable[[str], Iterable[str]]
+    versions: Callable[[Scope, str], Sequence[Row]]
+
+
+class Stage:
+    """Decide one request after the other; each sees what the earlier ones decided.
+
+    Parameters
+    ----------
+    view
+        The store as it is.
+    seq
+        The last sequence number in use.
+    clock
+        Returns the time in microseconds.
+    """
+
+    def __init__(self, view: View, seq: int, clock: Callable[[], int]) -> None:
+        self.seq = seq
+        self._view = view
+        self._clock = clock
+        self._decided: dict[str, Row] = {}
+        self._accepted: list[Row] = []
+        self._fresh: dict[str, Row] = {}
+        self._rows: list[tuple[int, Row]] = []
+        self._now = 0
+
+    def decide(self, changes: Sequence[Change]) -> tuple[list[Done], tuple[tuple[int, Row], ...]]:
+        """Return what becomes of each change, and the rows to store with the place of their change.
+
+        Raises
+        ------
+        NbtoolsError
+            A change is refused; then none of the batch counts.
+        """
+        self._fresh, self._rows, self._now = {}, [], self._clock()
+        seq = self.seq
+        try:
+            done = [self._one(place, change) for place, change in enumerate(changes)]
+        except BaseException:
+            self.seq = seq
+            raise
+        self._accept()
+        return done, tuple(self._rows)
+
+    def _accept(self) -> None:
+        self._decided |= self._fresh
+        self._accepted += [row for _, row in self._rows]
+
+    def _newest(self, record_id: str) -> Row | None:
+        row = self._fresh.get(record_id) or self._decided.get(record_id) or self._view.newest(record_id)
+        return None if row is not None and row.op == "forget" else row
+
+    def _one(self, place: int, change: Change) -> Done:
+        if change.kind == "call":
+            self._add(place, "call", change.key, Scope(agent_id=""), change.key, change.value, self._now, 1)
+            return Done(None, 1)
+        assert change.scope is not None, "only calls have no scope"
+        if change.kind == "clear":
+            return self._clear(place, change, change.scope)
+        if change.kind == "forget":
+            return self._forget(place, change.scope, change.key)
+        scope, record_id = change.scope, change.scope.record_id(change.key)
+        newest = self._newest(record_id)
+        live = newest if newest is not None and newest.is_live(self._now) else None
+        check_version(change.key, change.if_version, live.version if live else 0)
+        version = newest.version + 1 if newest else 1
+        if live is None and change.kind in ("delete", "touch"):
+            return Done(None, 0)
+        if live is not None and change.kind == "delete":
+            self._delete(place, live)
+            return Done(None, 1)
+        if live is not None and change.kind == "touch":
+            change = replace(change, kind="write", value=live.value, tags=None, vector=live.vector)
+        value, tags, expires = self._content(change, scope, live)
+        created = min(live.created, self._now) if live else self._now
+        row = self._add(
+            place,
+            change.kind,
+            record_id,
+            scope,
+            change.key,
+            value,
+            created,
+            version,
+            tags=tags,
+            expires=expires,
+            vector=change.vector,
+        )
+        return Done(row, 1)
+
+    def _content(
+        self, change: Change, scope: Scope, live: Row | None
+    ) -> tuple[str | None, tuple[str, ...], int | None]:
+        if change.kind == "write":
+            tags, expires = (live.tags, live.expires) if live else ((), None)
+            if change.ttl is not None:
+                expires = self._now + round(change.ttl * 1e6) if change.ttl else None
+            return change.value, tags if change.tags is None else change.tags, expires
+        if change.kind == "incr":
+            current = json.loads(live.value or "null") if live else 0
+            total = json.dumps(add_numbers(change.key, current, change.by))
+            return total, live.tags if live else (), live.expires if live else None
+        known = self._versions(scope, change.key)
+        old = known.get(change.version or 0)
+        if old is None or old.value is None:
+            can = sorted(version for version, row in known.items() if row.value is not None)
+            raise no_such_version(change.key, change.version or 0, can)
+        return old.value, old.tags, None
+
+    def _versions(self, scope: Scope, key: str) -> dict[int, Row]:
+        record_id = scope.record_id(key)
+        staged = [row for row in (*self._accepted, *(row for _, row in self._rows)) if row.id == record_id]
+        return versions_of([*self._view.versions(scope, key), *staged])
+
+    def _forget(self, place: int, scope: Scope, key: str) -> Done:
+        count = len(self._versions(scope, key))
+        # A row even where nothing is known: records of calls may tell of it.
+        self._add(place, "forget", scope.record_id(key), scope, key, None, self._now, count)
+        return Done(None, count)
+
+    def _clear(self, place: int, change: Change, scope: Scope) -> Done:
+        # Of a workflow's prefix "a:w:*:", the nodes share "a:w:".
+        prefix = scope.prefix[:-2] if change.nodes else scope.prefix
+        staged = [i for some in (self._decided, self._fresh) for i in some if i.startswith(prefix)]
+        count = 0
+        for record_id in dict.fromkeys([*self._view.live_ids(prefix), *staged]):
+            row = self._newest(record_id)
+            if row is not None and row.op != "call" and row.is_live(self._now):
+                self._delete(place, row)
+                count += 1
+        return Done(None, count)
+
+    def _delete(self, place: int, live: Row, op: str = "delete") -> None:
+        self._add(place, op, live.id, live.scope, live.key, None, live.created, live.version + 1, tags=live.tags)
+
+    def expire(self, record_ids: Iterable[str]) -> tuple[tuple[int, Row], ...]:
+        """Return the rows that sweep away those of the records that are due."""
+        self._fresh, self._rows, self._now = {}, [], self._clock()
+        for record_id in record_ids:
+            row = self._newest(record_id)
+            if row is not None and row.value is not None and not row.is_live(self._now):
+                self._delete(0, row, "expire")
+        self._accept()
+        return tuple(self._rows)
+
+    def _add(
+        self,
+        place: int,
+        op: str,
+        record_id: str,
+        scope: Scope,
+        key: str,
+        value: str | None,
+        created: int,
+        version: int,
+        *,
+        tags: tuple[str, ...] = (),
+        expires: int | None = None,
+        vector: tuple[float, ...] | None = None,
+    ) -> Row:
+        self.seq += 1
+        ids = (scope.agent_id, scope.workflow_id, scope.node_id)
+        row = Row(self.seq, record_id, *ids, key, op, value, tags, created, self._now, expires, version, vector)
+        if op != "call":
+            self._fresh[record_id] = row
+        self._rows.append((place, row))
+        return row

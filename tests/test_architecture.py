@@ -86,6 +86,14 @@ DOORS = {"nbtools", "nbtools.__main__"}
 # level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
 # may stand anywhere, as long as it and the rooms import each other in no circle.
 ROOMS: dict[str, list[str]] = {
+    "memory": [
+        "records",
+        "repository",
+        "calls export rules",
+        "duckdb in_memory postgres store",
+        "files keeper",
+        "anthropic langgraph opening",
+    ],
     "sql": ["results verdict", "engines", "worker", "connections", "session"],
     "sql.engines": ["errors protocol temp_dirs urls", "fetch", "duckdb postgres sqlalchemy sqlite", "adbc"],
     "sql.verdict": [

@@ -112,13 +112,13 @@ class AgentMemory(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter([record.key for record in self._query(values=False).records])
 
-    def items(self) -> _Items:
+    def items(self) -> _RecordItems:
         """Return a view of the pairs of key and value, fetched in one go."""
-        return _Items(self, self.list)
+        return _RecordItems(self, self.list)
 
-    def values(self) -> _Values:
+    def values(self) -> _RecordValues:
         """Return a view of the values, fetched in one go."""
-        return _Values(self, self.list)
+        return _RecordValues(self, self.list)
 
     def __setitem__(self, key: str, value: Any) -> NoReturn:
         raise TypeError(f"memory is written by name, not by [] =: use memory.write({key!r}, value)")
@@ -448,7 +448,7 @@ class AgentMemory(Mapping[str, Any]):
         return MemoryNotFound(f"There is no memory {key!r} for {self.scope}.", hint=hint)
 
 
-class _Items(ItemsView[str, Any]):
+class _RecordItems(ItemsView[str, Any]):
     """The pairs of key and value of a mapping whose records are listed by a function."""
 
     def __init__(self, mapping: Mapping[str, Any], records: Callable[[], Sequence[MemoryRecord]]) -> None:
@@ -459,7 +459,7 @@ class _Items(ItemsView[str, Any]):
         return iter([(record.key, record.value) for record in self._records()])
 
 
-class _Values(ValuesView[Any]):
+class _RecordValues(ValuesView[Any]):
     """The values of a mapping whose records are listed by a function, in the order of their keys."""
 
     def __init__(self, mapping: Mapping[str, Any], records: Callable[[], Sequence[MemoryRecord]]) -> None:

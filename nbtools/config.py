@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from nbtools.errors import ConfigInvalid, nearest
+from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.paths import is_too_wide
 from nbtools.redaction import MASK, conceal, is_secret_name
 
@@ -129,10 +129,7 @@ def _table(value: Any) -> dict[str, Any]:
 def _one_of(*allowed: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in allowed:
-            close = nearest(str(value), allowed)
-            raise ConfigInvalid(
-                f"{value!r} is none of {', '.join(allowed)}.", hint=f"Did you mean {close!r}?" if close else None
-            )
+            raise ConfigInvalid(f"{value!r} is none of {', '.join(allowed)}.", hint=did_you_mean(str(value), allowed))
         return cast("str", value)
 
     return parse
@@ -309,10 +306,9 @@ class Config:
 def _known(name: str, settings: Mapping[str, Any], place: str) -> None:
     if name in settings:
         return
-    close = nearest(name, settings)
     raise ConfigInvalid(
         f"{place}: there is no setting {name!r}.",
-        hint=f"Did you mean {close!r}?" if close else f"Settings are {', '.join(sorted(settings))}.",
+        hint=did_you_mean(name, settings, f"Settings are {', '.join(sorted(settings))}."),
         tried="reading the settings",
     )
 

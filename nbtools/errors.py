@@ -83,6 +83,7 @@ __all__ = [
     "VersionConflict",
     "Who",
     "WorkbenchClosed",
+    "did_you_mean",
     "nearest",
 ]
 
@@ -140,6 +141,15 @@ class NbtoolsError(Exception):
     who: ClassVar[Who] = "world"
     retryable: bool = False
 
+    def __init_subclass__(
+        cls, *, code: Code | None = None, who: Who | None = None, retryable: bool | None = None, **more: Any
+    ) -> None:
+        """Set what a class of errors is, where it is another than its parent's."""
+        super().__init_subclass__(**more)
+        for name, value in {"code": code, "who": who, "retryable": retryable}.items():
+            if value is not None:
+                setattr(cls, name, value)
+
     def __init__(
         self,
         message: str,
@@ -163,19 +173,12 @@ class NbtoolsError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by fields: builtin parents would otherwise call ``__init__`` with positional arguments."""
-        return (
-            _rebuild,
-            (type(self), self.message, self.hint, self.tried, self.data, self.retryable),
-        )
+        fields = {name: getattr(self, name) for name in ("hint", "tried", "data", "retryable")}
+        return _rebuild, (type(self), self.message, fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error as it travels: code, message, hint, retryable."""
-        return {
-            "code": self.code,
-            "message": self.message,
-            "hint": self.hint,
-            "retryable": self.retryable,
-        }
+        return {name: getattr(self, name) for name in ("code", "message", "hint", "retryable")}
 
     def three_lines(self) -> list[str]:
         """Return what was tried, what was found and what to do next, a line each.
@@ -197,15 +200,8 @@ class NbtoolsError(Exception):
         return self.three_lines()
 
 
-def _rebuild(
-    cls: type[NbtoolsError],
-    message: str,
-    hint: str | None,
-    tried: str | None,
-    data: dict[str, Any],
-    retryable: bool,
-) -> NbtoolsError:
-    return cls(message, hint=hint, tried=tried, data=data, retryable=retryable)
+def _rebuild(cls: type[NbtoolsError], message: str, fields: dict[str, Any]) -> NbtoolsError:
+    return cls(message, **fields)
 
 
 # Of two letters in three, or two words in three, that agree.
@@ -237,212 +233,135 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return found
 
 
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """Return the hint that offers the known name which resembles `name` most, or `otherwise` when none does."""
+    close = nearest(name, known)
+    return otherwise if close is None else f"Did you mean {close!r}?"
+
+
 def _words(name: str) -> list[str]:
     return sorted({word.casefold() for word in re.findall(r"[^\W_]+", name)})
 
 
-class InvalidArguments(NbtoolsError, ValueError):
+class InvalidArguments(NbtoolsError, ValueError, code="INVALID_ARGUMENTS", who="model"):
     """The arguments of a call do not fit: missing, extra, of a wrong type or out of range."""
 
-    code = "INVALID_ARGUMENTS"
-    who: ClassVar[Who] = "model"
 
-
-class ConfigInvalid(InvalidArguments):
+class ConfigInvalid(InvalidArguments, who="user"):
     """A setting has an unknown name or a value that does not fit."""
 
-    who: ClassVar[Who] = "user"
 
-
-class ToolNotFound(NbtoolsError, KeyError):
+class ToolNotFound(NbtoolsError, KeyError, code="TOOL_NOT_FOUND", who="model"):
     """No tool has that name."""
 
-    code = "TOOL_NOT_FOUND"
-    who: ClassVar[Who] = "model"
 
-
-class ToolNotEnabled(NbtoolsError, LookupError):
+class ToolNotEnabled(NbtoolsError, LookupError, code="TOOL_NOT_ENABLED", who="user"):
     """The tool exists but is not among those this caller may use."""
 
-    code = "TOOL_NOT_ENABLED"
-    who: ClassVar[Who] = "user"
 
-
-class ApprovalDenied(NbtoolsError, PermissionError):
+class ApprovalDenied(NbtoolsError, PermissionError, code="APPROVAL_DENIED", who="human"):
     """The gate asked and the answer was no, or nobody was there to ask."""
 
-    code = "APPROVAL_DENIED"
-    who: ClassVar[Who] = "human"
 
-
-class PermissionDenied(NbtoolsError, PermissionError):
+class PermissionDenied(NbtoolsError, PermissionError, code="PERMISSION_DENIED", who="user"):
     """A policy or the operating system refuses the action."""
-
-    code = "PERMISSION_DENIED"
-    who: ClassVar[Who] = "user"
 
 
 class SandboxUnavailable(PermissionDenied):
     """A level of confinement was asked for that this host cannot enforce."""
 
 
-class PathNotAllowed(NbtoolsError, PermissionError):
+class PathNotAllowed(NbtoolsError, PermissionError, code="PATH_NOT_ALLOWED", who="model"):
     """A path leads outside the allowed roots."""
 
-    code = "PATH_NOT_ALLOWED"
-    who: ClassVar[Who] = "model"
 
-
-class FileMissing(NbtoolsError, FileNotFoundError):
+class FileMissing(NbtoolsError, FileNotFoundError, code="FILE_NOT_FOUND", who="model"):
     """A file that the call needs does not exist or cannot be read."""
 
-    code = "FILE_NOT_FOUND"
-    who: ClassVar[Who] = "model"
 
-
-class FileAlreadyExists(NbtoolsError, FileExistsError):
+class FileAlreadyExists(NbtoolsError, FileExistsError, code="FILE_EXISTS", who="model"):
     """The destination exists and the call did not allow to replace it."""
 
-    code = "FILE_EXISTS"
-    who: ClassVar[Who] = "model"
 
-
-class MemoryNotFound(NbtoolsError, KeyError):
+class MemoryNotFound(NbtoolsError, KeyError, code="MEMORY_NOT_FOUND", who="model"):
     """No memory item matches."""
 
-    code = "MEMORY_NOT_FOUND"
-    who: ClassVar[Who] = "model"
 
-
-class MemoryWriteFailed(NbtoolsError, OSError):
+class MemoryWriteFailed(NbtoolsError, OSError, code="MEMORY_WRITE_FAILED", who="world"):
     """A memory item was not stored."""
 
-    code = "MEMORY_WRITE_FAILED"
-    who: ClassVar[Who] = "world"
 
-
-class MemoryUnavailable(MemoryWriteFailed):
+class MemoryUnavailable(MemoryWriteFailed, who="user"):
     """The memory store cannot be had: read-only, locked, damaged or out of reach."""
-
-    who: ClassVar[Who] = "user"
 
 
 class MemoryDamaged(MemoryUnavailable):
     """The file of the memory store cannot be read as what it was written."""
 
 
-class VersionConflict(MemoryWriteFailed):
+class VersionConflict(MemoryWriteFailed, who="model"):
     """A compare-and-set found another version than the caller expected."""
 
-    who: ClassVar[Who] = "model"
 
-
-class SqlInvalid(NbtoolsError, ValueError):
+class SqlInvalid(NbtoolsError, ValueError, code="SQL_INVALID", who="model"):
     """The text is not a statement that the engine can parse or bind."""
 
-    code = "SQL_INVALID"
-    who: ClassVar[Who] = "model"
 
-
-class SqlNotAllowed(NbtoolsError, PermissionError):
+class SqlNotAllowed(NbtoolsError, PermissionError, code="SQL_NOT_ALLOWED", who="model"):
     """The statement is not read-only, or reads what it may not."""
 
-    code = "SQL_NOT_ALLOWED"
-    who: ClassVar[Who] = "model"
 
-
-class SqlFailed(NbtoolsError, RuntimeError):
+class SqlFailed(NbtoolsError, RuntimeError, code="SQL_FAILED", who="model"):
     """An allowed statement failed while it ran."""
 
-    code = "SQL_FAILED"
-    who: ClassVar[Who] = "model"
 
-
-class ExecutionFailed(NbtoolsError, RuntimeError):
+class ExecutionFailed(NbtoolsError, RuntimeError, code="EXECUTION_FAILED", who="model"):
     """A script raised, or did not do what its tool promises."""
 
-    code = "EXECUTION_FAILED"
-    who: ClassVar[Who] = "model"
 
-
-class CallTimeout(NbtoolsError, TimeoutError):
+class CallTimeout(NbtoolsError, TimeoutError, code="TIMEOUT", who="world"):
     """The work outlived its time."""
 
-    code = "TIMEOUT"
-    who: ClassVar[Who] = "world"
 
-
-class Cancelled(NbtoolsError, RuntimeError):
+class Cancelled(NbtoolsError, RuntimeError, code="CANCELLED", who="user"):
     """The user, or the caller's own cancellation, stopped the work."""
 
-    code = "CANCELLED"
-    who: ClassVar[Who] = "user"
 
-
-class WorkbenchClosed(NbtoolsError, RuntimeError):
+class WorkbenchClosed(NbtoolsError, RuntimeError, code="CANCELLED", who="user"):
     """A workbench was used after it was closed."""
 
-    code = "CANCELLED"
-    who: ClassVar[Who] = "user"
 
-
-class LimitExceeded(NbtoolsError, RuntimeError):
+class LimitExceeded(NbtoolsError, RuntimeError, code="LIMIT_EXCEEDED", who="model"):
     """A cap on size, memory, processes or depth was reached."""
 
-    code = "LIMIT_EXCEEDED"
-    who: ClassVar[Who] = "model"
 
-
-class KernelDied(NbtoolsError, RuntimeError):
+class KernelDied(NbtoolsError, RuntimeError, code="KERNEL_DIED", who="world", retryable=True):
     """A managed kernel ended before it answered."""
 
-    code = "KERNEL_DIED"
-    who: ClassVar[Who] = "world"
-    retryable = True
 
-
-class LanguageUnavailable(NbtoolsError, LookupError):
+class LanguageUnavailable(NbtoolsError, LookupError, code="LANGUAGE_UNAVAILABLE", who="user"):
     """The interpreter of a language is not installed, or the language is unknown."""
 
-    code = "LANGUAGE_UNAVAILABLE"
-    who: ClassVar[Who] = "user"
 
-
-class HttpError(NbtoolsError, OSError):
+class HttpError(NbtoolsError, OSError, code="HTTP_ERROR", who="world"):
     """A server answered with an error status."""
 
-    code = "HTTP_ERROR"
-    who: ClassVar[Who] = "world"
 
-
-class NetworkError(NbtoolsError, ConnectionError):
+class NetworkError(NbtoolsError, ConnectionError, code="NETWORK_ERROR", who="world", retryable=True):
     """A server could not be reached, or the connection broke."""
 
-    code = "NETWORK_ERROR"
-    who: ClassVar[Who] = "world"
-    retryable = True
 
-
-class ConfigMissing(NbtoolsError, RuntimeError):
+class ConfigMissing(NbtoolsError, RuntimeError, code="CONFIG_MISSING", who="user"):
     """A key or a setting that the feature needs is not set."""
-
-    code = "CONFIG_MISSING"
-    who: ClassVar[Who] = "user"
 
 
 class MissingExtra(ConfigMissing, ImportError):
     """An optional package that the feature needs is not installed."""
 
 
-class ParseError(NbtoolsError, ValueError):
+class ParseError(NbtoolsError, ValueError, code="PARSE_ERROR", who="model"):
     """A text is not of the format that was promised."""
 
-    code = "PARSE_ERROR"
-    who: ClassVar[Who] = "model"
 
-
-class InternalError(NbtoolsError, RuntimeError):
+class InternalError(NbtoolsError, RuntimeError, code="INTERNAL", who="world"):
     """A fault of nbtools or of a tool's own code, not of the call."""
-
-    code = "INTERNAL"
-    who: ClassVar[Who] = "world"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from nbtools.aio import in_thread
-from nbtools.errors import ConfigInvalid, nearest
+from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.prepared import PreparedCall, as_text
 from nbtools.redaction import redact
 from nbtools.tool import CALLERS, MODELS, Caller, Tool, ToolCall
@@ -242,19 +242,17 @@ def check_names(rules: Iterable[Rule], known: Mapping[str, Tool]) -> None:
             continue
         tools = [tool for tool in known.values() if any(map(rule.names, (tool.name, *tool.origins)))]
         if not tools and not _has_wildcards(rule.tool):
-            close = nearest(rule.tool, known)
             raise ConfigInvalid(
                 f"The policy is to {rule.action} {rule.tool!r}, and there is no such tool.",
-                hint=f"Did you mean {close!r}?" if close else f"A pattern, {rule.tool + '*'!r}, may fit tools to come.",
+                hint=did_you_mean(rule.tool, known, f"A pattern, {rule.tool + '*'!r}, may fit tools to come."),
                 tried="reading the policy",
             )
         arguments = {name for tool in tools for name in tool.parameters.outline()} if rule.arguments else set()
         for name in rule.arguments:
             if tools and name not in arguments:
-                close = nearest(name, arguments)
                 raise ConfigInvalid(
                     f"The policy is to {rule}, and {rule.tool} has no argument {name!r}.",
-                    hint=f"Did you mean {close!r}?" if close else f"It has {', '.join(sorted(arguments)) or 'none'}.",
+                    hint=did_you_mean(name, arguments, f"It has {', '.join(sorted(arguments)) or 'none'}."),
                     tried="reading the policy",
                 )
 
@@ -264,10 +262,9 @@ def _rule(key: str, value: Any, base: Path | None) -> Rule:
     names = ("action", "effects", "callers", "arguments")
     for name in given:
         if name not in names:
-            close = nearest(str(name), names)
             raise ConfigInvalid(
                 f"policy {key!r}: {name!r} is unknown.",
-                hint=f"Did you mean {close!r}?" if close else f"Use {', '.join(names)}.",
+                hint=did_you_mean(str(name), names, f"Use {', '.join(names)}."),
             )
     if given.get("action") not in _ACTIONS:
         raise ConfigInvalid(f"policy {key!r}: {given.get('action')!r} is no action.", hint="Use allow, ask or deny.")
@@ -292,8 +289,7 @@ def _known(key: str, kind: str, given: Any, known: Iterable[str]) -> tuple[str, 
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if name not in known:
-            close = nearest(str(name), known)
-            told = f"Did you mean {close!r}?" if close else f"Use {', '.join(known)}."
+            told = did_you_mean(str(name), known, f"Use {', '.join(known)}.")
             raise ConfigInvalid(f"policy {key!r}: no {kind} is called {name!r}.", hint=told)
     return names
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.door import Door
-from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound, nearest
+from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound, did_you_mean
 from nbtools.lazy import need
 from nbtools.parameters import PartialParameters
 from nbtools.result import ToolResult
@@ -77,10 +77,9 @@ class Registry(Mapping[str, Tool]):
         try:
             return self._tools[name]
         except KeyError:
-            close = nearest(str(name), self._tools)
             raise ToolNotFound(
                 f"there is no tool {name!r}.",
-                hint=f"Did you mean {close!r}?" if close else f"Tools are {', '.join(self._tools) or 'none'}.",
+                hint=did_you_mean(str(name), self._tools, f"Tools are {', '.join(self._tools) or 'none'}."),
             ) from None
 
     def __iter__(self) -> Iterator[str]:
@@ -213,10 +212,9 @@ class Registry(Mapping[str, Tool]):
             raise InvalidArguments(f"{config!r} is neither a tool's name nor a mapping.")
         for key in config:
             if key not in _CONFIG_KEYS:
-                close = nearest(str(key), _CONFIG_KEYS)
                 raise InvalidArguments(
                     f"{key!r} is no key of a tool's configuration.",
-                    hint=f"Did you mean {close!r}?" if close else f"Keys are {', '.join(_CONFIG_KEYS)}.",
+                    hint=did_you_mean(str(key), _CONFIG_KEYS, f"Keys are {', '.join(_CONFIG_KEYS)}."),
                 )
         source = config.get("tool", config.get("name"))
         if source is None:
@@ -302,10 +300,9 @@ class Registry(Mapping[str, Tool]):
             The form is unknown.
         """
         if form not in FORMATS:
-            close = nearest(form, FORMATS)
             raise InvalidArguments(
                 f"{form!r} is no form of a schema.",
-                hint=f"Did you mean {close!r}?" if close else f"Forms are {', '.join(FORMATS)}.",
+                hint=did_you_mean(form, FORMATS, f"Forms are {', '.join(FORMATS)}."),
             )
         return [FORMATS[form](found) for found in self._tools.values()]
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from nbtools.errors import InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.kernels.interface import Profile
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.session import Session
@@ -53,10 +53,9 @@ class Sessions:
         """
         found = self._by_name.get(name)
         if found is None:
-            close = nearest(name, self._by_name)
             raise InvalidArguments(
                 f"There is no session {name!r}.",
-                hint=f"Did you mean {close!r}?" if close else "See %kernels for what there is.",
+                hint=did_you_mean(name, self._by_name, "See %kernels for what there is."),
                 tried="looking for a session",
             )
         return found

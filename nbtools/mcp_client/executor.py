@@ -26,7 +26,7 @@ from nbtools.errors import (
     NbtoolsError,
     NetworkError,
     ToolNotFound,
-    nearest,
+    did_you_mean,
 )
 from nbtools.lazy import need
 from nbtools.mcp_client.connection import Connection
@@ -71,10 +71,7 @@ class McpExecutor:
     def __init__(self, name: str, given: Mapping[str, Any], *, door: Door | None = None) -> None:
         for key in given:
             if key not in _KEYS:
-                close = nearest(key, _KEYS)
-                raise ConfigInvalid(
-                    f"mcp_servers.{name}: {key!r} is unknown.", hint=f"Did you mean {close!r}?" if close else None
-                )
+                raise ConfigInvalid(f"mcp_servers.{name}: {key!r} is unknown.", hint=did_you_mean(key, _KEYS))
         if ("command" in given) == ("url" in given):
             raise ConfigInvalid(f"mcp_servers.{name}: give either command or url.")
         need("mcp", extra="mcp", why=_WHY)
@@ -108,8 +105,7 @@ class McpExecutor:
 
     def missing(self, name: str) -> ToolNotFound:
         """Return the error for a tool that is not offered; it tells what is wrong with the server's list."""
-        close = nearest(name, self._tools)
-        hint = f"Did you mean {close!r}?" if close else f"Tools of it are {', '.join(self._tools) or 'none'}."
+        hint = did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
         told = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
         return ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{told}", hint=hint)
 

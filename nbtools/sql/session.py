@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking
-from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, nearest
+from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, did_you_mean
 from nbtools.paths import Roots
 from nbtools.sql.connections import in_memory, is_local_file, open_engine
 from nbtools.sql.ending import supervised
@@ -510,11 +510,10 @@ class SqlSession:
             return self._checked_url(connection) if isolated else connection
         if connection in self.connections:
             return self.connections[connection]
-        close = nearest(connection, self.connections)
         known = ", ".join(sorted(self.connections)) or "none are configured"
         raise InvalidArguments(
             f"there is no connection {connection!r}.",
-            hint=f"Did you mean {close!r}?" if close else f"Known connections: {known}.",
+            hint=did_you_mean(connection, self.connections, f"Known connections: {known}."),
             tried="running SQL",
         )
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, ParseError, nearest
+from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError, ParseError, did_you_mean
 
 __all__ = ["CONSTANTS", "FUNCTIONS", "evaluate"]
 
@@ -139,9 +139,8 @@ class _Evaluation:
         return _checked(function(*arguments))
 
     def _unknown(self, name: str, node: ast.expr) -> ParseError:
-        close = nearest(name, [*CONSTANTS, *FUNCTIONS])
         known = f"Known are {', '.join([*CONSTANTS, *FUNCTIONS])}."
-        hint = f"Did you mean {close!r}?" if close else known
+        hint = did_you_mean(name, [*CONSTANTS, *FUNCTIONS], known)
         return _not_arithmetic(f"{name!r} is not known", self._text, node.col_offset, hint)
 
     def _strange(self, node: ast.expr) -> ParseError:

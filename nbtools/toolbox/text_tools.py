@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbtools.errors import InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.result import Output
 from nbtools.tool import tool
 from nbtools.toolbox.result_types import Lengths, Moment, Number
@@ -89,10 +89,11 @@ def _zone(name: str) -> ZoneInfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         # A name may be the path of a folder, or try to leave the database: all the same to the caller.
-        close = nearest(name[:100], zoneinfo.available_timezones())
         raise InvalidArguments(
             f"{name[:100]!r} is no time zone.",
-            hint=f"Did you mean {close!r}?" if close else "Use an IANA name such as 'Europe/Zurich' or 'UTC'.",
+            hint=did_you_mean(
+                name[:100], zoneinfo.available_timezones(), "Use an IANA name such as 'Europe/Zurich' or 'UTC'."
+            ),
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nbtools.errors import ConfigInvalid, nearest
+from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.jupyter.display.blocks import Card, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
 from nbtools.jupyter.line.arguments import Parser, count
@@ -46,8 +46,7 @@ def _config(request: Request) -> Table:
     if wanted is not None:
         known = [row["setting"] for row in rows]
         if wanted not in known:
-            close = nearest(wanted, known)
-            hint = f"Did you mean {close!r}?" if close else f"Settings are {', '.join(known)}."
+            hint = did_you_mean(wanted, known, f"Settings are {', '.join(known)}.")
             raise ConfigInvalid(f"there is no setting {wanted!r}.", hint=hint, tried="reading the settings")
         rows = [row for row in rows if row["setting"] == wanted]
     columns = ("setting", "value", "source", "meaning")

@@ -18,7 +18,7 @@ import functools
 import os
 from collections.abc import Iterable
 
-from nbtools.errors import InvalidArguments, nearest
+from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.checker import Rules
 from nbtools.sql.verdict.duckdb.files import Files
@@ -84,10 +84,9 @@ class Policy:
     ) -> None:
         name = _ALIASES.get(dialect.lower(), dialect.lower())
         if name not in DIALECTS:
-            close = nearest(name, DIALECTS)
             raise InvalidArguments(
                 f"{dialect!r} is no dialect that can be judged.",
-                hint=f"Did you mean {close!r}?" if close else f"Known are {', '.join(DIALECTS)}.",
+                hint=did_you_mean(name, DIALECTS, f"Known are {', '.join(DIALECTS)}."),
             )
         self.dialect = name
         self.functions = frozenset(function.lower() for function in functions)

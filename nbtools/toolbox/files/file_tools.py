@@ -23,7 +23,7 @@ from nbtools.errors import (
     ParseError,
     PathNotAllowed,
     PermissionDenied,
-    nearest,
+    did_you_mean,
 )
 from nbtools.paths import EntryPath, FilePath, Folder, Roots
 from nbtools.result import Output
@@ -122,8 +122,9 @@ def _codec(name: str) -> Any:
         from encodings.aliases import aliases
 
         names = {*aliases, *(value.replace("_", "-") for value in aliases.values())}
-        close = nearest(name[:40], [other for other in names if codec_of(other)])
-        hint = f"Did you mean {close!r}?" if close else "Use 'utf-8', 'latin-1' or 'utf-16'."
+        hint = did_you_mean(
+            name[:40], [other for other in names if codec_of(other)], "Use 'utf-8', 'latin-1' or 'utf-16'."
+        )
         raise InvalidArguments(f"{name[:40]!r} is no text encoding.", hint=hint)
     return found
 

@@ -341,9 +341,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigInvalid(
-            f"{file} is not valid TOML: {exc}",
-            hint="Correct the file, or move it away.",
-            tried="reading the settings",
+            f"{file} is not valid TOML: {exc}", hint="Correct the file, or move it away.", tried="reading the settings"
         ) from None
     except OSError as exc:
         raise ConfigInvalid(

@@ -263,8 +263,7 @@ def _rule(key: str, value: Any, base: Path | None) -> Rule:
     for name in given:
         if name not in names:
             raise ConfigInvalid(
-                f"policy {key!r}: {name!r} is unknown.",
-                hint=did_you_mean(str(name), names, f"Use {', '.join(names)}."),
+                f"policy {key!r}: {name!r} is unknown.", hint=did_you_mean(str(name), names, f"Use {', '.join(names)}.")
             )
     if given.get("action") not in _ACTIONS:
         raise ConfigInvalid(f"policy {key!r}: {given.get('action')!r} is no action.", hint="Use allow, ask or deny.")

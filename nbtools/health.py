@@ -251,9 +251,7 @@ def _host() -> Check:
 def _sql(session: Any) -> Check:
     result = session.query("select version() as version")
     return Check(
-        name="sql",
-        ok=True,
-        found=f"DuckDB {result.to_rows()[0][0]}, answered in {result.duration_s * 1000:.1f} ms",
+        name="sql", ok=True, found=f"DuckDB {result.to_rows()[0][0]}, answered in {result.duration_s * 1000:.1f} ms"
     )
 
 

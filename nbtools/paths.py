@@ -198,12 +198,7 @@ class Roots:
         return _followed(os.path.dirname(whole)) / name  # noqa: PTH120 - same
 
     def resolve(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        must_exist: bool = True,
-        for_writing: bool = False,
-        follow: bool = True,
+        self, path: str | os.PathLike[str], *, must_exist: bool = True, for_writing: bool = False, follow: bool = True
     ) -> Path:
         """Return the absolute path with every link followed, if it lies below a root.
 
@@ -491,12 +486,7 @@ class Folder:
         if reserved:
             target._reserve(new_name, folder=stat.S_ISDIR(found.st_mode))
         try:
-            os.replace(
-                self._named(name),
-                target._named(new_name),
-                src_dir_fd=self._handle,
-                dst_dir_fd=target._handle,
-            )
+            os.replace(self._named(name), target._named(new_name), src_dir_fd=self._handle, dst_dir_fd=target._handle)
         except BaseException:
             if reserved:
                 with contextlib.suppress(OSError):

@@ -24,15 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = [
-    "MASK",
-    "RedactedOutput",
-    "conceal",
-    "is_secret_name",
-    "redact",
-    "scrub_environment",
-    "secrecy",
-]
+__all__ = ["MASK", "RedactedOutput", "conceal", "is_secret_name", "redact", "scrub_environment", "secrecy"]
 
 MASK = "***"
 

@@ -59,11 +59,7 @@ def to_openai(tool: Tool, *, strict: bool = True) -> _Schema:
 
 def to_gemini(tool: Tool) -> _Schema:
     """Return the tool as a function declaration of Gemini's API, which takes JSON Schema as it is."""
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parametersJsonSchema": copy.deepcopy(tool.schema),
-    }
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": copy.deepcopy(tool.schema)}
 
 
 def to_mcp(tool: Tool) -> _Schema:

@@ -209,7 +209,7 @@ def assemble(rules: tuple[Rule, ...], machine: str) -> tuple[_Instruction, ...]:
     """
     numbers = NUMBERS[machine]
     program: list[_Instruction] = [
-        *((_LOAD, 0, 0, 4), (_JEQ, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)),
+        *((_LOAD, 0, 0, 4), (_JEQ, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0))
     ]
     if machine == "x86_64":
         # The x32 numbers would be a back door to every call judged by number.

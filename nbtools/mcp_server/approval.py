@@ -20,11 +20,7 @@ __all__ = ["CLIENT", "ElicitationApprover", "McpClient", "Questions", "form"]
 
 _WHY = "Serving tools over MCP"
 _MAX_OPEN = 1_000
-_CAPABILITIES = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
+_CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 _ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
 
 

@@ -35,10 +35,7 @@ class Watch:
     """
 
     def __init__(
-        self,
-        versions: Callable[..., Awaitable[tuple[Any, dict[str, Any]]]],
-        *,
-        interval: float = _LOOK_S,
+        self, versions: Callable[..., Awaitable[tuple[Any, dict[str, Any]]]], *, interval: float = _LOOK_S
     ) -> None:
         official = need("mcp.server.subscriptions", extra="mcp", why=_WHY)
         self._updated = official.ResourceUpdated

@@ -22,7 +22,7 @@ from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.prepared import PreparedCall, as_text
 from nbtools.redaction import redact
-from nbtools.tool import CALLERS, MODELS, Caller, Tool, ToolCall
+from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool, ToolCall
 from nbtools.visible import visible
 
 __all__ = [
@@ -71,7 +71,9 @@ class Rule:
         Faces it is for; empty for all.
     arguments
         Argument name to a pattern of its value (``{"path": "/tmp/*"}``); all must fit. Values are those that the tool
-        gets, defaults among them, as text or JSON (``true``, ``5``). A path is where it leads.
+        gets, defaults among them, as text or JSON (``true``, ``5``). A path is where it leads. A command line is also
+        read command by command, as words without quotes and joined by one blank: a rule that denies or asks matches
+        when one of them fits, one that allows when all do.
     base
         Folder at which relative paths in `arguments` start; `None` takes the working folder. Links in them are
         followed when the rule is made.
@@ -112,7 +114,16 @@ class Rule:
             pattern = pattern.lower()  # Python writes True where JSON and TOML write true
         elif not _has_wildcards(pattern):
             pattern = asked.tool.parameters.spelled(name, pattern)
+        if name in asked.readings:
+            return self._reads(asked.readings[name], as_text(value), pattern)
         return fnmatch.fnmatchcase(as_text(value), pattern)
+
+    def _reads(self, reading: Reading, text: str, pattern: str) -> bool:
+        if self.action == "allow":
+            fits = reading.known and all(fnmatch.fnmatchcase(part, pattern) for part in reading.parts)
+            return fits or text == pattern
+        written = (text, *reading.parts, *reading.others)
+        return not reading.known or any(fnmatch.fnmatchcase(each, pattern) for each in written)
 
     def __str__(self) -> str:
         parts = [self.tool if self.tool != "*" else "", *self.effects, *(f"by {caller}" for caller in self.callers)]

@@ -21,7 +21,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.paths import Place, Roots
 from nbtools.schema import admits_null
-from nbtools.tool import Context, Effects, Tool, ToolCall
+from nbtools.tool import Context, Effects, Reading, Tool, ToolCall
 
 __all__ = ["PreparedCall", "as_text", "prepare"]
 
@@ -42,12 +42,15 @@ class PreparedCall:
         The function's arguments by name: validated, defaults and fixed values among them.
     effects
         What this very call does to the world.
+    readings
+        What rules read of some arguments besides their text.
     """
 
     tool: Tool
     call: ToolCall
     values: Mapping[str, Any]
     effects: Effects
+    readings: Mapping[str, Reading]
 
     def place(self, name: str) -> Path | None:
         """Return where a path leads; `None` where the argument is no path."""
@@ -88,7 +91,12 @@ async def prepare(
         if inspect.isawaitable(effects):
             effects = await effects
     arguments = MappingProxyType({name: _told(value) for name, value in values.items()})
-    return PreparedCall(tool=tool, call=call.but(arguments=arguments), values=values, effects=effects)
+    readings: Mapping[str, Reading] = MappingProxyType({})
+    if tool.readings_of is not None:
+        readings = await tool.readings_of(values, Context(call=call, services=services))
+    return PreparedCall(
+        tool=tool, call=call.but(arguments=arguments), values=values, effects=effects, readings=readings
+    )
 
 
 def as_text(value: Any) -> str:

@@ -32,6 +32,8 @@ __all__ = [
     "Effects",
     "EffectsOf",
     "OnError",
+    "Reading",
+    "ReadingsOf",
     "Tool",
     "ToolCall",
     "tool",
@@ -187,6 +189,28 @@ def _unsaid() -> Any:
 EffectsOf = Callable[[Mapping[str, Any], Context], Effects | Awaitable[Effects]]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What an argument means whose text says it in many ways, such as a command line: rules match it besides the text.
+
+    Attributes
+    ----------
+    parts
+        What the value consists of, each part in one spelling. A rule that allows has to match every part.
+    others
+        Other names of the parts. A rule that denies or asks matches one of these, a part, or the text.
+    known
+        Whether that is all; where it is not, rules that deny or ask match whatever they say, and none that allows.
+    """
+
+    parts: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    known: bool = True
+
+
+ReadingsOf = Callable[[Mapping[str, Any], Context], Awaitable[Mapping[str, Reading]]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Tool:
     """A tool: what it is called, what it takes, what it does to the world, and how it is run.
@@ -204,6 +228,8 @@ class Tool:
     effects_of
         Returns what one call does, given its validated values and its context: that is what is judged. It may be a
         coroutine function; `None` where all calls do the same.
+    readings_of
+        Returns what rules read of some arguments besides their text; the name of an argument to its `Reading`.
     title
         A short name for people; `None` is made from the name.
     examples
@@ -230,6 +256,7 @@ class Tool:
     parameters: Parameters
     effects: Effects = dataclasses.field(default_factory=Effects)
     effects_of: EffectsOf | None = None
+    readings_of: ReadingsOf | None = None
     title: str | None = None
     examples: tuple[Mapping[str, Any], ...] = ()
     timeout: float | None = None
@@ -309,6 +336,7 @@ def tool(
     idempotent: bool = False,
     open_world: bool = False,
     effects_of: EffectsOf | None = None,
+    readings_of: ReadingsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -326,6 +354,7 @@ def tool(
     idempotent: bool = False,
     open_world: bool = False,
     effects_of: EffectsOf | None = None,
+    readings_of: ReadingsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -337,7 +366,7 @@ def tool(
     function
         The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
         or Sphinx sections), constraints from ``Annotated[…]``, the output schema from the return type.
-    name, title, read_only, destructive, idempotent, open_world, effects_of, examples, timeout, on_error
+    name, title, read_only, destructive, idempotent, open_world, effects_of, readings_of, examples, timeout, on_error
         See `Tool` and `Effects`; the name is the function's own when none is given.
 
     Raises
@@ -353,8 +382,6 @@ def tool(
     ...     return text.upper() * times
     >>> shout("hi")
     'HI'
-    >>> tool_of(shout).schema["required"]
-    ['text']
     """
 
     def decorate(decorated: F) -> F:
@@ -365,6 +392,7 @@ def tool(
             parameters=FunctionParameters(decorated, hints, hidden=Context),
             effects=Effects(read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world),
             effects_of=effects_of,
+            readings_of=readings_of,
             title=title,
             examples=examples,
             timeout=timeout,

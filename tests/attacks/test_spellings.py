@@ -33,10 +33,11 @@ def test_a_rule_by_argument_holds_for_every_spelling(case: dict[str, Any], folde
     policy = {given["tool"]: given["rules"]}
     tools = {"note": {"tool": "file_write", "fixed_config": {"path": "fixed.txt"}}}
     settings = {"home": folder.parent / "home", "memory_url": ":memory:", "spares": 0, "policy": policy, "tools": tools}
+    settings["allowed_commands"] = ["*"]
     with Workbench(Config.load(**settings)) as bench:
         for which, codes in (("denied", {"PERMISSION_DENIED"}), ("passed", set())):
             for arguments in given[which]:
-                result = bench.call(given["tool"], arguments, caller="model")
+                result = bench.call(given["tool"], arguments, caller=given.get("caller", "model"))
                 code = result.error.code if result.error else None
                 assert (code in codes) if codes else (code not in {"PERMISSION_DENIED", "APPROVAL_DENIED"}), arguments
 

@@ -26,7 +26,7 @@ from nbtools.kernels.warden.client import Custody, open_warden
 from nbtools.kernels.warden.runtime_dir import Folder
 from nbtools.redaction import scrub_environment
 
-__all__ = ["SpawnedBackend", "confinement_of", "environment_of", "limits_of"]
+__all__ = ["SpawnedBackend", "confinement_of", "environment_of", "installed_spec", "limits_of"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _START_S = 60.0
@@ -204,18 +204,20 @@ def _confining_itself(message: Mapping[str, Any], connection: Connection, place:
     return {"argv": argv, "confines_itself": strict_kernel.HANDOVER}
 
 
-def _find_spec(language: str) -> dict[str, Any]:
-    """Return name, command, environment and manner of interrupt of the kernel for a language."""
-    if language == "python":
-        # This interpreter, whatever kernelspec happens to be called python3.
-        argv = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=40"]
-        return {"name": "python3", "argv": argv, "env": {}, "python": True, "interrupts": "signal"}
+def installed_spec(language: str) -> Any:
+    """Return the kernelspec that ``kernel:NAME`` means.
+
+    Raises
+    ------
+    LanguageUnavailable
+        No such kernel is installed.
+    """
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     name = language.removeprefix("kernel:")
     manager = KernelSpecManager()
     try:
-        spec = manager.get_kernel_spec(name)
+        return manager.get_kernel_spec(name)
     except (NoSuchKernel, ValueError):
         known = sorted(manager.find_kernel_specs())
         close = nearest(name, known)
@@ -224,6 +226,15 @@ def _find_spec(language: str) -> dict[str, Any]:
             hint=f"Did you mean kernel:{close}?" if close else f"Installed are: {', '.join(known) or 'none'}.",
             tried=f"starting a kernel for {language!r}",
         ) from None
+
+
+def _find_spec(language: str) -> dict[str, Any]:
+    """Return name, command, environment and manner of interrupt of the kernel for a language."""
+    if language == "python":
+        # This interpreter, whatever kernelspec happens to be called python3.
+        argv = [sys.executable, "-P", "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=40"]
+        return {"name": "python3", "argv": argv, "env": {}, "python": True, "interrupts": "signal"}
+    name, spec = language.removeprefix("kernel:"), installed_spec(language)
     interrupts: Literal["signal", "message"] = "message" if spec.interrupt_mode == "message" else "signal"
     return {
         "name": name,

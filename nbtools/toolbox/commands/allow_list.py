@@ -22,9 +22,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nbtools.errors import PermissionDenied
+from nbtools.errors import LimitExceeded, PermissionDenied
 
-__all__ = ["ANY", "Programs", "search_path"]
+__all__ = ["ANY", "Programs", "names_of", "search_path"]
 
 ANY = "*"
 """The entry of an allow-list that allows everything."""
@@ -39,12 +39,30 @@ _STARTERS = frozenset(
 _HELPERS = ("/usr/lib", "/usr/libexec", "/usr/local/lib", "/usr/local/libexec")
 _LOADER = re.compile(rb"(/[\w./+-]*/ld[\w.+-]*\.so[.\d]*)\0")
 _HEAD = 8192
+_MAX_STARTED = 200
 
 
 def search_path(environment: Mapping[str, str]) -> str:
     """Return where programs are looked for: the absolute folders of PATH."""
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if os.path.isabs(entry))  # noqa: PTH117 - entries are text
+
+
+def names_of(words: Sequence[str]) -> list[str]:
+    """Return a command's other names: its program without folders, and what a starter of programs may start.
+
+    Raises
+    ------
+    LimitExceeded
+        A starter of programs has too many words to be read.
+    """
+    begins = [0]
+    if os.path.basename(words[0]) in _STARTERS:  # noqa: PTH119 - a name, not a path
+        if len(words) > _MAX_STARTED:
+            raise LimitExceeded(f"{words[0]} with {len(words):,} words; {_MAX_STARTED} are allowed.")
+        begins = list(range(len(words)))
+    bare = (" ".join([os.path.basename(words[at]), *words[at + 1 :]]) for at in begins)  # noqa: PTH119 - same
+    return [*bare, *(" ".join(words[at:]) for at in begins[1:])]
 
 
 class Programs:

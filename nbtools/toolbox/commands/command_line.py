@@ -101,19 +101,28 @@ class Word:
         LimitExceeded
             A pattern matches too much.
         """
-        parts = [self._value(piece, environment) for piece in self.pieces]
-        if self.bare.startswith("~") and parts[0][1:2] in {"", "/"}:
-            parts[0] = environment.get("HOME", "~") + parts[0][1:]
+        parts = self._parts(environment)
         text = "".join(parts)
         wild = [not piece.variable and not piece.quoted for piece in self.pieces]
         if not any(is_wild and _PATTERN.search(part) for part, is_wild in zip(parts, wild, strict=True)):
             return [text] if text or any(piece.quoted for piece in self.pieces) else []
         pattern = "".join(part if is_wild else glob.escape(part) for part, is_wild in zip(parts, wild, strict=True))
-        found = sorted(glob.glob(pattern, root_dir=cwd))  # noqa: PTH207 - relative matches are wanted
+        matches = glob.iglob(pattern, root_dir=cwd)  # noqa: PTH207 - relative matches are wanted
+        found = sorted(itertools.islice(matches, _MAX_MATCHES + 1))
         if len(found) > _MAX_MATCHES:
-            raise LimitExceeded(f"the pattern {pattern!r} matches {len(found):,} files; {_MAX_MATCHES:,} are allowed.")
+            raise LimitExceeded(f"the pattern {pattern!r} matches more than {_MAX_MATCHES:,} files.")
         # A name that looks like an option must not become one.
         return [f"./{name}" if name.startswith("-") else name for name in found] or [text]
+
+    def written(self, environment: Mapping[str, str]) -> str:
+        """Return the word without quotes, variables replaced, patterns as they are."""
+        return "".join(self._parts(environment))
+
+    def _parts(self, environment: Mapping[str, str]) -> list[str]:
+        parts = [self._value(piece, environment) for piece in self.pieces]
+        if self.bare.startswith("~") and parts[0][1:2] in {"", "/"}:
+            parts[0] = environment.get("HOME", "~") + parts[0][1:]
+        return parts
 
     def _value(self, piece: Piece, environment: Mapping[str, str]) -> str:
         if not piece.variable:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import shutil
+from collections.abc import Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
@@ -13,7 +15,7 @@ from nbtools.errors import CallTimeout, Cancelled, FileMissing, InvalidArguments
 from nbtools.paths import Roots
 from nbtools.redaction import scrub_environment
 from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Reading, tool
 from nbtools.toolbox.policies import CommandPolicy, Level
 from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables
 from nbtools.toolbox.scripts.execution import level_of
@@ -44,10 +46,31 @@ def _programs(policy: CommandPolicy, environment: dict[str, str], level: Level) 
     return Programs(policy.allowed, environment["PATH"], held=holds_programs(level))
 
 
+async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    from nbtools.toolbox.commands.command_line import parse
+    from nbtools.toolbox.commands.pipelines import read
+
+    steps, environment = parse(values["command"]), _inherited(ctx.use(CommandPolicy))
+    programs = _programs(ctx.use(CommandPolicy), environment, await _level(ctx))
+    return {"command": await aio.in_thread(read, steps, programs, ctx.use(Roots), environment)}
+
+
+async def _read_program(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    from nbtools.toolbox.commands.allow_list import names_of
+
+    command = values["command"]
+    if not command:
+        return {}
+    words = [command, *values["args"]]
+    others = (PurePath(command).name, " ".join(words), *names_of(words))
+    return {"command": Reading(parts=(command,), others=others)}
+
+
 @tool(
     title="Run a command",
     destructive=True,
     open_world=True,
+    readings_of=_read_line,
     examples=({"command": "ls -l | head -5"}, {"command": "git log --oneline -3", "timeout": 10}),
 )
 async def shell(
@@ -106,7 +129,7 @@ async def _run(
 
     roots, environment = ctx.use(Roots), _inherited(policy)
     programs = _programs(policy, environment, level)
-    plans = planned(steps, programs, roots, environment)
+    plans = await aio.in_thread(planned, steps, programs, roots, environment)
     stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
     stderr = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stderr", text))
     try:
@@ -140,6 +163,7 @@ def _report(data: dict[str, Any]) -> str:
     title="Background process",
     destructive=True,
     open_world=True,
+    readings_of=_read_program,
     examples=(
         {"action": "start", "command": "python", "args": ["-m", "http.server", "8000"]},
         {"action": "status", "pid": 4242},

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nbtools.aio import in_thread
-from nbtools.errors import FileMissing, PathNotAllowed, PermissionDenied
+from nbtools.errors import FileMissing, LimitExceeded, PathNotAllowed, PermissionDenied
 from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.paths import Roots
-from nbtools.toolbox.commands.allow_list import Programs
+from nbtools.tool import Reading
+from nbtools.toolbox.commands.allow_list import Programs, names_of
 from nbtools.toolbox.commands.command_line import Command, Redirect, Step
 from nbtools.toolbox.commands.processes import Processes, Stream, exit_code
 from nbtools.toolbox.policies import Level
@@ -24,11 +25,12 @@ from nbtools.toolbox.policies import Level
 if TYPE_CHECKING:
     from nbtools.kernels.warden.client import Child
 
-__all__ = ["Line", "Plan", "planned"]
+__all__ = ["Line", "Plan", "planned", "read"]
 
 _NULL = Path(os.devnull)
 _NOT_FOUND = 127
 _GRACE_S = 1.0
+_MAX_WORDS_LENGTH = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ def planned(steps: Sequence[Step], programs: Programs, roots: Roots, environment
     cwd = roots.start()
     plans: list[Plan] = []
     for step in steps:
-        if step.commands[0].words[0].literal == "cd" and len(step.commands) == 1:
+        if _enters(step):
             cwd = _entered(step.commands[0], cwd, roots, environment)
             continue
         for command in step.commands:
@@ -73,9 +75,50 @@ def planned(steps: Sequence[Step], programs: Programs, roots: Roots, environment
     return plans
 
 
+def read(steps: Sequence[Step], programs: Programs, roots: Roots, environment: Mapping[str, str]) -> Reading:
+    """Return what rules read of a command line: each command in words without quotes, its redirections behind them.
+
+    A command with file patterns is read twice: as it is written, and with the names that fit now.
+
+    Raises
+    ------
+    PermissionDenied, PathNotAllowed, FileMissing, LimitExceeded
+        The line may not run, whatever the rules say.
+    """
+    parts: list[str] = []
+    others: list[str] = []
+    stages = [stage for plan in planned(steps, programs, roots, environment) for stage in plan.stages]
+    for stage in stages:
+        written = [word.written(environment) for word in stage.command.words]
+        redirections = [_redirection(redirect, environment) for redirect, _ in stage.redirects]
+        for words in (written, _expanded(stage.command, stage.cwd, programs, environment)):
+            parts.append(" ".join([*words, *redirections]))
+            others += names_of([*words, *redirections])
+    entered = (step.commands[0] for step in steps if _enters(step))
+    parts += (" ".join(word.written(environment) for word in command.words) for command in entered)
+    return Reading(parts=tuple(dict.fromkeys(parts)), others=tuple(dict.fromkeys(others)))
+
+
+def _redirection(redirect: Redirect, environment: Mapping[str, str]) -> str:
+    number = "" if redirect.descriptor == (0 if redirect.kind == "<" else 1) else redirect.descriptor
+    if redirect.file is None:
+        return f"{number}>&{redirect.copied}"
+    return f"{number}{redirect.kind} {redirect.file.written(environment)}"
+
+
+def _enters(step: Step) -> bool:
+    return step.commands[0].words[0].literal == "cd" and len(step.commands) == 1
+
+
 def _expanded(command: Command, cwd: Path, programs: Programs, environment: Mapping[str, str]) -> list[str]:
     """Return the words of a command as its program gets them, if it may run with them."""
-    words = [value for word in command.words for value in word.expanded(environment, cwd)]
+    words: list[str] = []
+    length = 0
+    for word in command.words:
+        words += (made := word.expanded(environment, cwd))
+        length += sum(map(len, made)) + len(made)
+        if length > _MAX_WORDS_LENGTH:
+            raise LimitExceeded(f"a command has more than {_MAX_WORDS_LENGTH:,} characters, its patterns replaced.")
     programs.check(words, command.words[0].column)
     return words
 

@@ -17,7 +17,7 @@ from nbtools.kernels.interface import Cap, Execution
 from nbtools.parameters import Canonical
 from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
-from nbtools.tool import Context, Effects, tool
+from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
 from nbtools.toolbox.scripts.execution import failure_of, is_confined, is_loose, kept, run, story_of
 
@@ -52,6 +52,24 @@ _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JS
 
 async def _running(values: Mapping[str, Any], ctx: Context) -> Effects:
     return Effects(destructive=await is_loose(ctx))
+
+
+async def _read_language(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    from nbtools.kernels import Kernels
+
+    name = values["language"]
+    if not name.startswith("kernel:"):
+        return {}
+    # Which language a gateway's kernel has is only known there.
+    known = not ctx.use(Kernels).is_elsewhere
+    others = (await in_thread(_language_of_kernel, name),) if known else ()
+    return {"language": Reading(parts=(name,), others=others, known=known)}
+
+
+def _language_of_kernel(name: str) -> str:
+    from nbtools.kernels.jupyter.spawned import installed_spec
+
+    return _one_name(installed_spec(name).language)
 
 
 async def _drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
@@ -205,6 +223,7 @@ async def data_visualize(
 @tool(
     title="Run code",
     timeout=_LONGEST_S,
+    readings_of=_read_language,
     destructive=True,
     open_world=True,
     examples=({"code": "print(6 * 7)"}, {"code": "echo $((6 * 7))", "language": "bash", "timeout": 10}),

@@ -49,6 +49,7 @@ FLOORS = {
     "confine": 0,
     "paths": 0,
     "visible": 0,
+    "framing": 0,
     "result": 1,
     "docstring": 1,
     "parameters": 1,

@@ -7,6 +7,7 @@ served at a time, and without a grant every request is refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import socket
@@ -14,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools import aio
+from nbtools import aio, framing
 
 __all__ = ["METHODS", "MemoryChannel"]
 
@@ -24,6 +25,7 @@ METHODS = frozenset(
         *("__getitem__", "__contains__", "__len__", "__iter__"),
     }
 )
+_HEAD = struct.Struct("!I")
 _MAX_REQUEST = 16 << 20
 _BUILTINS = (KeyError, LookupError, PermissionError, TimeoutError, OSError, TypeError, ValueError)
 
@@ -54,28 +56,14 @@ class MemoryChannel:
         self.theirs.close()
 
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            head = await self._exactly(4)
-            size = struct.unpack("!I", head)[0] if head is not None else 0
-            body = await self._exactly(size) if 0 < size <= _MAX_REQUEST else None
-            if body is None:
-                return
-            answer = json.dumps(await self._answer(body), default=_plain).encode()
-            await loop.sock_sendall(self._ours, struct.pack("!I", len(answer)) + answer)
-
-    async def _exactly(self, size: int) -> bytes | None:
-        loop = asyncio.get_running_loop()
-        data = b""
-        while len(data) < size:
-            try:
-                part = await loop.sock_recv(self._ours, min(size - len(data), 1 << 20))
-            except OSError:
-                return None
-            if not part:
-                return None
-            data += part
-        return data
+        loop, inbox = asyncio.get_running_loop(), bytearray()
+        # Whoever sends too much at once, or is gone, is served no more.
+        with contextlib.suppress(OSError, ValueError):
+            while data := await loop.sock_recv(self._ours, 1 << 20):
+                inbox += data
+                while (request := framing.take(inbox, _HEAD, limit=_MAX_REQUEST)) is not None:
+                    answer = json.dumps(await self._answer(request[1]), default=_plain).encode()
+                    await loop.sock_sendall(self._ours, _HEAD.pack(len(answer)) + answer)
 
     async def _answer(self, body: bytes) -> dict[str, Any]:
         try:

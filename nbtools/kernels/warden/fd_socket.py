@@ -6,7 +6,6 @@ dies: reading then ends, writing does nothing, and whoever reads finds out.
 
 from __future__ import annotations
 
-import array
 import collections
 import json
 import os
@@ -14,6 +13,8 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from nbtools import framing
 
 __all__ = ["Pipe"]
 
@@ -43,45 +44,27 @@ class Pipe:
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> bool:
         """Send a message and copies of some descriptors; false when nobody is there any more."""
         body = json.dumps(message).encode()
-        view = memoryview(_HEAD.pack(len(body), len(descriptors)) + body)
-        extra = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
-            while view:
-                view = view[self._sock.sendmsg([view], extra) :]
-                extra = []
+            framing.send(self._sock, _HEAD.pack(len(body), len(descriptors)) + body, descriptors=descriptors)
         except OSError:
             return False
         return True
 
     def receive(self) -> list[tuple[dict[str, Any], list[int]]]:
         """Read what is there and return the whole messages in it; `is_open` turns false at the end of the stream."""
-        space = socket.CMSG_LEN(_MAX_DESCRIPTORS * array.array("i").itemsize)
         try:
-            data, extra, _, _ = self._sock.recvmsg(1 << 20, space)
+            data, descriptors, _, _ = socket.recv_fds(self._sock, 1 << 20, _MAX_DESCRIPTORS)
         except BlockingIOError:
             return []
         except OSError:
-            data, extra = b"", []
-        for level, kind, payload in extra:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                numbers = array.array("i")
-                numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
-                self._descriptors.extend(numbers)
-        if not data:
-            self.is_open = False
+            data, descriptors = b"", []
+        self._descriptors.extend(descriptors)
+        self.is_open = self.is_open and bool(data)
         self._data += data
-        return self._messages()
-
-    def _messages(self) -> list[tuple[dict[str, Any], list[int]]]:
         found = []
-        while len(self._data) >= _HEAD.size:
-            size, count = _HEAD.unpack_from(self._data)
-            end = _HEAD.size + size
-            if len(self._data) < end:
-                break
-            message = json.loads(bytes(self._data[_HEAD.size : end]))
-            del self._data[:end]
-            found.append((message, [self._descriptors.popleft() for _ in range(count)]))
+        while (message := framing.take(self._data, _HEAD)) is not None:
+            (_, count), body = message
+            found.append((json.loads(body), [self._descriptors.popleft() for _ in range(count)]))
         return found
 
     def close(self) -> None:

@@ -20,7 +20,6 @@ reader that knows a handful of plain types and no other.
 
 from __future__ import annotations
 
-import array
 import io
 import json
 import pickle
@@ -28,6 +27,7 @@ import socket
 import struct
 from typing import Any
 
+from nbtools import framing
 from nbtools.errors import InternalError
 
 __all__ = ["HEAD_BYTES", "Wire", "plain_loads"]
@@ -66,17 +66,7 @@ class Wire:
 
     def send(self, kind: bytes, body: bytes | memoryview = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Send a message, with up to 64 descriptors."""
-        head = _HEAD.pack(kind, len(body))
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        if len(body) < _CHUNK:
-            sent = self._line.sendmsg([head, body], ancillary)
-            rest = memoryview(head + bytes(body))[sent:] if sent < len(head) + len(body) else None
-        else:
-            sent = self._line.sendmsg([head], ancillary)
-            self._line.sendall(head[sent:])
-            rest = memoryview(body)
-        if rest is not None:
-            self._line.sendall(rest)
+        framing.send(self._line, _HEAD.pack(kind, len(body)), body, descriptors=descriptors)
 
     def queue(self, kind: bytes, body: bytes | memoryview) -> None:
         """Send a message with others, once they are many or one of JSON follows: each send wakes the other end."""
@@ -113,41 +103,21 @@ class Wire:
         InternalError
             The message is longer than allowed.
         """
-        head = self._exactly(_HEAD.size)
-        kind, length = _HEAD.unpack(head)
-        if length > self.limit:
-            raise InternalError(f"the SQL worker sent {length:,} bytes where {self.limit:,} are allowed.")
-        return kind, self._exactly(length)
+        try:
+            # Descriptors arrive with the first byte of their message.
+            head, descriptors, _, _ = socket.recv_fds(self._line, _HEAD.size, _MOST_DESCRIPTORS)
+            self._descriptors += descriptors
+            kind, length = _HEAD.unpack(framing.receive(self._line, _HEAD.size, head))
+            if length > self.limit:
+                raise InternalError(f"the SQL worker sent {length:,} bytes where {self.limit:,} are allowed.")
+            return kind, framing.receive(self._line, length)
+        except ConnectionError as exc:
+            raise EOFError(str(exc)) from None
 
     def take_descriptors(self) -> list[int]:
         """Return the descriptors that came with the messages so far; the caller closes them."""
         taken, self._descriptors = self._descriptors, []
         return taken
-
-    def _exactly(self, length: int) -> bytearray:
-        body = bytearray(length)
-        view = memoryview(body)
-        filled = 0
-        while filled < length:
-            got = self._some(view[filled:])
-            if not got:
-                raise EOFError
-            filled += got
-        return body
-
-    def _some(self, view: memoryview) -> int:
-        try:
-            if len(view) > _CHUNK:
-                return self._line.recv_into(view)
-            got, ancillary, _, _ = self._line.recvmsg_into([view], socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
-        except ConnectionError:
-            return 0
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                found = array.array("i")
-                found.frombytes(data[: len(data) - len(data) % found.itemsize])
-                self._descriptors.extend(found)
-        return got
 
     def close(self) -> None:
         """Close this end."""

@@ -28,7 +28,7 @@ def send(line: socket.socket, *parts: bytes | memoryview, descriptors: Sequence[
         sent = max(0, sent - len(part))
 
 
-def receive(line: socket.socket, size: int, begun: bytes = b"") -> bytearray:
+def receive(line: socket.socket, size: int, begun: bytes | bytearray = b"") -> bytearray:
     """Return exactly `size` bytes, of which the first have arrived already as `begun`.
 
     Raises
@@ -47,9 +47,7 @@ def receive(line: socket.socket, size: int, begun: bytes = b"") -> bytearray:
     return body
 
 
-def take(
-    inbox: bytearray, head: struct.Struct, *, limit: int = 1 << 32, mask: int = 0xFFFFFFFF
-) -> tuple[tuple[int, ...], bytes] | None:
+def take(inbox: bytearray, head: struct.Struct, *, limit: int = 1 << 32) -> tuple[tuple[int, ...], bytes] | None:
     """Take the first whole message out of what has arrived; `None` while there is none.
 
     Parameters
@@ -60,8 +58,6 @@ def take(
         The form of the head, the length of the body being its first field.
     limit
         Bytes that a body may have.
-    mask
-        The bits of the first field that are the length.
 
     Returns
     -------
@@ -76,10 +72,9 @@ def take(
     if len(inbox) < head.size:
         return None
     fields = head.unpack_from(inbox)
-    size = fields[0] & mask
-    if size > limit:
-        raise ValueError(f"a message of {size:,} bytes")
-    end = head.size + size
+    if fields[0] > limit:
+        raise ValueError(f"a message of {fields[0]:,} bytes")
+    end = head.size + fields[0]
     if len(inbox) < end:
         return None
     body = bytes(inbox[head.size : end])

@@ -62,8 +62,8 @@ def test_messages_are_taken_out_of_pieces_one_by_one():
     assert not inbox
 
 
-def test_a_length_has_a_mask_and_a_limit():
-    flagged = bytearray(struct.pack(">I", 1 << 31 | 2) + b"ab")
-    with pytest.raises(ValueError, match="bytes"):
-        framing.take(bytearray(flagged), struct.Struct(">I"), limit=100)
-    assert framing.take(flagged, struct.Struct(">I"), limit=100, mask=~(1 << 31)) == ((1 << 31 | 2,), b"ab")
+def test_a_message_longer_than_the_limit_is_refused_by_its_head():
+    inbox = bytearray(HEAD.pack(101, 0))
+    with pytest.raises(ValueError, match="101 bytes"):
+        framing.take(inbox, HEAD, limit=100)
+    assert framing.take(inbox, HEAD, limit=101) is None, "the body has not arrived"

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any, TypeVar
 
-from nbtools import errors
+from nbtools import errors, framing
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.memory.records import MemoryRecord
 from nbtools.memory.repository import Applied, CallQuery, Change, Query
@@ -83,17 +83,8 @@ def take_frame(inbox: bytearray) -> bytes | None:
     ValueError
         It is longer than any frame may be: the other side does not speak this language.
     """
-    if len(inbox) < 4:
-        return None
-    (size,) = _HEAD.unpack_from(inbox)
-    size &= ~_MORE
-    if size > MAX_FRAME:
-        raise ValueError(f"a frame of {size} bytes")
-    if len(inbox) < 4 + size:
-        return None
-    body = bytes(inbox[4 : 4 + size])
-    del inbox[: 4 + size]
-    return body
+    found = framing.take(inbox, _HEAD, limit=MAX_FRAME)
+    return None if found is None else found[1]
 
 
 def receive(connection: socket.socket) -> dict[str, Any]:
@@ -106,14 +97,15 @@ def receive(connection: socket.socket) -> dict[str, Any]:
     """
     answer: dict[str, Any] | None = None
     # Nothing comes before it is asked for, so what arrives behind a frame belongs to the same answer.
-    data = connection.recv(1 << 16)
+    data: bytes | bytearray = b""
     while True:
+        data = data or connection.recv(1 << 16)
         if len(data) < 4:
-            data = _more(connection, data, 4)
+            data = framing.receive(connection, 4, data)
         (size,) = _HEAD.unpack_from(data)
         end = 4 + (size & ~_MORE)
         if len(data) < end:
-            data = _more(connection, data, end)
+            data = framing.receive(connection, end, data)
         part: dict[str, Any] = json.loads(data[4:end])
         if answer is None:
             answer = part
@@ -123,16 +115,6 @@ def receive(connection: socket.socket) -> dict[str, Any]:
         if not size & _MORE:
             return answer
         data = data[end:]
-
-
-def _more(connection: socket.socket, data: bytes, size: int) -> bytes:
-    whole = bytearray(data)
-    while len(whole) < size:
-        part = connection.recv(1 << 20)
-        if not part:
-            raise EOFError("the keeper closed the connection")
-        whole += part
-    return bytes(whole)
 
 
 def connect_to(address: Any, *, timeout: float) -> socket.socket:

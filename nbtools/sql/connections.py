@@ -14,7 +14,7 @@ Three slashes begin a relative path, four an absolute one. `nbtools.sql.engines.
 from __future__ import annotations
 
 from nbtools.lazy import has
-from nbtools.sql.engines.protocol import Engine, Opening
+from nbtools.sql.engines.protocol import Engine, EngineOptions
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.engines.urls import file_of
 from nbtools.sql.worker.client import IsolatedEngine
@@ -34,7 +34,7 @@ def in_memory(url: str) -> bool:
     return url.lower() in {f"{scheme}://{place}" for scheme in ("duckdb", "sqlite") for place in ("", "/:memory:")}
 
 
-def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
+def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> Engine:
     """Return the engine for a URL; `None` is DuckDB over frames and files.
 
     Raises
@@ -46,11 +46,11 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
     """
     scheme = (url or "duckdb://").partition("://")[0].lower()
     if scheme == "duckdb":
-        return _duckdb(url, opening, isolated=isolated)
+        return _duckdb(url, options, isolated=isolated)
     assert url is not None
     if scheme == "sqlite":
         database = None if in_memory(url) else file_of(url)
-        return IsolatedEngine(database, opening, kind="sqlite") if isolated else SQLiteEngine(database)
+        return IsolatedEngine(database, options, kind="sqlite") if isolated else SQLiteEngine(database)
     if scheme in _POSTGRES:
         if has("adbc_driver_postgresql") and has("pyarrow") and not scheme.endswith("+psycopg"):
             from nbtools.sql.engines.adbc import AdbcPostgresEngine
@@ -64,15 +64,10 @@ def open_engine(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
     return AlchemyEngine(url)
 
 
-def _duckdb(url: str | None, opening: Opening, *, isolated: bool) -> Engine:
+def _duckdb(url: str | None, options: EngineOptions, *, isolated: bool) -> Engine:
     database = None if url is None or in_memory(url) else file_of(url)
     if isolated:
-        return IsolatedEngine(database, opening)
-    from nbtools.sql.engines.duckdb.engine import DuckDBEngine, Limits
+        return IsolatedEngine(database, options)
+    from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 
-    return DuckDBEngine(
-        database,
-        roots=opening.roots,
-        limits=Limits(memory_bytes=opening.memory_bytes, spill_bytes=opening.spill_bytes),
-        schemas=opening.schemas,
-    )
+    return DuckDBEngine(database, options)

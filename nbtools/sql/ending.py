@@ -15,23 +15,23 @@ from typing import TypeVar
 
 from nbtools import aio
 from nbtools.errors import CallTimeout
-from nbtools.sql.engines.protocol import GRACE_S, Control
+from nbtools.sql.engines.protocol import GRACE_S, QueryControl
 
-__all__ = ["supervised"]
+__all__ = ["run_supervised"]
 
 T = TypeVar("T")
 
-_POKE_S = 0.02
+_INTERRUPT_EVERY_S = 0.02
 _LOOK_S = 0.2
 
 
-async def supervised(
-    work: Callable[[Control], T],
+async def run_supervised(
+    work: Callable[[QueryControl], T],
     *,
     timeout: float | None,
     abandon: Callable[[], None],
     on_progress: Callable[[float], None] | None = None,
-    control: Control | None = None,
+    control: QueryControl | None = None,
     killed: bool = False,
 ) -> T:
     """Run `work` in a thread until it ends, its time is over, or the caller is cancelled.
@@ -56,7 +56,7 @@ async def supervised(
     CallTimeout
         The time ran out.
     """
-    control = control or Control()
+    control = control or QueryControl()
     future = asyncio.ensure_future(aio.in_thread(work, control))
     # An abandoned thread may fail much later, when nobody listens any more.
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -65,19 +65,19 @@ async def supervised(
         await _watch(future, control, end, on_progress)
         if not future.done():
             control.stop("timeout")
-            await _until_back(future, control)
+            await _interrupt_until_back(future, control)
     except asyncio.CancelledError:
         control.stop("stop")
-        if not await _until_back(future, control):
+        if not await _interrupt_until_back(future, control):
             abandon()
         raise
     if not future.done():
         abandon()
-        raise _overdue(timeout, killed=killed)
+        raise _timeout_error(timeout, killed=killed)
     return future.result()
 
 
-def _overdue(timeout: float | None, *, killed: bool) -> CallTimeout:
+def _timeout_error(timeout: float | None, *, killed: bool) -> CallTimeout:
     what = "its worker process was killed" if killed else "it was abandoned"
     hint = (
         "Ask for less (fewer rows, a filter, an aggregate), or allow more time."
@@ -92,7 +92,7 @@ def _overdue(timeout: float | None, *, killed: bool) -> CallTimeout:
 
 
 async def _watch(
-    future: asyncio.Future[T], control: Control, end: float | None, on_progress: Callable[[float], None] | None
+    future: asyncio.Future[T], control: QueryControl, end: float | None, on_progress: Callable[[float], None] | None
 ) -> None:
     """Wait until the work is done or its time is over; pass on progress, and the interrupts of others."""
     while not future.done():
@@ -101,17 +101,17 @@ async def _watch(
             return
         await asyncio.wait({future}, timeout=left)
         if control.reason is not None:
-            control.poke()
+            control.interrupt()
         elif on_progress is not None and not future.done():
             share = control.progress()
             if share is not None:
                 on_progress(share)
 
 
-async def _until_back(future: asyncio.Future[T], control: Control) -> bool:
+async def _interrupt_until_back(future: asyncio.Future[T], control: QueryControl) -> bool:
     """Interrupt until the work is back or the grace is over; tell whether it is back."""
     end = time.monotonic() + GRACE_S
     while not future.done() and time.monotonic() < end:
-        control.poke()
-        await asyncio.wait({future}, timeout=_POKE_S)
+        control.interrupt()
+        await asyncio.wait({future}, timeout=_INTERRUPT_EVERY_S)
     return future.done()

@@ -14,7 +14,7 @@ from typing import Any
 from nbtools.errors import FileMissing, LimitExceeded, SqlInvalid
 from nbtools.lazy import need
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.results.rows import ArrowRows, unique
+from nbtools.sql.results.rows import ArrowRows, unique_names
 
 __all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel"]
 
@@ -66,26 +66,26 @@ def find_frames(
         found = (given or {}).get(name, own.get(name.casefold()))
         if record is not None:
             found = tables[record] if found is None else found
-            frames[record] = _checked(name, found() if callable(found) else found)
+            frames[record] = _as_frame(name, found() if callable(found) else found)
             phrases.append(f"record {record}")
         elif found is not None:
-            frames[name] = _checked(name, found() if callable(found) else found)
+            frames[name] = _as_frame(name, found() if callable(found) else found)
             phrases.append(f"frame {name}")
         elif lookup is not None and "." not in name:
             # SQL does not care about case, Python does: the name as written wins.
             found = next((value for value in map(lookup, (name, name.lower())) if is_frame(value)), None)
             if found is not None:
-                frames[name] = _checked(name, found)
+                frames[name] = _as_frame(name, found)
                 phrases.append(f"frame {name}")
     return frames, tuple(phrases)
 
 
-def _checked(name: str, value: Any) -> Any:
+def _as_frame(name: str, value: Any) -> Any:
     """Return a frame that the engine can read as it is, or say why there is none."""
     if isinstance(value, QueryResult):
-        value = _bare(value)
+        value = _rows_as_frame(value)
     if isinstance(value, list | tuple):
-        value = _records(name, value)
+        value = _frame_of_records(name, value)
     if not is_frame(value):
         raise SqlInvalid(
             f"{name!r} is a {type(value).__name__}, which is no table.",
@@ -94,7 +94,7 @@ def _checked(name: str, value: Any) -> Any:
     module = type(value).__module__.partition(".")[0]
     if module == "pandas" and type(value).__name__ == "Series":
         value = value.to_frame(value.name if value.name is not None else name)
-    return _named(value) if _is_pandas(value) else value
+    return _with_text_names(value) if _is_pandas(value) else value
 
 
 def _is_pandas(value: Any) -> bool:
@@ -102,11 +102,11 @@ def _is_pandas(value: Any) -> bool:
     return hasattr(type(value), "iloc")
 
 
-def _bare(result: QueryResult) -> Any:
+def _rows_as_frame(result: QueryResult) -> Any:
     return result.to_arrow() if isinstance(result.rows, ArrowRows) else result.to_pandas()
 
 
-def _records(name: str, rows: Any) -> Any:
+def _frame_of_records(name: str, rows: Any) -> Any:
     """Turn a list of dictionaries into a DataFrame; an empty one cannot say what its columns are."""
     import pandas as pd
 
@@ -115,10 +115,10 @@ def _records(name: str, rows: Any) -> Any:
     return pd.DataFrame(list(rows))
 
 
-def _named(frame: Any) -> Any:
+def _with_text_names(frame: Any) -> Any:
     """Give a pandas frame text for column names: the engine knows no others, nor the same one twice."""
     names = [name if isinstance(name, str) else _label(name) for name in frame.columns]
-    plain = unique(names)
+    plain = unique_names(names)
     return frame if plain == list(frame.columns) else frame.set_axis(plain, axis="columns")
 
 
@@ -165,7 +165,7 @@ def read_excel(path: Path) -> Any:
     if path.suffix.lower() in {".xlsx", ".xlsm"}:
         need("openpyxl", extra="engines", why="Reading Excel files")
     try:
-        return _named(pd.read_excel(path))
+        return _with_text_names(pd.read_excel(path))
     except ImportError as exc:
         raise _no_reader(path, exc) from exc
     except (ValueError, KeyError, OSError) as exc:

@@ -64,13 +64,13 @@ def bind(
     if values is None:
         return sql, None
     if isinstance(values, Mapping):
-        return _by_name(sql, {str(name): _plain(value) for name, value in values.items()}, style)
+        return _by_name(sql, {str(name): _unwrap_numpy(value) for name, value in values.items()}, style)
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise InvalidArguments(
             f"parameters are {type(values).__name__}, neither a dictionary nor a list.",
             hint="Pass params={'name': value} for :name, or params=[value, …] for ?.",
         )
-    return _by_position(sql, [_plain(value) for value in values], style)
+    return _by_position(sql, [_unwrap_numpy(value) for value in values], style)
 
 
 def placeholders(sql: str) -> tuple[str, ...]:
@@ -82,16 +82,16 @@ def placeholders(sql: str) -> tuple[str, ...]:
     ('day', 'limit')
     """
     found = (match for match in _NAMES.finditer(sql) if match["name"] is not None)
-    kept = (match for match in found if not (match["mark"] == ":" and _slices(sql, match.start())))
+    kept = (match for match in found if not (match["mark"] == ":" and _is_slice(sql, match.start())))
     return tuple(dict.fromkeys(match["name"] for match in kept))
 
 
-def _plain(value: Any) -> Any:
+def _unwrap_numpy(value: Any) -> Any:
     """Turn a numpy scalar into the Python one: drivers know only these."""
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
-def _slices(sql: str, at: int) -> bool:
+def _is_slice(sql: str, at: int) -> bool:
     """Tell whether the colon at `at` opens the slice of a list, as in ``items[:n]``."""
     before = sql[:at].rstrip()
     if not before.endswith("["):
@@ -105,7 +105,7 @@ def _by_name(sql: str, values: dict[str, Any], style: Style) -> tuple[str, dict[
 
     def write(found: re.Match[str]) -> str:
         name = found["name"]
-        if name is None or (found["mark"] == ":" and (name not in values or _slices(sql, found.start()))):
+        if name is None or (found["mark"] == ":" and (name not in values or _is_slice(sql, found.start()))):
             # An unknown :name may be something else; if it was meant as a parameter, the engine's parser points at it.
             return found[0]
         if name not in values:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nbtools.sql.results.compact import compact
 
-__all__ = ["ColumnProfile", "Profile", "profiled", "source_of"]
+__all__ = ["ColumnProfile", "Profile", "profile_table", "source_of"]
 
 _Ask = Callable[[str], list[list[Any]]]
 _Histogram = tuple[tuple[str, int], ...]
@@ -130,7 +130,7 @@ def source_of(table: str, quote: Callable[[str], str]) -> str:
     return quote(table)
 
 
-def profiled(
+def profile_table(
     table: str, source: str, columns: Sequence[str], types: Sequence[str], ask: _Ask, quote: Callable[[str], str]
 ) -> Profile:
     """Profile a table.

@@ -23,17 +23,17 @@ from nbtools.aio import blocking
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, did_you_mean
 from nbtools.paths import Roots
 from nbtools.sql.connections import in_memory, is_local_file, open_engine
-from nbtools.sql.ending import supervised
+from nbtools.sql.ending import run_supervised
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.duckdb.frames import quoted
-from nbtools.sql.engines.protocol import Control, Engine, OnRows, Opening, Request, Table
-from nbtools.sql.engines.urls import file_of, masked
+from nbtools.sql.engines.duckdb.frames import quote_identifier
+from nbtools.sql.engines.protocol import CatalogTable, Engine, EngineOptions, OnRows, QueryControl, QueryRequest
+from nbtools.sql.engines.urls import file_of, mask_url
 from nbtools.sql.frames import EXCEL, find_frames, read_excel
 from nbtools.sql.parameters import Style, bind, placeholders
-from nbtools.sql.profile import Profile, profiled, source_of
-from nbtools.sql.results.export import FORMS, Outlet
+from nbtools.sql.profile import Profile, profile_table, source_of
+from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.suggestions import columns_of, names_behind, names_of_tables, suggested
+from nbtools.sql.suggestions import columns_of, names_behind, names_of_tables, suggest
 from nbtools.sql.verdict.duckdb.macros import Definitions
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
@@ -121,7 +121,7 @@ class SqlSession:
         self._frames = frames
         self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
-        self._opening = Opening(
+        self._opening = EngineOptions(
             roots=readable,
             memory_bytes=memory_bytes,
             spill_bytes=spill_bytes,
@@ -131,7 +131,7 @@ class SqlSession:
         self._engines: dict[tuple[str | None, bool], Engine] = {}
         self._policies: dict[str, Policy] = {}
         self._judges: dict[str, Policy] = {}
-        self._running: set[Control] = set()
+        self._running: set[QueryControl] = set()
         self._warned: set[str | None] = set()
 
     def __enter__(self) -> Self:
@@ -199,7 +199,7 @@ class SqlSession:
             whole=whole,
             progress=on_progress is not None,
         )
-        return await self._watched(
+        return await self._supervise(
             connection, lambda control: self._answer(call, control), call.timeout, isolated, on_progress
         )
 
@@ -228,10 +228,10 @@ class SqlSession:
             The other parameters of `aquery`, which also tells the errors.
         """
         writer = FORMS[form](file)
-        outlet = Outlet(writer.take)
+        outlet = RowSink(writer.take)
         call = self._call(sql, progress=on_progress is not None, on_rows=outlet, **options)
 
-        def work(control: Control) -> int:
+        def work(control: QueryControl) -> int:
             with outlet.raising():
                 result = self._answer(call, control)
                 if not outlet.parts:
@@ -239,7 +239,7 @@ class SqlSession:
             writer.finish()
             return outlet.rows
 
-        return await self._watched(call.connection, work, call.timeout, call.isolated, on_progress)
+        return await self._supervise(call.connection, work, call.timeout, call.isolated, on_progress)
 
     export = blocking(aexport)
 
@@ -256,12 +256,12 @@ class SqlSession:
         """Return the plan of a read-only statement as a readable tree; it is not run."""
         call = self._call(sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames)
 
-        def work(control: Control) -> str:
-            engine, request, _ = self._judged(call)
-            with self._suggesting(call, engine, request):
+        def work(control: QueryControl) -> str:
+            engine, request, _ = self._prepare(call)
+            with self._suggest_names(call, engine, request):
                 return engine.explain(request, control)
 
-        return await self._watched(connection, work, call.timeout, isolated)
+        return await self._supervise(connection, work, call.timeout, isolated)
 
     explain = blocking(aexplain)
 
@@ -274,7 +274,7 @@ class SqlSession:
         type.
         """
 
-        def work(control: Control) -> list[dict[str, Any]]:
+        def work(control: QueryControl) -> list[dict[str, Any]]:
             tables = self._engine(connection, isolated=False).catalog()
             found = [
                 {
@@ -288,7 +288,7 @@ class SqlSession:
             records = self._tables if connection is None else {}
             return found + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
 
-        return await self._watched(connection, work, self.timeout)
+        return await self._supervise(connection, work, self.timeout)
 
     catalog = blocking(acatalog)
 
@@ -305,9 +305,9 @@ class SqlSession:
             Run in the confined worker process.
         """
 
-        def work(control: Control) -> Profile:
+        def work(control: QueryControl) -> Profile:
             engine = self._engine(connection, isolated=isolated)
-            quote = _backticked if engine.dialect in {"mysql", "bigquery", "spark"} else quoted
+            quote = _quote_with_backticks if engine.dialect in {"mysql", "bigquery", "spark"} else quote_identifier
             source = source_of(table, quote)
 
             def ask(sql: str, rows: int = 1_000) -> QueryResult:
@@ -315,9 +315,9 @@ class SqlSession:
                 return self._answer(call, control)
 
             head = ask(f"SELECT * FROM {source}", 100)
-            return profiled(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
+            return profile_table(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
 
-        return await self._watched(connection, work, self.timeout, isolated)
+        return await self._supervise(connection, work, self.timeout, isolated)
 
     profile = blocking(aprofile)
 
@@ -343,18 +343,18 @@ class SqlSession:
             **more,
         )
 
-    async def _watched(
+    async def _supervise(
         self,
         connection: str | None,
-        work: Callable[[Control], T],
+        work: Callable[[QueryControl], T],
         timeout: float | None,
         isolated: bool = False,
         on_progress: Callable[[float], None] | None = None,
     ) -> T:
-        control = Control()
+        control = QueryControl()
         self._running.add(control)
         try:
-            return await supervised(
+            return await run_supervised(
                 work,
                 timeout=timeout,
                 abandon=lambda: self._engine(connection, isolated=isolated).discard(control),
@@ -365,12 +365,12 @@ class SqlSession:
         finally:
             self._running.discard(control)
 
-    def _answer(self, call: _Call, control: Control) -> QueryResult:
+    def _answer(self, call: _Call, control: QueryControl) -> QueryResult:
         begun = time.perf_counter()
         with telemetry.span("sql.query", isolated=call.isolated) as span:
-            engine, request, sources = self._judged(call)
+            engine, request, sources = self._prepare(call)
             span.set(engine=engine.name)
-            with self._suggesting(call, engine, request):
+            with self._suggest_names(call, engine, request):
                 fetched = engine.run(request, control)
             span.set(rows=len(fetched.rows), truncated=fetched.cut_by is not None)
         return QueryResult(
@@ -387,7 +387,7 @@ class SqlSession:
             isolated=isinstance(engine, IsolatedEngine),
         )
 
-    def _judged(self, call: _Call) -> tuple[Engine, Request, tuple[str, ...]]:
+    def _prepare(self, call: _Call) -> tuple[Engine, QueryRequest, tuple[str, ...]]:
         """Return the engine, the request that may run on it, and phrases for what it reads."""
         engine, text, values, verdict = self._verdict(call)
         # The caret points into what was written, where binding has not moved anything.
@@ -397,8 +397,8 @@ class SqlSession:
             hint=f"If :{unbound[0]} is a parameter, give it a value." if unbound else None,
         )
         self._warn_once(call.connection, engine)
-        frames, sources = self._readable(call, engine, verdict)
-        request = Request(
+        frames, sources = self._find_sources(call, engine, verdict)
+        request = QueryRequest(
             sql=text,
             parameters=values,
             frames=frames,
@@ -416,11 +416,11 @@ class SqlSession:
         if not isinstance(call.sql, str):
             raise InvalidArguments(f"the query is {type(call.sql).__name__}, not text.", tried="running SQL")
         engine = self._engine(call.connection, isolated=call.isolated)
-        text = call.sql if call.dialect in {None, engine.dialect} else self._translated(call, engine)
+        text = call.sql if call.dialect in {None, engine.dialect} else self._transpile(call, engine)
         text, values = bind(text, call.params, _style(engine.dialect))
         return engine, text, values, self._policy_of(call.connection, engine).check(text)
 
-    def _readable(self, call: _Call, engine: Engine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _find_sources(self, call: _Call, engine: Engine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name}" for name in verdict.files)
         if not engine.takes_frames:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
@@ -432,7 +432,7 @@ class SqlSession:
         return frames, (*found, *rest, *files)
 
     @contextlib.contextmanager
-    def _suggesting(self, call: _Call, engine: Engine, request: Request) -> Iterator[None]:
+    def _suggest_names(self, call: _Call, engine: Engine, request: QueryRequest) -> Iterator[None]:
         """Suggest the table that was meant, where a statement that cannot be bound names one that nothing has."""
         try:
             yield
@@ -440,19 +440,19 @@ class SqlSession:
             known: list[str] = []
             if engine.takes_frames:
                 known = [*(call.frames or ()), *self._tables, *self._frame_names()]
-            tables: list[Table] = []
+            tables: list[CatalogTable] = []
             # The connection may be gone by now; the statement's own error is what counts.
             with contextlib.suppress(NbtoolsError):
                 tables = engine.catalog()
             named = self._policy_of(call.connection, engine).check(request.sql).tables
-            hint = suggested(named, [*known, *names_of_tables(tables)])
+            hint = suggest(named, [*known, *names_of_tables(tables)])
             if hint is None and "unknown_column" in exc.data:
-                hint = suggested([exc.data["unknown_column"]], columns_of(tables, named))
+                hint = suggest([exc.data["unknown_column"]], columns_of(tables, named))
             # DuckDB never heard of the frames that were not handed to it; a server knows best what it has.
             exc.hint = (hint or exc.hint) if engine.takes_frames else (exc.hint or hint)
             raise
 
-    def _translated(self, call: _Call, engine: Engine) -> str:
+    def _transpile(self, call: _Call, engine: Engine) -> str:
         """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
         from nbtools.sql.verdict.transpile import transpile
 
@@ -525,7 +525,7 @@ class SqlSession:
             self._roots.resolve(file_of(url))
             return url
         raise SqlNotAllowed(
-            f"{masked(url)!r} is no configured connection, and isolated queries open no others.",
+            f"{mask_url(url)!r} is no configured connection, and isolated queries open no others.",
             hint="Name one of the connections of the settings, or a database file below the allowed folders.",
             tried="running SQL",
         )
@@ -538,7 +538,7 @@ class SqlSession:
         why = engine.can_write()
         if why:
             warnings.warn(
-                f"connection {masked(connection or '')!r}: {why}; nbtools only reads, but a read-only role is safer.",
+                f"connection {mask_url(connection or '')!r}: {why}; nbtools only reads, but a read-only role is safer.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -546,7 +546,7 @@ class SqlSession:
     @property
     def is_running(self) -> bool:
         """Whether a statement is on an engine at this moment."""
-        return any(control.is_attached for control in tuple(self._running))
+        return any(control.is_running_statement for control in tuple(self._running))
 
     def interrupt(self) -> None:
         """Stop every query that is running; each raises `Cancelled` to whoever waits for it."""
@@ -586,5 +586,5 @@ def _not_negative(name: str, value: int) -> int:
     return value
 
 
-def _backticked(name: str) -> str:
+def _quote_with_backticks(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

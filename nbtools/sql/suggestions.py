@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.errors import nearest
-from nbtools.sql.engines.protocol import Table
+from nbtools.sql.engines.protocol import CatalogTable
 from nbtools.sql.frames import is_frame
 
-__all__ = ["columns_of", "names_behind", "names_of_tables", "suggested"]
+__all__ = ["columns_of", "names_behind", "names_of_tables", "suggest"]
 
 
 def names_behind(lookup: Callable[[str], Any] | None) -> list[str]:
@@ -25,18 +25,18 @@ def names_behind(lookup: Callable[[str], Any] | None) -> list[str]:
     return [name for name, value in found if not name.startswith("_") and is_frame(value)]
 
 
-def names_of_tables(tables: Iterable[Table]) -> list[str]:
+def names_of_tables(tables: Iterable[CatalogTable]) -> list[str]:
     """Return what a query may call the tables of a connection."""
     return [table.name if table.schema is None else f"{table.schema}.{table.name}" for table in tables]
 
 
-def columns_of(tables: Iterable[Table], named: Iterable[str]) -> list[str]:
+def columns_of(tables: Iterable[CatalogTable], named: Iterable[str]) -> list[str]:
     """Return the columns of those tables that a query names."""
     asked = {name.casefold() for name in named}
     return [column.name for table in tables if table.name.casefold() in asked for column in table.columns]
 
 
-def suggested(names: Iterable[str], known: Iterable[str]) -> str | None:
+def suggest(names: Iterable[str], known: Iterable[str]) -> str | None:
     """Return a hint for the first name that is not known and resembles one that is; `None` when there is none.
 
     Examples

@@ -105,22 +105,22 @@ def worker(rounds: int, *, quick: bool) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-    from nbtools.sql.engines.protocol import Control, Opening, Request
+    from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
     from nbtools.sql.worker.client import IsolatedEngine
 
     def spawn() -> float:
-        with contextlib.closing(IsolatedEngine(None, Opening())) as fresh:
+        with contextlib.closing(IsolatedEngine(None, EngineOptions())) as fresh:
             begun = time.perf_counter()
             fresh.warm()
             return time.perf_counter() - begun
 
     rows = [row("worker, spawn", take_turns({"spawn": spawn}, rounds)["spawn"], unit="s", note="goal 0.3 s")]
-    one = Request(sql="select 1")
-    here, there = DuckDBEngine(), IsolatedEngine(None, Opening())
+    one = QueryRequest(sql="select 1")
+    here, there = DuckDBEngine(), IsolatedEngine(None, EngineOptions())
     with contextlib.closing(here), contextlib.closing(there):
         measured = {
-            "here": timed(lambda: here.run(one, Control()), 50),
-            "there": timed(lambda: there.run(one, Control()), 50),
+            "here": timed(lambda: here.run(one, QueryControl()), 50),
+            "there": timed(lambda: there.run(one, QueryControl()), 50),
         }
         values = take_turns(measured, rounds)
         added = [b - a for a, b in zip(values["here"], values["there"], strict=True)]
@@ -139,7 +139,9 @@ def worker(rounds: int, *, quick: bool) -> list[dict[str, Any]]:
             def ask(new: bool, frame: Any = frame, copied: Any = copied) -> Any:
                 # A copy that shares all values is a frame that was never shipped.
                 asked = copied(deep=False) if new and copied is not None else frame
-                return there.run(Request(sql="select count(*) from frame", frames={"frame": asked}), Control())
+                return there.run(
+                    QueryRequest(sql="select count(*) from frame", frames={"frame": asked}), QueryControl()
+                )
 
             measured = {"new": timed(lambda a=ask: a(True), 1)}
             if copied is not None:

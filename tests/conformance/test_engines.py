@@ -15,7 +15,7 @@ import pytest
 
 from nbtools.errors import Cancelled, LimitExceeded, NbtoolsError
 from nbtools.sql.connections import open_engine
-from nbtools.sql.engines.protocol import Control, Engine, Fetched, Opening, Request
+from nbtools.sql.engines.protocol import Engine, EngineOptions, Fetched, QueryControl, QueryRequest
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.results.rows import PythonRows
 
@@ -96,13 +96,13 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
         url, marker, values = _postgres(request), _numbered, lambda given: list(given.values())
     else:
         url = _sqlite_file(tmp_path, "sqlite+pysqlite")
-    with contextlib.closing(open_engine(url, Opening(), isolated=isolated)) as engine:
+    with contextlib.closing(open_engine(url, EngineOptions(), isolated=isolated)) as engine:
         assert isinstance(engine, SQLiteEngine) == (kind == "sqlite")
         yield Case(engine=engine, marker=marker, values=values)
 
 
 def run(case: Case, sql: str, **more: Any) -> Fetched:
-    return case.engine.run(Request(sql=sql, **more), Control())
+    return case.engine.run(QueryRequest(sql=sql, **more), QueryControl())
 
 
 def test_a_select_returns_its_columns_and_rows(case: Case) -> None:
@@ -220,14 +220,14 @@ def test_an_unknown_column_is_the_callers_mistake(case: Case) -> None:
 
 
 def test_a_running_statement_can_be_stopped(case: Case) -> None:
-    control = Control()
+    control = QueryControl()
     begun = threading.Event()
     raised: list[BaseException] = []
 
     def work() -> None:
         begun.set()
         try:
-            case.engine.run(Request(sql=ENDLESS, timeout=None), control)
+            case.engine.run(QueryRequest(sql=ENDLESS, timeout=None), control)
         except BaseException as exc:
             raised.append(exc)
 
@@ -238,7 +238,7 @@ def test_a_running_statement_can_be_stopped(case: Case) -> None:
     deadline = time.monotonic() + 15
     while thread.is_alive():
         assert time.monotonic() < deadline, "the engine ignores interrupts"
-        control.poke()
+        control.interrupt()
         thread.join(0.02)
     assert isinstance(raised[0], Cancelled)
     assert run(case, "select count(*) from sales").rows.to_lists() == [[ROWS]]
@@ -266,12 +266,12 @@ def test_the_catalog_lists_tables_and_views_with_columns(case: Case) -> None:
 
 
 def test_a_plan_is_text_that_names_the_table(case: Case) -> None:
-    plan = case.engine.explain(Request(sql="select count(*) from sales where amount > 10"), Control())
+    plan = case.engine.explain(QueryRequest(sql="select count(*) from sales where amount > 10"), QueryControl())
     assert "sales" in plan
 
 
 def test_discarding_leaves_the_engine_usable(case: Case) -> None:
-    case.engine.discard(Control())
+    case.engine.discard(QueryControl())
     assert run(case, "select count(*) from sales").rows.to_lists() == [[ROWS]]
 
 
@@ -285,17 +285,17 @@ def test_every_form_of_the_rows_agrees(case: Case) -> None:
 
 def test_a_database_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     for scheme in ("duckdb", "sqlite"):
-        engine = open_engine(f"{scheme}:///{tmp_path}/nowhere.db", Opening(), isolated=False)
+        engine = open_engine(f"{scheme}:///{tmp_path}/nowhere.db", EngineOptions(), isolated=False)
         with contextlib.closing(engine), pytest.raises(FileNotFoundError):
-            engine.run(Request(sql="select 1"), Control())
+            engine.run(QueryRequest(sql="select 1"), QueryControl())
 
 
 def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database at all, and long enough to look at: " * 40)
     for scheme in ("duckdb", "sqlite"):
-        engine = open_engine(f"{scheme}:///{tmp_path}/text.db", Opening(), isolated=False)
+        engine = open_engine(f"{scheme}:///{tmp_path}/text.db", EngineOptions(), isolated=False)
         with contextlib.closing(engine), pytest.raises(NbtoolsError) as caught:
-            engine.run(Request(sql="select * from sales"), Control())
+            engine.run(QueryRequest(sql="select * from sales"), QueryControl())
         assert "text.db" in caught.value.message
 
 

@@ -19,8 +19,8 @@ import pytest
 from nbtools import confine
 from nbtools.errors import LimitExceeded, NbtoolsError, SqlNotAllowed
 from nbtools.sql import Policy
-from nbtools.sql.engines.duckdb.engine import DuckDBEngine, Limits
-from nbtools.sql.engines.protocol import Control, Fetched, Request
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, QueryRequest
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def engine(place: Path) -> Iterator[DuckDBEngine]:
-    with contextlib.closing(DuckDBEngine(roots=[place], schemas=["nbtools"])) as opened:
+    with contextlib.closing(DuckDBEngine(None, EngineOptions(roots=(place,), schemas=("nbtools",)))) as opened:
         yield opened
 
 
 def run(engine: DuckDBEngine, sql: str, **more: Any) -> Fetched:
-    return engine.run(Request(sql=sql, **more), Control())
+    return engine.run(QueryRequest(sql=sql, **more), QueryControl())
 
 
 # -- the second wall alone -----------------------------------------------------------------------------------------
@@ -170,8 +170,8 @@ def test_every_setting_is_locked(engine: DuckDBEngine) -> None:
 
 
 def test_the_engine_keeps_its_memory_limit(place: Path) -> None:
-    limits = Limits(memory_bytes=50_000_000, spill_bytes=1_000_000)
-    with contextlib.closing(DuckDBEngine(limits=limits)) as engine, pytest.raises(LimitExceeded) as caught:
+    options = EngineOptions(memory_bytes=50_000_000, spill_bytes=1_000_000)
+    with contextlib.closing(DuckDBEngine(None, options)) as engine, pytest.raises(LimitExceeded) as caught:
         run(engine, "select count(distinct i) from (select hash(range) as i from range(50000000))")
     advice = ("SET", "PRAGMA", "setting", "solutions", "duckdb.org")
     assert not [word for word in advice if word in str(caught.value)], "what is locked cannot be advised"

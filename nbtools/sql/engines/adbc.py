@@ -20,8 +20,8 @@ from typing import Any
 from nbtools.errors import CallTimeout
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.postgres import PostgresEngine
-from nbtools.sql.engines.protocol import Control, Fetched, Request
-from nbtools.sql.engines.urls import resolved
+from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.urls import resolve_url
 from nbtools.sql.results.rows import ArrowRows
 
 __all__ = ["AdbcPostgresEngine"]
@@ -58,14 +58,14 @@ class AdbcPostgresEngine(PostgresEngine):
         self._adbc_lock = threading.Lock()
         self._adbc_idle: list[Any] = []
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
         # Rows that are handed on at once cannot be taken back when it turns out that psycopg has to read them.
         handed_on = request.on_rows is not None
         if request.parameters or handed_on or request.sql.split(None, 1)[0].lower() in _NOT_COPIED:
             return super().run(request, control)
         with self._session() as cursor:
-            found = None if cursor is None else self._plain(cursor, request, control)
+            found = None if cursor is None else self._read_arrow(cursor, request, control)
         return super().run(request, control) if found is None else found
 
     # -- sessions ----------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class AdbcPostgresEngine(PostgresEngine):
         with self._adbc_lock:
             connection = self._adbc_idle.pop() if self._adbc_idle else None
         if connection is None:
-            url = resolved(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
+            url = resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
             with contextlib.suppress(manager.Error):
                 connection = adbc.connect(url, autocommit=True)
         if connection is None:
@@ -92,7 +92,7 @@ class AdbcPostgresEngine(PostgresEngine):
                 yield cursor
             finally:
                 cursor.close()
-            clean = _wiped(connection, manager.Error)
+            clean = _reset(connection, manager.Error)
         finally:
             if clean:
                 with self._adbc_lock:
@@ -100,14 +100,14 @@ class AdbcPostgresEngine(PostgresEngine):
             else:
                 connection.close()
 
-    def _plain(self, cursor: Any, request: Request, control: Control) -> Fetched | None:
+    def _read_arrow(self, cursor: Any, request: QueryRequest, control: QueryControl) -> Fetched | None:
         """Run the statement if its columns are plain; `None` when psycopg has to, be it for its better errors."""
         import adbc_driver_manager.dbapi as manager
 
         # A comment at the end must not swallow the bracket that ADBC closes behind the text.
         text = f"{request.sql.rstrip().rstrip(';')}\n"
         begun = time.monotonic()
-        with control.attached(cursor.adbc_cancel):
+        with control.attach(cursor.adbc_cancel):
             try:
                 cursor.execute("BEGIN READ ONLY")
                 if request.timeout is not None:
@@ -125,7 +125,7 @@ class AdbcPostgresEngine(PostgresEngine):
             except (manager.Error, OSError, ValueError) as exc:
                 control.check()
                 if request.timeout is not None and time.monotonic() - begun >= request.timeout:
-                    raise _overdue() from exc
+                    raise _timeout_error() from exc
                 # It fails by psycopg as well, which says where and why.
                 return None
             finally:
@@ -144,7 +144,7 @@ class AdbcPostgresEngine(PostgresEngine):
             connection.close()
 
 
-def _wiped(connection: Any, error: type[Exception]) -> bool:
+def _reset(connection: Any, error: type[Exception]) -> bool:
     """End the transaction and forget everything of the session; tell whether that went well."""
     with contextlib.suppress(error, OSError), connection.cursor() as cursor:
         cursor.execute("ROLLBACK")
@@ -153,7 +153,7 @@ def _wiped(connection: Any, error: type[Exception]) -> bool:
     return False
 
 
-def _overdue() -> CallTimeout:
+def _timeout_error() -> CallTimeout:
     return CallTimeout(
         "the query outlived its time and the server ended it.",
         hint="Ask for less, or allow more time.",

@@ -65,7 +65,7 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."
     elif isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc):
         return _csv_fault(str(exc))
-    return _described(kind, str(exc), sql, hint, skip_lines)
+    return _from_message(kind, str(exc), sql, hint, skip_lines)
 
 
 def _csv_fault(text: str) -> SqlFailed:
@@ -82,7 +82,7 @@ def _csv_fault(text: str) -> SqlFailed:
     )
 
 
-def _described(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
+def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | None, skip_lines: int) -> NbtoolsError:
     place = _PLACE.search(text)
     said = _HEAD.sub("", (text[: place.start()] if place else text).strip())
     said = _SETTINGS.sub("", said)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from nbtools.errors import LimitExceeded
-from nbtools.sql.engines.protocol import Control, Request
+from nbtools.sql.engines.protocol import QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows, PythonRows
 
 __all__ = ["Cut", "read_arrow", "read_tuples"]
@@ -15,7 +15,7 @@ __all__ = ["Cut", "read_arrow", "read_tuples"]
 Cut = Literal["rows", "bytes"] | None
 
 
-def read_arrow(reader: Any, request: Request, control: Control) -> tuple[Any, Cut]:
+def read_arrow(reader: Any, request: QueryRequest, control: QueryControl) -> tuple[Any, Cut]:
     """Read batches until a cap is reached; return the pyarrow Table and which cap cut it.
 
     Raises
@@ -35,7 +35,7 @@ def read_arrow(reader: Any, request: Request, control: Control) -> tuple[Any, Cu
             batch = reader.read_next_batch()
         except StopIteration:
             break
-        fits = _fitting(batch, most_rows - rows, most_bytes - size)
+        fits = _rows_that_fit(batch, most_rows - rows, most_bytes - size)
         if fits < batch.num_rows:
             cut = "rows" if fits == most_rows - rows else _by_size(request, rows + fits)
             # A copy where it matters: a slice keeps the whole batch alive, and this one may be huge.
@@ -49,12 +49,12 @@ def read_arrow(reader: Any, request: Request, control: Control) -> tuple[Any, Cu
     return pa.Table.from_batches(kept, schema=reader.schema), cut
 
 
-def _caps(request: Request) -> tuple[int, int]:
+def _caps(request: QueryRequest) -> tuple[int, int]:
     caps = (request.max_rows, request.max_bytes)
     return (sys.maxsize if caps[0] is None else caps[0], sys.maxsize if caps[1] is None else caps[1])
 
 
-def _fitting(batch: Any, room_rows: int, room_bytes: int) -> int:
+def _rows_that_fit(batch: Any, room_rows: int, room_bytes: int) -> int:
     """Return how many of the batch's first rows fit into both caps."""
     rows = min(int(batch.num_rows), room_rows)
     while rows and batch.slice(0, rows).nbytes > room_bytes:
@@ -65,7 +65,7 @@ def _fitting(batch: Any, room_rows: int, room_bytes: int) -> int:
 
 
 def read_tuples(
-    names: Sequence[str], fetch: Callable[[], list[tuple[Any, ...]]], request: Request, control: Control
+    names: Sequence[str], fetch: Callable[[], list[tuple[Any, ...]]], request: QueryRequest, control: QueryControl
 ) -> tuple[list[tuple[Any, ...]], Cut]:
     """Fetch chunks of tuples until a cap is reached; return them and which cap cut them.
 
@@ -97,7 +97,7 @@ def read_tuples(
     return kept, cut
 
 
-def _by_size(request: Request, rows: int) -> Cut:
+def _by_size(request: QueryRequest, rows: int) -> Cut:
     """Return that the size cut the result, where that is allowed; `rows` is how many fit."""
     if not rows:
         raise LimitExceeded(

@@ -26,8 +26,8 @@ from nbtools.errors import (
 from nbtools.lazy import need
 from nbtools.sql.engines.errors import from_position
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import Control, Fetched, Request, Table, tables_of
-from nbtools.sql.engines.urls import masked, resolved
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.rows import PythonRows
 
 __all__ = ["PostgresEngine"]
@@ -73,7 +73,7 @@ class PostgresEngine:
     # -- connections -------------------------------------------------------------------------------------------------
 
     def _connect(self) -> Any:
-        url = resolved(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
+        url = resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
         try:
             connection = self._psycopg.connect(
                 url,
@@ -85,7 +85,7 @@ class PostgresEngine:
             )
         except self._psycopg.Error as exc:
             raise NetworkError(
-                f"{masked(self._url)} cannot be reached: {_said(exc)}",
+                f"{mask_url(self._url)} cannot be reached: {_message_of(exc)}",
                 hint="Check host, port, user and password; the password may come from ${PGPASSWORD} or the keyring.",
                 tried="opening a connection",
             ) from exc
@@ -131,24 +131,26 @@ class PostgresEngine:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
         with (
             self._connection() as connection,
-            self._translated(request, control),
-            control.attached(_seldom(connection.cancel)),
+            self._map_errors(request, control),
+            control.attach(_throttle(connection.cancel)),
         ):
             connection.execute("BEGIN READ ONLY")
             if request.timeout is not None:
                 connection.execute(f"SET LOCAL statement_timeout = {max(1, int(request.timeout * 1_000))}")
             return self._read(connection, request, control)
 
-    def _read(self, connection: Any, request: Request, control: Control) -> Fetched:
+    def _read(self, connection: Any, request: QueryRequest, control: QueryControl) -> Fetched:
         cursor = connection.cursor()
         stream = cursor.stream(request.sql, request.parameters or None)
         try:
             first = next(stream, None)
-            names, types = _described(connection, cursor) if first is not None else _prepared(connection, request.sql)
+            names, types = (
+                _columns_of(connection, cursor) if first is not None else _columns_by_prepare(connection, request.sql)
+            )
             rows, cut = read_tuples(names, _chunks(first, stream), request, control)
         finally:
             # Cancels what is still to come and reads the connection empty.
@@ -156,14 +158,14 @@ class PostgresEngine:
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
 
     @contextlib.contextmanager
-    def _translated(self, request: Request, control: Control) -> Iterator[None]:
+    def _map_errors(self, request: QueryRequest, control: QueryControl) -> Iterator[None]:
         try:
             yield
         except self._psycopg.Error as exc:
             control.check()
-            raise self._fault(exc, request) from exc
+            raise self._error_of(exc, request) from exc
 
-    def _fault(self, exc: Any, request: Request) -> NbtoolsError:
+    def _error_of(self, exc: Any, request: QueryRequest) -> NbtoolsError:
         """Return the error that fits one of PostgreSQL's, by its SQLSTATE."""
         state = exc.sqlstate or ""
         if state == "57014":
@@ -184,20 +186,20 @@ class PostgresEngine:
         hint = exc.diag.message_hint
         position = exc.diag.statement_position
         if position is None:
-            return kind(_said(exc), hint=hint, tried="running SQL")
+            return kind(_message_of(exc), hint=hint, tried="running SQL")
         before = request.sql[: int(position) - 1]
         line = before.count("\n") + 1
         column = len(before) - (before.rfind("\n") + 1) + 1
-        return from_position(kind, _said(exc), request.sql, line, column, hint=hint)
+        return from_position(kind, _message_of(exc), request.sql, line, column, hint=hint)
 
-    def explain(self, request: Request, control: Control) -> str:
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan, which PostgreSQL indents as a tree."""
         found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
         return "\n".join(str(row[0]) for row in found.rows.to_lists())
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def catalog(self) -> list[Table]:
+    def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
         with self._connection() as connection:
             return tables_of(connection.execute(_COLUMNS).fetchall(), default_schema="public")
@@ -210,7 +212,7 @@ class PostgresEngine:
             return f"the role {user} is a superuser"
         return f"the role {user} may change {tables} tables" if tables else None
 
-    def discard(self, control: Control) -> None:
+    def discard(self, control: QueryControl) -> None:
         """Forget the idle connections; one that is stuck is not among them."""
         self.close()
 
@@ -222,7 +224,7 @@ class PostgresEngine:
             connection.close()
 
 
-def _seldom(cancel: Callable[[], None]) -> Callable[[], None]:
+def _throttle(cancel: Callable[[], None]) -> Callable[[], None]:
     last = 0.0
 
     def call() -> None:
@@ -250,14 +252,14 @@ def _chunks(first: Any, stream: Iterator[Any]) -> Callable[[], list[tuple[Any, .
     return fetch
 
 
-def _described(connection: Any, cursor: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _columns_of(connection: Any, cursor: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     columns = cursor.description or ()
     return tuple(column.name for column in columns), tuple(
         _type_name(connection, column.type_code) for column in columns
     )
 
 
-def _prepared(connection: Any, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _columns_by_prepare(connection: Any, sql: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ask the server for the columns of a statement that returned no row, with which they would have come."""
     wire, encoding = connection.pgconn, connection.info.encoding
     wire.prepare(b"", sql.encode(encoding))
@@ -275,7 +277,7 @@ def _type_name(connection: Any, oid: int) -> str:
     return f"{known.name}[]" if oid == known.array_oid else str(known.name)
 
 
-def _said(exc: Exception) -> str:
+def _message_of(exc: Exception) -> str:
     diag = getattr(exc, "diag", None)
     primary = getattr(diag, "message_primary", None)
     return " ".join(str(primary or exc).split())

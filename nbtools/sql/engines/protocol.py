@@ -1,13 +1,13 @@
-"""Engines: what runs a statement that the verdict let through, behind one protocol.
+"""Engines: what runs a judged statement, behind one protocol.
 
-An engine gets a `Request` (text, values, frames, caps) and a `Control`, runs the statement in the calling thread and
-returns `Fetched`. It never decides what may run - the verdict did - but it is the second wall all the same: each
-engine opens its database read-only and runs every statement in a transaction that cannot write. Caps are kept by
-stopping the reader; no LIMIT is pasted into the text, because that can change what the text means.
+An engine gets a `QueryRequest` (text, values, frames, caps) and a `QueryControl`, runs the statement in the calling
+thread and returns `Fetched`. The verdict has decided that the statement may run. The engine is the second wall: it
+opens its database read-only and runs each statement in a transaction that cannot write. It stops reading at the caps;
+no LIMIT is added to the text, because that can change what the text means.
 
-Whoever waits holds the other end of the `Control`: `stop` names the reason, and `poke` calls whatever the engine
-attached. Poking is repeated until the engine is back, because an interrupt that arrives while a statement is being
-prepared is lost.
+The caller that waits for the statement holds the same `QueryControl`: `stop` records why the statement must end, and
+`interrupt` calls the function that the engine attached. The caller repeats the interrupt until the engine returns,
+because engines lose an interrupt that arrives while they prepare a statement.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from nbtools.sql.results.rows import Rows
 
 __all__ = [
     "GRACE_S",
-    "Column",
-    "Control",
+    "CatalogColumn",
+    "CatalogTable",
     "Engine",
+    "EngineOptions",
     "Fetched",
     "OnRows",
-    "Opening",
+    "QueryControl",
+    "QueryRequest",
     "Reason",
-    "Request",
-    "Table",
     "tables_of",
 ]
 
@@ -43,7 +43,7 @@ Reason = Literal["timeout", "stop", "closed"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class QueryRequest:
     """One statement to run, already judged.
 
     Attributes
@@ -89,17 +89,32 @@ class Fetched:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Opening:
-    """What engines of a session are opened with."""
+class EngineOptions:
+    """The options that all engines of a session are opened with.
+
+    Attributes
+    ----------
+    roots
+        Folders whose files may be read.
+    memory_bytes
+        Of the engine's own buffers; a single value can exceed it, and only the worker process contains that.
+    spill_bytes
+        Of temporary files.
+    schemas
+        Names of schemas that frames with dotted names live in.
+    threads
+        `None` takes one for each processor.
+    """
 
     roots: tuple[Path, ...] = ()
     memory_bytes: int = 1_000_000_000
     spill_bytes: int = 1_000_000_000
     schemas: tuple[str, ...] = ()
+    threads: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Column:
+class CatalogColumn:
     """A column in a catalog."""
 
     name: str
@@ -107,18 +122,18 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
+class CatalogTable:
     """A table, view, frame or record that a query can name."""
 
     name: str
     kind: Literal["table", "view", "frame", "record", "file"]
-    columns: tuple[Column, ...] = ()
+    columns: tuple[CatalogColumn, ...] = ()
     schema: str | None = None
     rows: int | None = None
 
 
-class Control:
-    """The line between a running statement and whoever waits for it."""
+class QueryControl:
+    """Connects a running statement with the caller that waits for it: interrupts go in, progress comes out."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -127,8 +142,8 @@ class Control:
         self.reason: Reason | None = None
 
     @contextlib.contextmanager
-    def attached(self, interrupt: Callable[[], None], progress: Callable[[], float] | None = None) -> Iterator[None]:
-        """Make `interrupt` what `poke` calls while the block runs; the engine calls this around its work."""
+    def attach(self, interrupt: Callable[[], None], progress: Callable[[], float] | None = None) -> Iterator[None]:
+        """Let `self.interrupt` call the given function while the block runs; the engine calls this around its work."""
         with self._lock:
             self._interrupt, self._progress = interrupt, progress
         try:
@@ -140,16 +155,16 @@ class Control:
                 self._interrupt = self._progress = None
 
     @property
-    def is_attached(self) -> bool:
+    def is_running_statement(self) -> bool:
         """Whether an engine is at work that can be interrupted."""
         return self._interrupt is not None
 
     def stop(self, reason: Reason) -> None:
         """Say why the statement must end, and interrupt it. The first reason stays."""
         self.reason = self.reason or reason
-        self.poke()
+        self.interrupt()
 
-    def poke(self) -> None:
+    def interrupt(self) -> None:
         """Interrupt again; nothing happens when no statement is running."""
         with self._lock:
             if self._interrupt is not None:
@@ -201,15 +216,15 @@ class Engine(Protocol):
     dialect: str
     takes_frames: bool
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
         ...
 
-    def explain(self, request: Request, control: Control) -> str:
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan of the statement as a readable tree."""
         ...
 
-    def catalog(self) -> list[Table]:
+    def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
         ...
 
@@ -217,7 +232,7 @@ class Engine(Protocol):
         """Say why the connection's role could write, were it not for the walls; `None` when it could not."""
         ...
 
-    def discard(self, control: Control) -> None:
+    def discard(self, control: QueryControl) -> None:
         """Give up the statement that `control` belongs to and does not react; the next one starts afresh."""
         ...
 
@@ -226,13 +241,13 @@ class Engine(Protocol):
         ...
 
 
-def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[Table]:
+def tables_of(rows: Iterable[tuple[Any, ...]], *, default_schema: str) -> list[CatalogTable]:
     """Group the rows of a catalog (schema, table, type, column, data type) into tables."""
-    found: dict[tuple[str, str, str], list[Column]] = {}
+    found: dict[tuple[str, str, str], list[CatalogColumn]] = {}
     for schema, table, kind, column, data_type in rows:
-        found.setdefault((schema, table, kind), []).append(Column(name=column, type=str(data_type)))
+        found.setdefault((schema, table, kind), []).append(CatalogColumn(name=column, type=str(data_type)))
     return [
-        Table(
+        CatalogTable(
             name=table,
             kind="view" if "VIEW" in kind.upper() else "table",
             columns=tuple(columns),

@@ -15,8 +15,8 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, MissingExtra, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.lazy import need
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import Column, Control, Fetched, Request, Table
-from nbtools.sql.engines.urls import masked, resolved
+from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.rows import PythonRows
 
 __all__ = ["AlchemyEngine"]
@@ -58,23 +58,23 @@ class AlchemyEngine:
         self._sqlalchemy = need("sqlalchemy", extra="engines", why="Connecting to other databases")
         self._url = url
         try:
-            self._engine = self._sqlalchemy.create_engine(resolved(url), poolclass=self._sqlalchemy.pool.NullPool)
+            self._engine = self._sqlalchemy.create_engine(resolve_url(url), poolclass=self._sqlalchemy.pool.NullPool)
         except (self._sqlalchemy.exc.NoSuchModuleError, ImportError) as exc:
             scheme = url.partition(":")[0]
             package = _DRIVERS.get(scheme.partition("+")[0], f"the SQLAlchemy dialect for {scheme}")
             raise MissingExtra(
-                f"connecting to {masked(url)} needs a driver that is not installed.",
+                f"connecting to {mask_url(url)} needs a driver that is not installed.",
                 hint=f"pip install {package}" if " " not in package else f"Install {package}.",
                 tried="opening a connection",
             ) from exc
         except (self._sqlalchemy.exc.ArgumentError, ValueError) as exc:
-            raise ConfigInvalid(f"{masked(url)!r} is no URL of a database.", tried="opening a connection") from exc
+            raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.", tried="opening a connection") from exc
         kind = self._engine.dialect.name
         self.dialect = _DIALECTS.get(kind, kind)
         self.name = f"{kind} (SQLAlchemy)"
 
     @contextlib.contextmanager
-    def _opened(self, control: Control) -> Iterator[Any]:
+    def _connect(self, control: QueryControl) -> Iterator[Any]:
         """Yield a connection in a transaction that cannot write, where the dialect knows such a thing."""
         exc_types = self._sqlalchemy.exc
         try:
@@ -83,18 +83,18 @@ class AlchemyEngine:
                 order = _READ_ONLY.get(self._engine.dialect.name)
                 if order:
                     connection.exec_driver_sql(order)
-                with control.attached(_cancel(connection)):
+                with control.attach(_cancel(connection)):
                     try:
                         yield connection
                     finally:
                         connection.rollback()
         except exc_types.DBAPIError as exc:
             control.check()
-            raise _translated(exc, exc_types, self._url) from exc
+            raise _error_of(exc, exc_types, self._url) from exc
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
-        with self._opened(control) as connection:
+        with self._connect(control) as connection:
             streaming = connection.execution_options(stream_results=True, max_row_buffer=_CHUNK)
             if request.parameters:
                 found = streaming.execute(self._sqlalchemy.text(request.sql), request.parameters)
@@ -109,13 +109,13 @@ class AlchemyEngine:
             found.close()
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
 
-    def explain(self, request: Request, control: Control) -> str:
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return what the database's EXPLAIN says, a line a row."""
         word = "EXPLAIN QUERY PLAN" if self.dialect == "sqlite" else "EXPLAIN"
         found = self.run(dataclasses.replace(request, sql=f"{word} {request.sql}"), control)
         return "\n".join(" ".join(str(cell) for cell in row) for row in found.rows.to_lists())
 
-    def catalog(self) -> list[Table]:
+    def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the default schema with their columns, 500 at the most."""
         inspector = self._sqlalchemy.inspect(self._engine)
         found = []
@@ -126,16 +126,17 @@ class AlchemyEngine:
             names += [(name, True) for name in inspector.get_view_names()]
             for name, is_view in names[:_TABLES]:
                 columns = tuple(
-                    Column(name=str(column["name"]), type=str(column["type"])) for column in inspector.get_columns(name)
+                    CatalogColumn(name=str(column["name"]), type=str(column["type"]))
+                    for column in inspector.get_columns(name)
                 )
-                found.append(Table(name=name, kind="view" if is_view else "table", columns=columns))
+                found.append(CatalogTable(name=name, kind="view" if is_view else "table", columns=columns))
         return found
 
     def can_write(self) -> str | None:
         """Say that nobody knows: each database tells its rights in another way."""
         return None if self.dialect == "sqlite" else "the rights of its role cannot be told, so it may be able to write"
 
-    def discard(self, control: Control) -> None:
+    def discard(self, control: QueryControl) -> None:
         """Do nothing: every statement has a connection of its own."""
 
     def close(self) -> None:
@@ -161,10 +162,10 @@ def _type(column: Any) -> str:
     return code if isinstance(code, str) else getattr(code, "__name__", "") if isinstance(code, type) else ""
 
 
-def _translated(exc: Any, kinds: Any, url: str) -> NbtoolsError:
+def _error_of(exc: Any, kinds: Any, url: str) -> NbtoolsError:
     said = " ".join(str(exc.orig).split())[:400]
     if exc.connection_invalidated:
-        return NetworkError(f"the connection to {masked(url)} broke: {said}", tried="running SQL")
+        return NetworkError(f"the connection to {mask_url(url)} broke: {said}", tried="running SQL")
     if isinstance(exc, kinds.ProgrammingError):
         return SqlInvalid(said, tried="running SQL")
     return SqlFailed(said, tried="running SQL")

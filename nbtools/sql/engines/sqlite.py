@@ -16,7 +16,7 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import Column, Control, Fetched, Request, Table
+from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import PythonRows
 
 __all__ = ["SQLiteEngine"]
@@ -82,7 +82,7 @@ class SQLiteEngine:
         return f"{self._database.as_uri()}?mode=ro{'&immutable=1' if resting else ''}"
 
     @contextlib.contextmanager
-    def _opened(self, control: Control) -> Iterator[sqlite3.Connection]:
+    def _connect(self, control: QueryControl) -> Iterator[sqlite3.Connection]:
         connection = sqlite3.connect(self._uri(), uri=True, isolation_level=None, check_same_thread=False)
         try:
             # The connection cannot write already; this refuses temporary tables too.
@@ -91,17 +91,17 @@ class SQLiteEngine:
             connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
             connection.set_authorizer(_authorize)
             connection.set_progress_handler(lambda: control.reason is not None, _STEPS)
-            with control.attached(connection.interrupt):
+            with control.attach(connection.interrupt):
                 yield connection
         except sqlite3.Error as exc:
             control.check()
-            raise _translated(exc, self._database) from exc
+            raise _error_of(exc, self._database) from exc
         finally:
             connection.close()
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
-        with self._opened(control) as connection:
+        with self._connect(control) as connection:
             cursor = connection.execute(request.sql, request.parameters or ())
             if cursor.description is None:
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.", tried="running SQL")
@@ -118,7 +118,7 @@ class SQLiteEngine:
         types = tuple(map(_type, kinds))
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
 
-    def explain(self, request: Request, control: Control) -> str:
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return SQLite's query plan, indented as a tree."""
         found = self.run(dataclasses.replace(request, sql=f"EXPLAIN QUERY PLAN {request.sql}"), control)
         depth = {0: 0}
@@ -128,18 +128,18 @@ class SQLiteEngine:
             lines.append("   " * (depth[step] - 1) + f"└─ {detail}")
         return "\n".join(lines)
 
-    def catalog(self) -> list[Table]:
+    def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
-        with self._opened(Control()) as connection:
+        with self._connect(QueryControl()) as connection:
             rows = connection.execute(
                 "SELECT m.name, m.type, p.name, p.type FROM sqlite_master m, pragma_table_xinfo(m.name) p "
                 "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
             ).fetchall()
-        found: dict[tuple[str, str], list[Column]] = {}
+        found: dict[tuple[str, str], list[CatalogColumn]] = {}
         for table, kind, column, declared in rows:
-            found.setdefault((table, kind), []).append(Column(name=column, type=declared or ""))
+            found.setdefault((table, kind), []).append(CatalogColumn(name=column, type=declared or ""))
         return [
-            Table(name=table, kind="view" if kind == "view" else "table", columns=tuple(columns))
+            CatalogTable(name=table, kind="view" if kind == "view" else "table", columns=tuple(columns))
             for (table, kind), columns in found.items()
         ]
 
@@ -147,7 +147,7 @@ class SQLiteEngine:
         """Return `None`: the file is opened read-only."""
         return None
 
-    def discard(self, control: Control) -> None:
+    def discard(self, control: QueryControl) -> None:
         """Do nothing: every statement has a connection of its own."""
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ def _type(found: Iterable[type]) -> str:
     return _TYPES.get(kinds.pop(), "TEXT") if len(kinds) == 1 else "ANY"
 
 
-def _translated(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
+def _error_of(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
     """Return the error that fits one of SQLite's, by its code."""
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     said = f"{exc}"

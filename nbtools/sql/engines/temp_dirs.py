@@ -9,13 +9,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["scratch"]
+__all__ = ["make_temp_dir"]
 
 _PREFIX = "nbtools-sql-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+\Z")
 
 
-def scratch() -> Path:
+def make_temp_dir() -> Path:
     """Make a folder of this process, after removing those of processes that were killed."""
     with contextlib.suppress(OSError):
         for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):

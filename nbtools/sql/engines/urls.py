@@ -1,8 +1,8 @@
 """The URLs of databases: what they hide, and where their passwords come from.
 
 ``${NAME}`` anywhere in a URL is replaced by the environment variable of that name when the connection is opened. A URL
-with a user and no password asks the keyring, if there is one, for the service ``nbtools:host`` and that user. `masked`
-is the only form of a URL that is ever shown.
+with a user and no password asks the keyring, if there is one, for the service ``nbtools:host`` and that user. Messages
+show a URL only as `mask_url` returns it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from nbtools.errors import ConfigInvalid, ConfigMissing
 
-__all__ = ["file_of", "masked", "resolved"]
+__all__ = ["file_of", "mask_url", "resolve_url"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_QUERY = re.compile(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&]*", re.IGNORECASE)
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """Return a URL without its password and without other secrets in its query.
 
     Examples
@@ -42,7 +42,7 @@ def masked(url: str) -> str:
     return f"{head}://" + _SECRET_QUERY.sub(r"\g<1>***", f"{shown}{slash}{tail}")
 
 
-def resolved(url: str) -> str:
+def resolve_url(url: str) -> str:
     """Return a URL with its variables replaced and its password looked up.
 
     Raises
@@ -55,7 +55,7 @@ def resolved(url: str) -> str:
         given = os.environ.get(found[1])
         if given is None:
             raise ConfigMissing(
-                f"the connection {masked(url)!r} needs the environment variable {found[1]}, which is not set.",
+                f"the connection {mask_url(url)!r} needs the environment variable {found[1]}, which is not set.",
                 hint=f"Set {found[1]} before you start the notebook.",
                 tried="opening a connection",
             )
@@ -69,7 +69,7 @@ def _with_keyring(url: str) -> str:
         parts = urlsplit(url)
         user, host, asked = parts.username, parts.hostname, parts.password is None
     except ValueError:
-        raise ConfigInvalid(f"{masked(url)!r} is no URL of a database.", tried="opening a connection") from None
+        raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.", tried="opening a connection") from None
     if not (user and host and asked):
         return url
     password = _from_keyring(f"nbtools:{host}", unquote(user))
@@ -93,13 +93,13 @@ def _from_keyring(service: str, user: str) -> str | None:
 
 def file_of(url: str) -> Path:
     """Return the file of a URL: three slashes and a relative path, four and an absolute one."""
-    _, _, rest = resolved(url).partition("://")
+    _, _, rest = resolve_url(url).partition("://")
     place, slash, path = rest.partition("/")
     path = unquote(path.partition("?")[0])
     if place or not slash or not path:
         scheme = url.partition("://")[0]
         raise ConfigInvalid(
-            f"{masked(url)!r} names no file.",
+            f"{mask_url(url)!r} names no file.",
             hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path.",
             tried="opening a connection",
         )

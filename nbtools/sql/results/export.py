@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, Protocol
 
 from nbtools.errors import Cancelled, InvalidArguments
 from nbtools.lazy import need
-from nbtools.sql.results.rows import ArrowRows, Rows, unique
+from nbtools.sql.results.rows import ArrowRows, Rows, unique_names
 
-__all__ = ["FORMS", "Outlet", "form_of"]
+__all__ = ["FORMS", "RowSink", "form_of"]
 
 
 class _Writer(Protocol):
@@ -60,7 +60,7 @@ class _Json:
         self._before = "["
 
     def take(self, columns: tuple[str, ...], rows: Rows) -> None:
-        names = unique(columns)
+        names = unique_names(columns)
         for row in rows.to_lists():
             told = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
             self._file.write(f"{self._before}{told}".encode())
@@ -81,7 +81,7 @@ class _Parquet:
     def take(self, columns: tuple[str, ...], rows: Rows) -> None:
         if not isinstance(rows, ArrowRows):
             raise InvalidArguments("rows of this kind cannot be written as Parquet.", hint="Write a .csv file.")
-        table = rows.to_arrow().rename_columns(unique(columns))
+        table = rows.to_arrow().rename_columns(unique_names(columns))
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._file, table.schema)
         self._writer.write_table(table)
@@ -94,7 +94,7 @@ FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {"csv": _Csv, "json": _Json, "
 """What a file of each form is written by."""
 
 
-class Outlet:
+class RowSink:
     """Hands rows on while the statement runs; what goes wrong there ends the statement, and is raised as it was.
 
     Attributes

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nbtools.lazy import has
 from nbtools.sql.results.compact import compact
-from nbtools.sql.results.rows import Rows, unique
+from nbtools.sql.results.rows import Rows, unique_names
 
 __all__ = ["QueryResult"]
 
@@ -106,7 +106,7 @@ class QueryResult:
         import duckdb
 
         owner = duckdb if connection is None else connection
-        columns = unique(self.columns)
+        columns = unique_names(self.columns)
         if has("pyarrow"):
             return owner.from_arrow(self.to_arrow().rename_columns(columns))
         return owner.from_df(self.to_pandas().set_axis(columns, axis="columns"))

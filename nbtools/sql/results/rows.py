@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from nbtools.lazy import need
 
-__all__ = ["ArrowRows", "PythonRows", "Rows", "joined", "jsonable", "unique"]
+__all__ = ["ArrowRows", "PythonRows", "Rows", "join_parts", "jsonable", "unique_names"]
 
 _MOST_IN_A_FLOAT = 2**53  # a float holds each whole number up to here, and rounds beyond
 
@@ -83,7 +83,7 @@ def _timedelta(value: Any) -> dt.timedelta:
     return dt.timedelta(days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1_000)
 
 
-def unique(names: Iterable[str]) -> list[str]:
+def unique_names(names: Iterable[str]) -> list[str]:
     """Return the names with a number where one occurs again: ``a, a`` becomes ``a, a_1``."""
     given = list(names)
     seen: set[str] = set()
@@ -98,7 +98,7 @@ def unique(names: Iterable[str]) -> list[str]:
     return result
 
 
-def joined(columns: Sequence[str], parts: Sequence[Rows]) -> Rows:
+def join_parts(columns: Sequence[str], parts: Sequence[Rows]) -> Rows:
     """Return the rows of several parts of one result."""
     if parts and isinstance(parts[0], ArrowRows):
         import pyarrow as pa
@@ -157,7 +157,7 @@ class ArrowRows:
             elif pa.types.is_union(field.type):
                 texts = [None if value is None else str(value) for value in table.column(index).to_pylist()]
                 table = table.set_column(index, field.name, pa.array(texts, pa.string()))
-        return polars.from_arrow(table.rename_columns(unique(table.column_names)))
+        return polars.from_arrow(table.rename_columns(unique_names(table.column_names)))
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""
@@ -259,9 +259,9 @@ class PythonRows:
         frame = pd.DataFrame.from_records(list(self._values), columns=range(len(self._columns)), coerce_float=True)
         for index in frame.columns:
             if frame[index].dtype == object:
-                frame[index] = _better(frame[index])
+                frame[index] = _infer_dtype(frame[index])
             elif frame[index].dtype == float and frame[index].abs().max() >= _MOST_IN_A_FLOAT:
-                frame[index] = _unrounded(frame[index], [row[index] for row in self._values])
+                frame[index] = _restore_wholes(frame[index], [row[index] for row in self._values])
         frame.columns = pd.Index(self._columns)
         return frame
 
@@ -275,7 +275,7 @@ class PythonRows:
         """Copy to a polars DataFrame."""
         polars = need("polars", extra="engines", why="A result as a polars DataFrame")
         return polars.DataFrame(
-            list(self._values), schema=unique(self._columns), orient="row", infer_schema_length=None, strict=False
+            list(self._values), schema=unique_names(self._columns), orient="row", infer_schema_length=None, strict=False
         )
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
@@ -283,7 +283,7 @@ class PythonRows:
         return [[jsonable(value) for value in row] for row in self._values[start:stop]]
 
 
-def _unrounded(column: Any, values: Sequence[Any]) -> Any:
+def _restore_wholes(column: Any, values: Sequence[Any]) -> Any:
     """Give a column of floats that were whole numbers all their digits back; others stay as they are."""
     import pandas as pd
 
@@ -301,7 +301,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int)
 
 
-def _better(column: Any) -> Any:
+def _infer_dtype(column: Any) -> Any:
     """Give a column of Python objects the dtype that all its values share, where there is one."""
     import pandas as pd
 

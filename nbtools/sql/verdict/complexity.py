@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from nbtools.sql.verdict.guards import MAX_DEPTH
 from nbtools.sql.verdict.verdict import Finding
 
-__all__ = ["Types", "on_a_stack", "refusal", "stack_bytes"]
+__all__ = ["Types", "refusal", "run_on_stack", "stack_bytes"]
 
 T = TypeVar("T")
 
@@ -95,10 +95,15 @@ def refusal(tokens: list[Any], dialect: str) -> Finding | None:
     kinds = _kinds(dialect)
     if len(tokens) < _MAX_TYPES:
         return None
-    return _nested(tokens, kinds) or _doubled(tokens, kinds) or _joined(tokens, kinds) or _chained(tokens, kinds)
+    return (
+        _find_deep_nesting(tokens, kinds)
+        or _find_bare_queries(tokens, kinds)
+        or _find_open_joins(tokens, kinds)
+        or _find_long_chains(tokens, kinds)
+    )
 
 
-def _nested(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_deep_nesting(tokens: list[Any], kinds: Types) -> Finding | None:
     """Find brackets, or brackets of types, that nest too deep."""
     opening, closing, types = kinds.opening, kinds.closing, kinds.types
     less, greater = kinds.named["LT"], kinds.named["GT"]
@@ -120,7 +125,7 @@ def _nested(tokens: list[Any], kinds: Types) -> Finding | None:
     return None
 
 
-def _doubled(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_bare_queries(tokens: list[Any], kinds: Types) -> Finding | None:
     """Find queries in FROM without brackets, which only sqlglot takes: it copies such tables at each level."""
     source, queries = kinds.named["FROM"], {kinds.named["FROM"], kinds.named["SELECT"]}
     previous: Any = None
@@ -132,7 +137,7 @@ def _doubled(tokens: list[Any], kinds: Types) -> Finding | None:
     return None
 
 
-def _joined(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_open_joins(tokens: list[Any], kinds: Types) -> Finding | None:
     """Find joins without a condition that would be tried so often that it takes too long; and steps of a pipe."""
     joins = {kinds.named[name] for name in ("JOIN", "STRAIGHT_JOIN") if name in kinds.named}
     conditions = {kinds.named["ON"], kinds.named["USING"]}
@@ -164,7 +169,7 @@ def _joined(tokens: list[Any], kinds: Types) -> Finding | None:
     return None
 
 
-def _chained(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_long_chains(tokens: list[Any], kinds: Types) -> Finding | None:
     """Find chains of brackets, ``a[1].f(2)[3]…``, that are too long to be copied at each link."""
     dot, cast = kinds.named["DOT"], kinds.named["DCOLON"]
     chains = [0]
@@ -213,7 +218,7 @@ def _starting() -> threading.Lock:
     return threading.Lock()
 
 
-def on_a_stack(size: int, work: Callable[[], T]) -> T:
+def run_on_stack(size: int, work: Callable[[], T]) -> T:
     """Run `work` in a thread with a stack of that many bytes and return what it returns.
 
     Raises

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.sql.verdict import guards
-from nbtools.sql.verdict.duckdb.checker import Rules
+from nbtools.sql.verdict.duckdb.checker import CheckRules
 from nbtools.sql.verdict.duckdb.files import Files
 from nbtools.sql.verdict.duckdb.judge import judge_duckdb
 from nbtools.sql.verdict.duckdb.macros import Definitions
@@ -91,7 +91,7 @@ class Policy:
         self.dialect = name
         self.functions = frozenset(function.lower() for function in functions)
         self._files = Files(allowed_paths)
-        self._rules = Rules(files=self._files, functions=self.functions, definitions=definitions)
+        self._rules = CheckRules(files=self._files, functions=self.functions, definitions=definitions)
         self._cached = functools.lru_cache(maxsize=_CACHED)(self._judge)
 
     def __repr__(self) -> str:

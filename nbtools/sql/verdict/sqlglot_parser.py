@@ -20,7 +20,7 @@ from typing import Any
 from nbtools.sql.verdict import complexity
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
-__all__ = ["is_free_of_changes", "listening", "modifying", "place", "read_tokens", "read_trees", "word"]
+__all__ = ["collect_warnings", "find_changes", "is_free_of_changes", "place", "read_tokens", "read_trees", "word"]
 
 # What is a statement of its own, or changes something inside a query. Named as text: which classes exist depends on
 # the release, and importing sqlglot is what this module puts off.
@@ -46,7 +46,7 @@ _ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
 _MANY_BRACKETS = 10
 
 
-class _Ear(logging.Filter):
+class _WarningCollector(logging.Filter):
     """Takes what sqlglot logs in a thread that listens, so that a judgement prints nothing."""
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class _Ear(logging.Filter):
 
 
 @functools.cache
-def _ear() -> _Ear:
-    ear = _Ear()
+def _ear() -> _WarningCollector:
+    ear = _WarningCollector()
     logging.getLogger("sqlglot").addFilter(ear)
     return ear
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[list[str]]:
+def collect_warnings() -> Iterator[list[str]]:
     """Collect what sqlglot warns about in this thread instead of logging it."""
     local = _ear().local
     before = getattr(local, "heard", None)
@@ -139,16 +139,16 @@ def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding
 
     def work() -> list[Any]:
         # sqlglot logs in the thread that parses.
-        with listening():
+        with collect_warnings():
             return list(Dialect.get_or_raise(dialect).parser().parse(tokens, sql))
 
     size = complexity.stack_bytes(tokens, dialect)
     if size is None:
         return Finding("the text holds too many words and operators that may nest to be judged", 0)
     try:
-        parsed = work() if size == 0 else complexity.on_a_stack(size, work)
+        parsed = work() if size == 0 else complexity.run_on_stack(size, work)
     except ParseError as exc:
-        return _wrong(*_described(exc, sql))
+        return _wrong(*_locate_error(exc, sql))
     except (SqlglotError, RecursionError) as exc:
         return _wrong(_first_line(exc))
     except Exception as exc:  # a parser that stumbles has not understood the text
@@ -161,7 +161,7 @@ def _first_line(exc: BaseException) -> str:
     return (str(exc).strip().split("\n")[0] or type(exc).__name__)[:200].rstrip(".")
 
 
-def _described(exc: Any, sql: str) -> tuple[str, int, int]:
+def _locate_error(exc: Any, sql: str) -> tuple[str, int, int]:
     """Return what a ParseError says and where, in characters."""
     details = exc.errors[0] if exc.errors else {}
     what = str(details.get("description") or _first_line(exc)).split("\n")[0][:200].rstrip(".")
@@ -184,7 +184,7 @@ def place(node: Any) -> tuple[int, int]:
     return -1, 1
 
 
-def modifying(tree: Any) -> list[Finding]:
+def find_changes(tree: Any) -> list[Finding]:
     """Find, anywhere in a tree, what is a statement of its own or changes something."""
     forbidden = _classes()[1]
     return [

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbtools.errors import SqlInvalid
 from nbtools.sql.verdict.policy import Policy
-from nbtools.sql.verdict.sqlglot_parser import listening, read_tokens, read_trees
+from nbtools.sql.verdict.sqlglot_parser import collect_warnings, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding, refuse
 
 __all__ = ["translate", "transpile"]
@@ -64,7 +64,7 @@ def transpile(sql: str, read: str, write: str) -> str:
             hint=f"Write it in {target.dialect}.",
             tried="translating SQL",
         )
-    with listening() as heard:
+    with collect_warnings() as heard:
         heard.extend(_misread(tree, target.dialect))
         try:
             text = Dialect.get_or_raise(target.dialect).generate(tree, unsupported_level=ErrorLevel.RAISE)

@@ -23,12 +23,12 @@ from typing import Any, cast
 
 from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError
-from nbtools.sql.engines.duckdb.engine import DuckDBEngine, Limits
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import ParquetFrame, StreamedFrame
-from nbtools.sql.engines.protocol import Control, Engine, Request
+from nbtools.sql.engines.protocol import Engine, EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows
-from nbtools.sql.worker.protocol import Wire
+from nbtools.sql.worker.protocol import MessageSocket
 
 __all__ = ["main"]
 
@@ -36,13 +36,13 @@ _BATCH_ROWS = 122_880
 _MESSAGE_BYTES = 4_000_000
 
 
-class _Worker:
+class _RequestServer:
     """What the two threads share: the lines to the owner, and the control of the statement that runs."""
 
     def __init__(self, line: socket.socket, side: socket.socket) -> None:
-        self.wire = Wire(line)
-        self.side = Wire(side)
-        self.running = (0, Control())
+        self.wire = MessageSocket(line)
+        self.side = MessageSocket(side)
+        self.running = (0, QueryControl())
         self.waiting: list[Any] = []
         self.waiting_bytes = self.sent = 0
 
@@ -71,25 +71,25 @@ class _Worker:
             try:
                 self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301 - the owner is trusted
             except NbtoolsError as exc:
-                self.wire.send_json(b"X", _wire_form(exc))
+                self.wire.send_json(b"X", _error_form(exc))
             except (EOFError, OSError):
                 return
             except Exception as exc:
-                self.wire.send_json(b"X", _wire_form(InternalError(f"the SQL worker failed: {exc!r}")))
+                self.wire.send_json(b"X", _error_form(InternalError(f"the SQL worker failed: {exc!r}")))
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
     def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
         """Run one request and send what it gave."""
-        control = Control()
+        control = QueryControl()
         self.running = (fields.pop("number"), control)
         task = fields.pop("task")
         with contextlib.suppress(OSError):
             # A folder that is gone, or not ours to enter: then relative paths lead nowhere.
             os.chdir(fields.pop("folder"))
         frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
-        request = Request(frames=frames, **fields)
+        request = QueryRequest(frames=frames, **fields)
         if task == "explain":
             self.wire.send_json(b"H", {"plan": engine.explain(request, control)})
             return
@@ -99,8 +99,7 @@ class _Worker:
             self.wire.send_json(b"H", {"macros": macros, "views": views})
             return
         if task == "catalog":
-            tables = [_table_form(table) for table in engine.catalog()]
-            self.wire.send_json(b"H", {"tables": tables})
+            self.wire.send_json(b"H", {"tables": [dataclasses.asdict(table) for table in engine.catalog()]})
             return
         self.waiting, self.waiting_bytes, self.sent = [], 0, 0
         try:
@@ -137,14 +136,9 @@ class _Worker:
             self.wire.queue(b"A", memoryview(_arrow_stream(waiting)))
 
 
-def _wire_form(exc: NbtoolsError) -> dict[str, Any]:
+def _error_form(exc: NbtoolsError) -> dict[str, Any]:
     fields = {"message": exc.message, "hint": exc.hint, "tried": exc.tried, "data": exc.data}
     return {"kind": type(exc).__name__, **fields}
-
-
-def _table_form(table: Any) -> dict[str, Any]:
-    columns = [(column.name, column.type) for column in table.columns]
-    return {"name": table.name, "kind": table.kind, "schema": table.schema, "columns": columns}
 
 
 def _arrow_stream(tables: list[Any]) -> Any:
@@ -170,7 +164,7 @@ def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
     return StreamedFrame(pa.Table.from_batches(table.to_batches(max_chunksize=_BATCH_ROWS), schema=table.schema))
 
 
-def _confined(settings: Mapping[str, Any]) -> list[str]:
+def _confine(settings: Mapping[str, Any]) -> list[str]:
     """Confine this process; return what could not be had."""
     if settings["level"] == "off":
         return ["confinement (switched off)"]
@@ -184,7 +178,7 @@ def _confined(settings: Mapping[str, Any]) -> list[str]:
     return missing
 
 
-def _imported(settings: Mapping[str, Any]) -> None:
+def _import_libraries(settings: Mapping[str, Any]) -> None:
     """Import what the engine needs while files can still be read."""
     if settings["kind"] == "sqlite":
         return
@@ -197,24 +191,20 @@ def _imported(settings: Mapping[str, Any]) -> None:
         import pyarrow as pa  # noqa: F401 - see above
 
 
-def _opened(settings: Mapping[str, Any]) -> Engine:
-    database = settings["database"]
+def _open_engine(settings: Mapping[str, Any]) -> Engine:
+    database = None if settings["database"] is None else Path(settings["database"])
     if settings["kind"] == "sqlite":
-        return SQLiteEngine(None if database is None else Path(database), at_rest=True)
-    engine = DuckDBEngine(
-        None if database is None else Path(database),
-        roots=[Path(root) for root in settings["roots"]],
-        limits=Limits(**settings["limits"]),
-        schemas=settings["schemas"],
-        spill=Path(settings["spill"]),
-    )
+        return SQLiteEngine(database, at_rest=True)
+    given = settings["options"]
+    options = EngineOptions(**given | {"roots": tuple(map(Path, given["roots"]))})
+    engine = DuckDBEngine(database, options, spill=Path(settings["spill"]))
     engine.warm()
     return engine
 
 
 def main(line: int, side: int) -> None:
     """Serve the owner at the other ends of the two sockets until it is gone."""
-    worker = _Worker(socket.socket(fileno=line), socket.socket(fileno=side))
+    worker = _RequestServer(socket.socket(fileno=line), socket.socket(fileno=side))
     try:
         kind, body = worker.wire.receive()
     except EOFError:
@@ -222,11 +212,11 @@ def main(line: int, side: int) -> None:
     assert kind == b"C"
     settings = json.loads(bytes(body))
     try:
-        _imported(settings)
-        missing = _confined(settings["confinement"])
-        engine = _opened(settings)
+        _import_libraries(settings)
+        missing = _confine(settings["confinement"])
+        engine = _open_engine(settings)
     except NbtoolsError as exc:
-        worker.wire.send_json(b"X", _wire_form(exc))
+        worker.wire.send_json(b"X", _error_form(exc))
         return
     worker.wire.send_json(b"R", {"missing": missing, "name": engine.name})
     threading.Thread(target=worker.listen, name="listen", daemon=True).start()

@@ -9,6 +9,7 @@ again, one query at a time; frames travel through shared memory in Arrow's form.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pickle
@@ -26,11 +27,19 @@ import nbtools.errors
 from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
 from nbtools.lazy import has
 from nbtools.redaction import scrub_environment
-from nbtools.sql.engines.protocol import Column, Control, Fetched, OnRows, Opening, Request, Table
-from nbtools.sql.engines.temp_dirs import scratch
-from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows, joined
-from nbtools.sql.worker.protocol import HEAD_BYTES, Wire, plain_loads
-from nbtools.sql.worker.shared_frames import Shipped, to_shared
+from nbtools.sql.engines.protocol import (
+    CatalogColumn,
+    CatalogTable,
+    EngineOptions,
+    Fetched,
+    OnRows,
+    QueryControl,
+    QueryRequest,
+)
+from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows, join_parts
+from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
+from nbtools.sql.worker.shared_frames import SharedFrames, share_frame
 
 __all__ = ["IsolatedEngine"]
 
@@ -41,11 +50,13 @@ _HEAD_LIMIT = 8_000_000
 # Of rows that are handed on and not kept.
 _MOST_AT_ONCE = 1 << 31
 _IDLE = 2
+# The fields of a request that the worker gets as they are. It keeps no clock: the owner does.
+_SENT = ("sql", "parameters", "max_rows", "max_bytes", "whole", "progress")
 # The process is gone, or what it sends makes no sense any more (ValueError: neither JSON nor Arrow).
 _BROKEN = (EOFError, OSError, ValueError, pickle.UnpicklingError)
 
 
-class _Worker:
+class _WorkerProcess:
     """One worker process and the line to it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -54,7 +65,7 @@ class _Worker:
         line, their_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         side, their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         side.setblocking(False)
-        self.wire = Wire(line, limit=_HEAD_LIMIT)
+        self.wire = MessageSocket(line, limit=_HEAD_LIMIT)
         self._side = side
         self._share: float = -1.0
         self._number = 0
@@ -122,10 +133,10 @@ class _Worker:
         return self._share
 
     def _signal(self, kind: bytes) -> None:
-        # Nobody who pokes may wait: a worker that does not read its side line is killed soon anyway.
+        # The caller must not block here: a worker that does not read its side socket is killed soon anyway.
         with contextlib.suppress(OSError):
             # The number keeps a late interrupt from ending the next request.
-            Wire(self._side).send_json(kind, self._number)
+            MessageSocket(self._side).send_json(kind, self._number)
 
     def end(self) -> None:
         """Kill the process and wait for it: it holds nothing that would need a goodbye."""
@@ -142,42 +153,49 @@ class IsolatedEngine:
     ----------
     database
         A database file; `None` for frames and files alone.
-    opening
+    options
         Roots and limits.
     kind
         What runs in the worker.
+    arrow
+        Whether frames and rows travel as Arrow; `None` where pyarrow is installed.
     """
 
     def __init__(
-        self, database: Path | None, opening: Opening, *, kind: Literal["duckdb", "sqlite"] = "duckdb"
+        self,
+        database: Path | None,
+        options: EngineOptions,
+        *,
+        kind: Literal["duckdb", "sqlite"] = "duckdb",
+        arrow: bool | None = None,
     ) -> None:
         self.dialect: str = kind
         self.takes_frames = kind == "duckdb"
         self.name = "DuckDB" if kind == "duckdb" else "SQLite"
-        self._arrow = has("pyarrow")
+        self._arrow = has("pyarrow") if arrow is None else arrow
         self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
-        self._busy: dict[Control, _Worker] = {}
+        self._idle: list[_WorkerProcess] = []
+        self._busy: dict[QueryControl, _WorkerProcess] = {}
         self._closed = False
-        self._spill = scratch()
-        self._shipped = Shipped()
-        self._settings = _settings(database, opening, self._spill, arrow=self._arrow) | {"kind": kind}
+        self._spill = make_temp_dir()
+        self._shipped = SharedFrames()
+        self._settings = _settings(database, options, self._spill, arrow=self._arrow) | {"kind": kind}
         self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._shipped, self._spill)
 
     def warm(self) -> list[str]:
         """Start a worker if there is none; return what of the confinement this host lacks."""
-        with self._lent(Control()) as worker:
+        with self._borrow(QueryControl()) as worker:
             return worker.missing
 
     @contextlib.contextmanager
-    def _lent(self, control: Control) -> Iterator[_Worker]:
+    def _borrow(self, control: QueryControl) -> Iterator[_WorkerProcess]:
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         if worker is not None and worker.process.poll() is not None:
             worker.end()
             worker = None
         if worker is None:
-            worker = _Worker(self._settings)
+            worker = _WorkerProcess(self._settings)
             self.name = worker.name
         with self._lock:
             self._busy[control] = worker
@@ -193,11 +211,11 @@ class IsolatedEngine:
             raise
         except _BROKEN as exc:
             control.check()
-            raise _died(worker) from exc
+            raise _death_error(worker) from exc
         finally:
             self._take_back(control, worker, keep=keep)
 
-    def _take_back(self, control: Control, worker: _Worker, *, keep: bool) -> None:
+    def _take_back(self, control: QueryControl, worker: _WorkerProcess, *, keep: bool) -> None:
         with self._lock:
             self._busy.pop(control, None)
             kept = keep and not self._closed and len(self._idle) < _IDLE and worker.process.poll() is None
@@ -206,60 +224,50 @@ class IsolatedEngine:
         if not kept:
             worker.end()
 
-    def _asked(
-        self, task: str, request: Request, control: Control, on_rows: OnRows = lambda _, __: None
+    def _ask(
+        self, task: str, request: QueryRequest, control: QueryControl, on_rows: OnRows = lambda _, __: None
     ) -> dict[str, Any]:
         with contextlib.ExitStack() as shared:
             descriptors: list[int] = []
             frames = {}
             for name, frame in request.frames.items():
-                frames[name] = to_shared(
+                frames[name] = share_frame(
                     frame, shared, descriptors, kept=self._shipped, folder=self._spill, arrow=self._arrow
                 )
             control.check()
-            worker = shared.enter_context(self._lent(control))
+            worker = shared.enter_context(self._borrow(control))
             fields = {
                 "task": task,
-                "sql": request.sql,
-                "parameters": request.parameters,
                 "frames": frames,
-                "max_rows": request.max_rows,
-                "max_bytes": request.max_bytes,
-                "whole": request.whole,
-                "progress": request.progress,
+                **{name: getattr(request, name) for name in _SENT},
                 # Relative paths mean what they mean here and now.
                 "folder": str(Path.cwd()),
             }
-            with control.attached(worker.interrupt, worker.progress):
+            with control.attach(worker.interrupt, worker.progress):
                 # Arrow's own framing and padding come on top of the rows.
                 room = None if request.max_bytes is None else 2 * request.max_bytes + _HEAD_LIMIT
                 return worker.ask(fields, tuple(descriptors), on_rows, room)
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement in the worker and receive its rows."""
         parts: list[Rows] = []
-        told = self._asked("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
+        told = self._ask("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
         columns = tuple(told["columns"])
         try:
-            rows = joined(columns, parts)
+            rows = join_parts(columns, parts)
         except ValueError as exc:
             raise InternalError("the SQL worker sent rows that do not fit together.", tried="running SQL") from exc
         return Fetched(columns=columns, types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
 
-    def explain(self, request: Request, control: Control) -> str:
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan as the tree that DuckDB draws."""
-        return str(self._asked("explain", request, control)["plan"])
+        return str(self._ask("explain", request, control)["plan"])
 
-    def catalog(self) -> list[Table]:
+    def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database with their columns."""
-        told = self._asked("catalog", Request(sql=""), Control())
+        told = self._ask("catalog", QueryRequest(sql=""), QueryControl())
         return [
-            Table(
-                name=table["name"],
-                kind=table["kind"],
-                schema=table["schema"],
-                columns=tuple(Column(name=name, type=kind) for name, kind in table["columns"]),
-            )
+            CatalogTable(**table | {"columns": tuple(CatalogColumn(**column) for column in table["columns"])})
             for table in told["tables"]
         ]
 
@@ -267,14 +275,14 @@ class IsolatedEngine:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
         if self.dialect != "duckdb":
             return {}, {}
-        told = self._asked("definitions", Request(sql=""), Control())
+        told = self._ask("definitions", QueryRequest(sql=""), QueryControl())
         return told["macros"], told["views"]
 
     def can_write(self) -> str | None:
         """Return `None`: memory is private and a database is attached read-only."""
         return None
 
-    def discard(self, control: Control) -> None:
+    def discard(self, control: QueryControl) -> None:
         """Kill the worker that is stuck with this control's statement."""
         with self._lock:
             worker = self._busy.get(control)
@@ -291,7 +299,9 @@ class IsolatedEngine:
         self._finalizer()
 
 
-def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], shipped: Shipped, spill: Path) -> None:
+def _clean_up(
+    idle: list[_WorkerProcess], busy: dict[QueryControl, _WorkerProcess], shipped: SharedFrames, spill: Path
+) -> None:
     shipped.close()
     for worker in (*idle, *busy.values()):
         worker.end()
@@ -299,25 +309,23 @@ def _clean_up(idle: list[_Worker], busy: dict[Control, _Worker], shipped: Shippe
     shutil.rmtree(spill, ignore_errors=True)
 
 
-def _settings(database: Path | None, opening: Opening, spill: Path, *, arrow: bool) -> dict[str, Any]:
+def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arrow: bool) -> dict[str, Any]:
     """Return what a worker is told at its start."""
-    readable = [str(root) for root in opening.roots]
+    readable = [str(root) for root in options.roots]
     # Shared memory of frames counts as address space but not as data, so the limit is on data.
     confinement = {
         "level": "strict",
         "read": [*readable, *([] if database is None else [str(database.parent)])],
         "write": [str(spill)],
-        "memory_bytes": opening.memory_bytes + _OVERHEAD_BYTES,
-        "file_bytes": opening.spill_bytes,
+        "memory_bytes": options.memory_bytes + _OVERHEAD_BYTES,
+        "file_bytes": options.spill_bytes,
         "open_files": 1_024,
         "required": False,
     }
     return {
         "database": None if database is None else str(database),
         # Frames without Arrow arrive as files below the worker's own folder.
-        "roots": readable if arrow else [*readable, str(spill / "frames")],
-        "limits": {"memory_bytes": opening.memory_bytes, "spill_bytes": opening.spill_bytes},
-        "schemas": list(opening.schemas),
+        "options": dataclasses.asdict(options) | {"roots": readable if arrow else [*readable, str(spill / "frames")]},
         "spill": str(spill),
         "arrow": arrow,
         "confinement": confinement,
@@ -357,7 +365,7 @@ def _error(told: dict[str, Any]) -> NbtoolsError:
     return kind(str(told.get("message")), hint=told.get("hint"), tried=told.get("tried"), data=told.get("data"))
 
 
-def _died(worker: _Worker) -> NbtoolsError:
+def _death_error(worker: _WorkerProcess) -> NbtoolsError:
     """Say why a worker is gone: killed by its limits as a rule."""
     worker.process.kill()
     code = worker.process.wait()

@@ -30,7 +30,7 @@ from typing import Any
 from nbtools import framing
 from nbtools.errors import InternalError
 
-__all__ = ["HEAD_BYTES", "Wire", "plain_loads"]
+__all__ = ["HEAD_BYTES", "MessageSocket", "plain_loads"]
 
 _HEAD = struct.Struct("<cQ")
 HEAD_BYTES = _HEAD.size
@@ -46,7 +46,7 @@ _PLAIN = frozenset(
 )
 
 
-class Wire:
+class MessageSocket:
     """One end of the line.
 
     Parameters

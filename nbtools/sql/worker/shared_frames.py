@@ -13,16 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import Seen, parts_of
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame, parts_of
 
-__all__ = ["Shipped", "to_shared"]
+__all__ = ["SharedFrames", "share_frame"]
 
 # Of all frames together that are remembered.
 _SHIPPED_BYTES = 128_000_000
 
 
-def to_shared(
-    frame: Any, shared: contextlib.ExitStack, descriptors: list[int], *, kept: Shipped, folder: Path, arrow: bool
+def share_frame(
+    frame: Any, shared: contextlib.ExitStack, descriptors: list[int], *, kept: SharedFrames, folder: Path, arrow: bool
 ) -> tuple[str, Any]:
     """Put a frame where the worker can read it, for as long as `shared` is open; return how and where.
 
@@ -41,14 +41,14 @@ def to_shared(
         return "parquet", str(_as_parquet(frame, shared, folder / "frames"))
     descriptor = kept.descriptor_of(frame)
     if descriptor is None:
-        descriptor = _written(_to_arrow(frame))
+        descriptor = _write_shared(_to_arrow(frame))
         kept.keep(frame, descriptor)
     shared.callback(os.close, descriptor)
     descriptors.append(descriptor)
     return "arrow", len(descriptors) - 1
 
 
-def _written(table: Any) -> int:
+def _write_shared(table: Any) -> int:
     """Write a table to shared memory; return its descriptor."""
     import pyarrow as pa
 
@@ -62,7 +62,7 @@ def _written(table: Any) -> int:
     return descriptor
 
 
-class Shipped:
+class SharedFrames:
     """Frames in shared memory that the next query can use again: small ones that nobody has changed.
 
     The memory is sealed, so that no worker can change what the next one reads. It is let go with the frame.
@@ -70,7 +70,7 @@ class Shipped:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: list[tuple[Seen, int, int]] = []
+        self._kept: list[tuple[RegisteredFrame, int, int]] = []
         self._gone: collections.deque[Any] = collections.deque()
 
     def descriptor_of(self, frame: Any) -> int | None:
@@ -83,18 +83,18 @@ class Shipped:
     def keep(self, frame: Any, descriptor: int) -> None:
         """Remember where a frame was written to, if it can be told to be unchanged."""
         parts = parts_of(frame)
-        if parts is None or not _sealed(descriptor):
+        if parts is None or not _seal(descriptor):
             return
         size = os.fstat(descriptor).st_size
         # What is remembered is a copy of ours, whose blocks are the frame's own until one of them is written.
-        seen = Seen(frame=weakref.ref(frame, self._gone.append), held=frame.copy(deep=False), parts=parts)
+        seen = RegisteredFrame(frame=weakref.ref(frame, self._gone.append), held=frame.copy(deep=False), parts=parts)
         with self._lock:
             self._forget(lambda old: old.frame() is None or old.frame() is frame)
             self._kept.append((seen, os.dup(descriptor), size))
             while len(self._kept) > 1 and sum(size for _, _, size in self._kept) > _SHIPPED_BYTES:
                 os.close(self._kept.pop(0)[1])
 
-    def _forget(self, is_stale: Callable[[Seen], bool]) -> None:
+    def _forget(self, is_stale: Callable[[RegisteredFrame], bool]) -> None:
         self._gone.clear()
         for kept in [kept for kept in self._kept if is_stale(kept[0])]:
             self._kept.remove(kept)
@@ -106,7 +106,7 @@ class Shipped:
             self._forget(lambda _: True)
 
 
-def _sealed(descriptor: int) -> bool:
+def _seal(descriptor: int) -> bool:
     """Make memory unchangeable for good; tell whether the system can."""
     try:
         import fcntl  # absent on Windows

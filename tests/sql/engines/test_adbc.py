@@ -12,7 +12,7 @@ from nbtools.errors import CallTimeout, Cancelled, NbtoolsError, SqlFailed, SqlI
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.adbc import AdbcPostgresEngine
 from nbtools.sql.engines.postgres import PostgresEngine
-from nbtools.sql.engines.protocol import Control, Fetched, Request
+from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows
 
 PLAIN = (
@@ -38,7 +38,7 @@ def engine(postgres_url: str) -> Iterator[AdbcPostgresEngine]:
 
 
 def run(engine: PostgresEngine, sql: str, **more: Any) -> Fetched:
-    return engine.run(Request(sql=sql, **more), Control())
+    return engine.run(QueryRequest(sql=sql, **more), QueryControl())
 
 
 def test_plain_columns_come_as_arrow_and_read_the_same(engine: AdbcPostgresEngine, postgres_url: str) -> None:
@@ -118,10 +118,10 @@ def test_time_and_stop_end_a_query(engine: AdbcPostgresEngine) -> None:
     forever = "select count(*) from generate_series(1, 100000000000) i"
     with pytest.raises(CallTimeout):
         run(engine, forever, timeout=0.3)
-    control = Control()
+    control = QueryControl()
     control.stop("stop")
     with pytest.raises(Cancelled):
-        engine.run(Request(sql=forever), control)
+        engine.run(QueryRequest(sql=forever), control)
     assert run(engine, "select 1 as a").rows.to_lists() == [[1]]
 
 

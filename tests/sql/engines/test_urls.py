@@ -11,8 +11,8 @@ import pytest
 from nbtools.errors import ConfigInvalid, ConfigMissing, MissingExtra, NetworkError
 from nbtools.sql import SqlSession
 from nbtools.sql.connections import open_engine
-from nbtools.sql.engines.protocol import Opening
-from nbtools.sql.engines.urls import file_of, masked, resolved
+from nbtools.sql.engines.protocol import EngineOptions
+from nbtools.sql.engines.urls import file_of, mask_url, resolve_url
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,15 @@ from nbtools.sql.engines.urls import file_of, masked, resolved
     ],
 )
 def test_passwords_are_masked(url: str, shown: str) -> None:
-    assert masked(url) == shown
+    assert mask_url(url) == shown
 
 
 def test_variables_fill_in_and_are_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NBTOOLS_TEST_PW", "p@ss/word")
-    assert resolved("postgresql://me:${NBTOOLS_TEST_PW}@h/db") == "postgresql://me:p%40ss%2Fword@h/db"
+    assert resolve_url("postgresql://me:${NBTOOLS_TEST_PW}@h/db") == "postgresql://me:p%40ss%2Fword@h/db"
     monkeypatch.delenv("NBTOOLS_TEST_PW")
     with pytest.raises(ConfigMissing, match="NBTOOLS_TEST_PW"):
-        resolved("postgresql://me:${NBTOOLS_TEST_PW}@h/db")
+        resolve_url("postgresql://me:${NBTOOLS_TEST_PW}@h/db")
 
 
 def test_the_keyring_fills_in_a_missing_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +44,9 @@ def test_the_keyring_fills_in_a_missing_password(monkeypatch: pytest.MonkeyPatch
     ring.get_password = lambda service, user: "found" if (service, user) == ("nbtools:h", "me") else None
     ring.errors = types.SimpleNamespace(KeyringError=RuntimeError)
     monkeypatch.setitem(sys.modules, "keyring", ring)
-    assert resolved("postgresql://me@h:5432/db") == "postgresql://me:found@h:5432/db"
-    assert resolved("postgresql://other@h/db") == "postgresql://other@h/db"
-    assert resolved("postgresql://me:own@h/db") == "postgresql://me:own@h/db"
+    assert resolve_url("postgresql://me@h:5432/db") == "postgresql://me:found@h:5432/db"
+    assert resolve_url("postgresql://other@h/db") == "postgresql://other@h/db"
+    assert resolve_url("postgresql://me:own@h/db") == "postgresql://me:own@h/db"
 
 
 def test_files_are_relative_or_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +68,8 @@ def test_a_server_that_is_not_there_never_shows_the_password() -> None:
 
 def test_an_unknown_kind_of_database_names_its_driver() -> None:
     with pytest.raises(MissingExtra) as caught:
-        open_engine("snowflake://me:secret@account/db", Opening(), isolated=False)
+        open_engine("snowflake://me:secret@account/db", EngineOptions(), isolated=False)
     assert caught.value.hint == "pip install snowflake-sqlalchemy"
     assert "secret" not in str(caught.value)
     with pytest.raises(MissingExtra):
-        open_engine("nosuchdb://host/db", Opening(), isolated=False)
+        open_engine("nosuchdb://host/db", EngineOptions(), isolated=False)

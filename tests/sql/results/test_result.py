@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from nbtools.sql import SqlSession
-from nbtools.sql.results.rows import PythonRows, jsonable, unique
+from nbtools.sql.results.rows import PythonRows, jsonable, unique_names
 
 EVERY_TYPE = """
 select 1::tinyint as i, 170141183460469231731687303715884105727::hugeint as h, 1.50::decimal(10, 2) as d,
@@ -79,7 +79,7 @@ def test_names_that_occur_twice_are_kept(session: SqlSession) -> None:
     assert result.columns == ("a", "a")
     assert list(result.to_pandas().columns) == ["a", "a"]
     assert result.to_polars().columns == ["a", "a_1"]
-    assert unique(["a", "a", "a_1", "a"]) == ["a", "a_2", "a_1", "a_3"]
+    assert unique_names(["a", "a", "a_1", "a"]) == ["a", "a_2", "a_1", "a_3"]
 
 
 def test_json_keeps_what_it_can_exactly() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.sql.verdict.duckdb.judge import sqlglots_objections
+from nbtools.sql.verdict.duckdb.judge import sqlglot_objections
 from nbtools.sql.verdict.policy import DIALECTS
 from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes
 
@@ -46,14 +46,14 @@ def _free_of_changes(rows):
 def test_what_sqlglot_is_not_asked_about_it_has_nothing_against(sql_corpus):
     texts = _free_of_changes(sql_corpus[::20])
     assert len(texts) > 800
-    assert not [(text, found) for text in texts if (found := sqlglots_objections(text))]
+    assert not [(text, found) for text in texts if (found := sqlglot_objections(text))]
 
 
 @pytest.mark.slow
 def test_nothing_of_the_corpus_that_it_is_not_asked_about_changes_anything(sql_corpus):
     texts = _free_of_changes(sql_corpus)
     assert len(texts) > 15_000
-    assert not [(text, found) for text in texts if (found := sqlglots_objections(text))]
+    assert not [(text, found) for text in texts if (found := sqlglot_objections(text))]
 
 
 def test_words_that_change_are_seen_wherever_they_hide():

@@ -25,19 +25,19 @@ import pytest
 
 from nbtools.errors import CallTimeout, InternalError, LimitExceeded, NbtoolsError
 from nbtools.sql import SqlSession
-from nbtools.sql.engines.protocol import Control, Opening, Request
+from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.worker.client import IsolatedEngine
-from nbtools.sql.worker.protocol import Wire, plain_loads
+from nbtools.sql.worker.protocol import MessageSocket, plain_loads
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[IsolatedEngine]:
-    with contextlib.closing(IsolatedEngine(None, Opening(roots=(tmp_path,)))) as opened:
+    with contextlib.closing(IsolatedEngine(None, EngineOptions(roots=(tmp_path,)))) as opened:
         yield opened
 
 
 def ask(engine: IsolatedEngine, sql: str, **more: Any) -> list[list[Any]]:
-    return engine.run(Request(sql=sql, **more), Control()).rows.to_lists()
+    return engine.run(QueryRequest(sql=sql, **more), QueryControl()).rows.to_lists()
 
 
 def worker_of(engine: IsolatedEngine) -> psutil.Process:
@@ -77,8 +77,8 @@ def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
         "from nbtools.sql.worker.client import IsolatedEngine\n"
-        "from nbtools.sql.engines.protocol import Opening\n"
-        "engine = IsolatedEngine(None, Opening())\n"
+        "from nbtools.sql.engines.protocol import EngineOptions\n"
+        "engine = IsolatedEngine(None, EngineOptions())\n"
         "engine.warm()\n"
         "print(engine._idle[0].process.pid, engine._spill, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
@@ -88,7 +88,7 @@ def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
     pid, spill = done.stdout.split()
     until(lambda: not psutil.pid_exists(int(pid)) or gone(psutil.Process(int(pid))))
     assert Path(spill).is_dir(), "nobody was left to remove it"
-    with contextlib.closing(IsolatedEngine(None, Opening())):
+    with contextlib.closing(IsolatedEngine(None, EngineOptions())):
         assert not Path(spill).exists(), "the next engine did"
 
 
@@ -110,7 +110,7 @@ def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
 
 
 def test_a_worker_that_ran_out_of_memory_is_not_used_again(tmp_path: Path) -> None:
-    opening = Opening(roots=(tmp_path,), memory_bytes=100_000_000, spill_bytes=1_000_000)
+    opening = EngineOptions(roots=(tmp_path,), memory_bytes=100_000_000, spill_bytes=1_000_000)
     with contextlib.closing(IsolatedEngine(None, opening)) as engine:
         process = worker_of(engine)
         with pytest.raises(LimitExceeded) as caught:
@@ -178,11 +178,12 @@ def test_a_late_interrupt_does_not_end_the_next_request(engine: IsolatedEngine) 
         assert ask(engine, f"select {number}") == [[number]]
 
 
-def test_frames_reach_the_worker_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbtools.sql.worker.client.has", lambda _: False)
+def test_frames_reach_the_worker_without_pyarrow(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": [1, 2], "s": ["x", None], "t": pd.to_datetime(["2024-01-01", "2024-01-02"])})
-    with contextlib.closing(IsolatedEngine(None, Opening(roots=(tmp_path,)))) as engine:
-        found = engine.run(Request(sql="select a, s, t::date as d from frame", frames={"frame": frame}), Control())
+    with contextlib.closing(IsolatedEngine(None, EngineOptions(roots=(tmp_path,)), arrow=False)) as engine:
+        found = engine.run(
+            QueryRequest(sql="select a, s, t::date as d from frame", frames={"frame": frame}), QueryControl()
+        )
         assert found.rows.to_lists() == [[1, "x", "2024-01-01"], [2, None, "2024-01-02"]]
         assert type(found.rows).__name__ == "PythonRows"
         assert list(engine._spill.glob("frames/*")) == []
@@ -233,9 +234,9 @@ def test_a_database_file_is_read_in_the_worker(tmp_path: Path) -> None:
 # -- the line ------------------------------------------------------------------------------------------------------
 
 
-def _pair(limit: int = 1_000) -> tuple[Wire, Wire]:
+def _pair(limit: int = 1_000) -> tuple[MessageSocket, MessageSocket]:
     one, two = socket.socketpair()
-    return Wire(one), Wire(two, limit=limit)
+    return MessageSocket(one), MessageSocket(two, limit=limit)
 
 
 def test_messages_arrive_whole_with_their_descriptors() -> None:

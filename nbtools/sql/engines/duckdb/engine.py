@@ -27,32 +27,21 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
 from nbtools.paths import ARTIFACTS
-from nbtools.sql.engines.duckdb.frames import Cursors, literal, offer, quoted
-from nbtools.sql.engines.duckdb.statement import EXPLAIN, read, roll_back, single
+from nbtools.sql.engines.duckdb.frames import CursorPool, quote_identifier, quote_text, register_frame
+from nbtools.sql.engines.duckdb.statement import EXPLAIN, parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb
-from nbtools.sql.engines.protocol import GRACE_S, Control, Fetched, Request, Table, tables_of
-from nbtools.sql.engines.temp_dirs import scratch
+from nbtools.sql.engines.protocol import (
+    GRACE_S,
+    CatalogTable,
+    EngineOptions,
+    Fetched,
+    QueryControl,
+    QueryRequest,
+    tables_of,
+)
+from nbtools.sql.engines.temp_dirs import make_temp_dir
 
-__all__ = ["DuckDBEngine", "Limits"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What an engine instance may use.
-
-    Attributes
-    ----------
-    memory_bytes
-        Of the engine's own buffers; single values can exceed it, which only the worker process contains.
-    spill_bytes
-        Of temporary files.
-    threads
-        `None` takes one for each processor.
-    """
-
-    memory_bytes: int = 1_000_000_000
-    spill_bytes: int = 1_000_000_000
-    threads: int | None = None
+__all__ = ["DuckDBEngine"]
 
 
 class DuckDBEngine:
@@ -62,12 +51,8 @@ class DuckDBEngine:
     ----------
     database
         A database file, attached read-only; `None` for frames and files alone.
-    roots
-        Folders whose files may be read.
-    limits
-        Memory, spill, threads.
-    schemas
-        Names of schemas that frames with dotted names live in.
+    options
+        Folders, limits, schemas.
     spill
         Folder for temporary files; `None` makes one and removes it.
     """
@@ -78,26 +63,22 @@ class DuckDBEngine:
     def __init__(
         self,
         database: Path | None = None,
+        options: EngineOptions | None = None,
         *,
-        roots: Iterable[Path] = (),
-        limits: Limits | None = None,
-        schemas: Iterable[str] = (),
         spill: Path | None = None,
     ) -> None:
         import duckdb
 
         self.name = f"DuckDB {duckdb.__version__}"
         self._database = database
-        self._roots = tuple(roots)
-        self._limits = limits or Limits()
-        self._schemas = frozenset(schemas)
+        self._options = options or EngineOptions()
         self._spill = spill
         self._lock = threading.Lock()
         self._snapshots = threading.Lock()
         self._instance: Any = None
         self._own: frozenset[str] = frozenset()
         self._copied: set[tuple[str, str]] = set()
-        self._cursors = Cursors(self._fresh_cursor)
+        self._cursors = CursorPool(self._fresh_cursor)
         # Parsed once: every statement needs both.
         self._begin, self._end = duckdb.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
         self._finalizer: weakref.finalize[..., Any] | None = None
@@ -107,22 +88,22 @@ class DuckDBEngine:
     def _connection(self) -> Any:
         with self._lock:
             if self._instance is None:
-                self._instance = self._opened()
+                self._instance = self._open()
             return self._instance
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         import duckdb
 
         if self._spill is None:
-            self._spill = scratch()
+            self._spill = make_temp_dir()
             self._finalizer = weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
         # A cursor forgets what SET says about replacements; what the instance was opened with, it keeps.
         connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
         try:
             if self._database is not None:
                 self._attach(connection, self._database)
-            for schema in sorted(self._schemas):
-                connection.execute(f"ATTACH ':memory:' AS {quoted(schema)}")
+            for schema in sorted(self._options.schemas):
+                connection.execute(f"ATTACH ':memory:' AS {quote_identifier(schema)}")
             for name, value in self._settings(self._spill):
                 connection.execute(f"SET {name} = {value}")
         except BaseException:
@@ -138,16 +119,16 @@ class DuckDBEngine:
         yield "allow_unsigned_extensions", "false"
         yield "allow_persistent_secrets", "false"
         yield "allow_unredacted_secrets", "false"
-        yield "memory_limit", literal(f"{self._limits.memory_bytes // 1_000}KB")
-        yield "threads", str(self._limits.threads or os.cpu_count() or 1)
-        yield "temp_directory", literal(str(spill / "spill"))
-        yield "max_temp_directory_size", literal(f"{self._limits.spill_bytes // 1_000}KB")
+        yield "memory_limit", quote_text(f"{self._options.memory_bytes // 1_000}KB")
+        yield "threads", str(self._options.threads or os.cpu_count() or 1)
+        yield "temp_directory", quote_text(str(spill / "spill"))
+        yield "max_temp_directory_size", quote_text(f"{self._options.spill_bytes // 1_000}KB")
         # The slash matters: without it /data would also allow /database.
-        folders = ", ".join(literal(os.path.join(root, "")) for root in self._roots)  # noqa: PTH118 - see above
+        folders = ", ".join(quote_text(os.path.join(root, "")) for root in self._options.roots)  # noqa: PTH118 - see above
         yield "allowed_directories", f"[{folders}]"
         # What scripts left is named artifacts/…, wherever that folder is.
-        above = ",".join(str(root.parent) for root in self._roots if root.name == ARTIFACTS)
-        yield "GLOBAL file_search_path", literal(above)
+        above = ",".join(str(root.parent) for root in self._options.roots if root.name == ARTIFACTS)
+        yield "GLOBAL file_search_path", quote_text(above)
         yield "enable_external_access", "false"
         # Set for a single statement when somebody looks; nothing else can be changed once the rest is locked.
         yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print']"
@@ -159,7 +140,9 @@ class DuckDBEngine:
         if not database.is_file():
             raise FileMissing(f"{str(database)!r} does not exist.", tried="opening a DuckDB database")
         try:
-            connection.execute(f"ATTACH {literal(str(database))} AS {quoted(self._catalog_name)} (READ_ONLY)")
+            connection.execute(
+                f"ATTACH {quote_text(str(database))} AS {quote_identifier(self._catalog_name)} (READ_ONLY)"
+            )
         except duckdb.Error as exc:
             raise ConfigInvalid(
                 f"{str(database)!r} cannot be opened: {' '.join(str(exc).split())[:300]}",
@@ -175,19 +158,19 @@ class DuckDBEngine:
     def _fresh_cursor(self) -> Any:
         cursor = self._connection().cursor()
         if self._database is not None:
-            cursor.execute(f"USE {quoted(self._catalog_name)}")
+            cursor.execute(f"USE {quote_identifier(self._catalog_name)}")
         return cursor
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, request: Request, control: Control) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._translated(request.sql, control))
-            frames = self._placed(request.frames)
-            cursor = stack.enter_context(self._cursors.lend(frames))
-            stack.enter_context(control.attached(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
-            statement = single(cursor, request.sql)
+            stack.enter_context(self._map_errors(request.sql, control))
+            frames = self._place_frames(request.frames)
+            cursor = stack.enter_context(self._cursors.borrow(frames))
+            stack.enter_context(control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
+            statement = parse_single(cursor, request.sql)
             if request.progress:
                 cursor.execute("SET enable_progress_bar = true")
                 cursor.execute("SET enable_progress_bar_print = false")
@@ -197,14 +180,14 @@ class DuckDBEngine:
             finally:
                 roll_back(cursor, self._end)
 
-    def explain(self, request: Request, control: Control) -> str:
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan as the tree that DuckDB draws."""
         text = request.sql if EXPLAIN.match(request.sql) else f"EXPLAIN {request.sql}"
         found = self.run(dataclasses.replace(request, sql=text), control)
         return "\n".join(str(row[-1]).rstrip() for row in found.rows.to_lists())
 
     @contextlib.contextmanager
-    def _translated(self, sql: str, control: Control) -> Iterator[None]:
+    def _map_errors(self, sql: str, control: QueryControl) -> Iterator[None]:
         """Turn what DuckDB, or an interrupted Arrow reader, raises into the errors of nbtools."""
         import duckdb
 
@@ -218,12 +201,12 @@ class DuckDBEngine:
                 raise LimitExceeded("the query needs more memory than there is.", tried="running SQL") from exc
             raise from_duckdb(exc, sql) from exc
 
-    def _placed(self, frames: Mapping[str, Any]) -> dict[str, Any]:
-        """Copy records into their schemas; return the frames that the cursor itself has to offer."""
+    def _place_frames(self, frames: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy records into their schemas; return the frames that the cursor itself has to register_frame."""
         offered = {}
         for name, frame in frames.items():
             schema, dot, table = name.rpartition(".")
-            if dot and schema in self._schemas:
+            if dot and schema in self._options.schemas:
                 self._snapshot(schema, table, frame)
             elif self._database is None or name.casefold() not in self._own_names():
                 # On a database's connection its own tables win; frames fill the gaps.
@@ -233,17 +216,17 @@ class DuckDBEngine:
     def _snapshot(self, schema: str, table: str, frame: Any) -> None:
         """Copy a record into its schema. All cursors share it, and any copy is as good as another."""
         with self._snapshots, contextlib.closing(self._fresh_cursor()) as cursor:
-            offer(cursor, "snapshot", frame)
+            register_frame(cursor, "snapshot", frame)
             self._copied.add((schema, table))
-            cursor.execute(f"CREATE OR REPLACE TABLE {quoted(schema)}.main.{quoted(table)} AS FROM temp.snapshot")
+            cursor.execute(f"CREATE OR REPLACE TABLE {_record_name(schema, table)} AS FROM temp.snapshot")
 
     def forget_records(self) -> None:
         """Drop the copies of records that queries named; none may be running."""
         for schema, table in self._copied:
-            self._asked(f"DROP TABLE IF EXISTS {quoted(schema)}.main.{quoted(table)}")
+            self._select(f"DROP TABLE IF EXISTS {_record_name(schema, table)}")
         self._copied.clear()
 
-    def _asked(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    def _select(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a query of our own about the catalog."""
         with contextlib.closing(self._fresh_cursor()) as cursor:
             rows: list[tuple[Any, ...]] = cursor.execute(sql, values).fetchall()
@@ -252,16 +235,16 @@ class DuckDBEngine:
     def _own_names(self) -> frozenset[str]:
         if not self._own:
             sql = "SELECT lower(table_name) FROM information_schema.tables WHERE table_catalog = ?"
-            self._own = frozenset(row[0] for row in self._asked(sql, [self._catalog_name]))
+            self._own = frozenset(row[0] for row in self._select(sql, [self._catalog_name]))
         return self._own
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    def catalog(self) -> list[Table]:
+    def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database with their columns."""
         if self._database is None:
             return []
-        rows = self._asked(
+        rows = self._select(
             "SELECT c.table_schema, c.table_name, t.table_type, c.column_name, c.data_type "
             "FROM information_schema.columns c JOIN information_schema.tables t "
             "USING (table_catalog, table_schema, table_name) "
@@ -274,12 +257,12 @@ class DuckDBEngine:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
         if self._database is None:
             return {}, {}
-        macros = self._asked(
+        macros = self._select(
             "SELECT lower(function_name), macro_definition FROM duckdb_functions() "
             "WHERE NOT internal AND macro_definition IS NOT NULL"
         )
-        views = self._asked("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal")
-        return _grouped(macros), _grouped(views)
+        views = self._select("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal")
+        return _group(macros), _group(views)
 
     def can_write(self) -> str | None:
         """Return `None`: memory is private and a database is attached read-only."""
@@ -289,11 +272,11 @@ class DuckDBEngine:
         """Open the instance, so that the first query need not."""
         self._connection()
 
-    def discard(self, control: Control) -> None:
+    def discard(self, control: QueryControl) -> None:
         """Leave the instance to whatever is stuck in it and take a new one next time."""
         with self._lock:
             self._instance = None
-            self._cursors = Cursors(self._fresh_cursor)
+            self._cursors = CursorPool(self._fresh_cursor)
 
     def close(self) -> None:
         """Close the instance once what runs on it has ended, and remove its temporary files."""
@@ -301,7 +284,7 @@ class DuckDBEngine:
 
         with self._lock:
             instance, self._instance = self._instance, None
-            cursors, self._cursors = self._cursors, Cursors(self._fresh_cursor)
+            cursors, self._cursors = self._cursors, CursorPool(self._fresh_cursor)
             finalizer, self._finalizer, self._spill = self._finalizer, None, None
         cursors.close(GRACE_S)
         if instance is not None:
@@ -312,7 +295,11 @@ class DuckDBEngine:
             finalizer()
 
 
-def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
+def _record_name(schema: str, table: str) -> str:
+    return f"{quote_identifier(schema)}.main.{quote_identifier(table)}"
+
+
+def _group(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, body in rows:
         found.setdefault(name, []).append(body)

@@ -19,19 +19,28 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Cursors", "ParquetFrame", "Seen", "StreamedFrame", "literal", "offer", "parts_of", "quoted"]
+__all__ = [
+    "CursorPool",
+    "ParquetFrame",
+    "RegisteredFrame",
+    "StreamedFrame",
+    "parts_of",
+    "quote_identifier",
+    "quote_text",
+    "register_frame",
+]
 
 _KEPT = 8
 _SMALL_BYTES = 64_000_000
 _LARGE_FRAME = 2_000_000
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Return an identifier in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a text in single quotes."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -60,10 +69,10 @@ class StreamedFrame:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-def offer(cursor: Any, name: str, frame: Any) -> None:
+def register_frame(cursor: Any, name: str, frame: Any) -> None:
     """Make a frame readable under a name, for this cursor alone."""
     if isinstance(frame, ParquetFrame):
-        cursor.execute(f"CREATE TEMP VIEW {quoted(name)} AS FROM read_parquet({literal(str(frame.path))})")
+        cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM read_parquet({quote_text(str(frame.path))})")
         return
     if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
         # A large table is worth the wait: then it is read in parallel.
@@ -72,7 +81,7 @@ def offer(cursor: Any, name: str, frame: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
+class RegisteredFrame:
     """A frame as it was registered: its parts are the same objects for as long as nothing was changed."""
 
     frame: weakref.ref[Any]
@@ -105,12 +114,12 @@ def parts_of(frame: Any) -> tuple[Any, ...] | None:
 
 
 @dataclasses.dataclass(eq=False)
-class _Kept:
+class _FrameCursor:
     cursor: Any
-    frames: dict[str, Seen]
+    frames: dict[str, RegisteredFrame]
 
 
-class Cursors:
+class CursorPool:
     """Lends cursors, and remembers those whose frames can be told to be unchanged.
 
     Parameters
@@ -124,16 +133,16 @@ class Cursors:
         self._lock = threading.Lock()
         self._back = threading.Condition(self._lock)
         self._lent = 0
-        self._idle: list[_Kept] = []
+        self._idle: list[_FrameCursor] = []
         self._gone: collections.deque[Any] = collections.deque()
 
     @contextlib.contextmanager
-    def lend(self, frames: Mapping[str, Any]) -> Iterator[Any]:
+    def borrow(self, frames: Mapping[str, Any]) -> Iterator[Any]:
         """Yield a cursor on which exactly these frames are readable."""
         with self._lock:
             self._lent += 1
         try:
-            kept = self._found(frames) or self._registered(frames)
+            kept = self._take_idle(frames) or self._register(frames)
             well = False
             try:
                 yield kept.cursor
@@ -145,7 +154,7 @@ class Cursors:
                 self._lent -= 1
                 self._back.notify_all()
 
-    def _found(self, frames: Mapping[str, Any]) -> _Kept | None:
+    def _take_idle(self, frames: Mapping[str, Any]) -> _FrameCursor | None:
         with self._lock:
             self._forget_the_gone()
             for kept in reversed(self._idle):
@@ -155,23 +164,23 @@ class Cursors:
                     return kept
         return None
 
-    def _registered(self, frames: Mapping[str, Any]) -> _Kept:
+    def _register(self, frames: Mapping[str, Any]) -> _FrameCursor:
         cursor = self._make()
-        seen: dict[str, Seen] = {}
+        seen: dict[str, RegisteredFrame] = {}
         try:
             for name, frame in frames.items():
                 parts = parts_of(frame)
                 # What is registered is a copy of ours, whose blocks are the frame's own until one of them is written.
                 held = frame if parts is None else frame.copy(deep=False)
-                offer(cursor, name, held)
+                register_frame(cursor, name, held)
                 if parts is not None:
-                    seen[name] = Seen(frame=weakref.ref(frame, self._gone.append), held=held, parts=parts)
+                    seen[name] = RegisteredFrame(frame=weakref.ref(frame, self._gone.append), held=held, parts=parts)
         except BaseException:
             cursor.close()
             raise
-        return _Kept(cursor, seen)
+        return _FrameCursor(cursor, seen)
 
-    def _take_back(self, kept: _Kept, *, keep: bool) -> None:
+    def _take_back(self, kept: _FrameCursor, *, keep: bool) -> None:
         dropped = [kept]
         if keep:
             with self._lock:

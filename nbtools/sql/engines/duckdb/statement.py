@@ -11,10 +11,10 @@ from nbtools.errors import SqlNotAllowed
 from nbtools.lazy import has
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import Cut, read_arrow, read_tuples
-from nbtools.sql.engines.protocol import Control, Fetched, Request
+from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows, PythonRows
 
-__all__ = ["EXPLAIN", "read", "roll_back", "single"]
+__all__ = ["EXPLAIN", "parse_single", "read", "roll_back"]
 
 # One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
 _BATCH = 2_048
@@ -27,7 +27,7 @@ _RUNS = frozenset({"SELECT", "EXPLAIN", "MULTI", "RELATION"})
 EXPLAIN = re.compile(r"\A\s*EXPLAIN\s+(?:ANALYZE\b|\([^)]*\))?\s*", re.IGNORECASE)
 
 
-def single(cursor: Any, sql: str) -> Any:
+def parse_single(cursor: Any, sql: str) -> Any:
     """Return the one statement of the text, if it is of a kind that can be a query."""
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
@@ -42,10 +42,10 @@ def single(cursor: Any, sql: str) -> Any:
     return statement
 
 
-def read(cursor: Any, statement: Any, request: Request, control: Control) -> Fetched:
+def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryControl) -> Fetched:
     """Run the statement, if it changes nothing, and read its rows up to the caps."""
     values = request.parameters
-    names, types = _bound(cursor, statement, values)
+    names, types = _bind(cursor, statement, values)
     control.check()
     joined = " ".join(types)
     arrow = has("pyarrow") and (not _NO_ARROW.search(joined) or bool(_ZONED.search(joined)))
@@ -68,7 +68,7 @@ def read(cursor: Any, statement: Any, request: Request, control: Control) -> Fet
     return Fetched(columns=names, types=types, rows=ArrowRows(table), cut_by=cut)
 
 
-def _bound(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Bind the statement without running it; refuse it if it would change anything or write a file.
 
     The package's public `sql` does the same two steps (bind, submit) but runs a statement that writes at once.
@@ -79,7 +79,7 @@ def _bound(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], t
         bound = _harmless(cursor, statement, values)
         if statement.type.name == "EXPLAIN":
             # EXPLAIN ANALYZE runs what it explains.
-            inner = single(cursor, EXPLAIN.sub("", statement.query))
+            inner = parse_single(cursor, EXPLAIN.sub("", statement.query))
             if inner.type.name == "EXPLAIN":
                 raise SqlNotAllowed("what is explained could not be told.", tried="running SQL")
             _harmless(cursor, inner, values)
@@ -94,7 +94,7 @@ def _bound(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], t
 
 
 def _harmless(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    told = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001 - see `_bound`
+    told = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001 - see `_bind`
     names, types, _, returns, _, writes = told
     if returns != "query_result" or writes:
         raise SqlNotAllowed(
@@ -103,7 +103,9 @@ def _harmless(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...]
     return tuple(names), tuple(str(kind).strip('"') for kind in types)
 
 
-def _python_rows(cursor: Any, statement: Any, request: Request, control: Control, *, zoned: bool) -> tuple[Any, Cut]:
+def _python_rows(
+    cursor: Any, statement: Any, request: QueryRequest, control: QueryControl, *, zoned: bool
+) -> tuple[Any, Cut]:
     """Fetch tuples through DuckDB's own conversion."""
     cursor.execute(statement, request.parameters)
     fetch = _frame_tuples if zoned else _plain_tuples

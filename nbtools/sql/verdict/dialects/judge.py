@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nbtools.sql.verdict.dialects.ambiguity import ambiguity
-from nbtools.sql.verdict.dialects.keywords import explained, first_word, is_command, shown
+from nbtools.sql.verdict.dialects.keywords import check_show, first_word, is_command, skip_explain
 from nbtools.sql.verdict.reviewed import names, read, reasons
-from nbtools.sql.verdict.sqlglot_parser import modifying, place, read_tokens, read_trees, word
+from nbtools.sql.verdict.sqlglot_parser import find_changes, place, read_tokens, read_trees, word
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
 __all__ = ["DialectRules", "judge", "rules"]
@@ -87,9 +87,9 @@ def _verdict(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
     if not first and at == len(sql):
         return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
     if first == "show":
-        wrong = shown(sql, at, dialect, rules(dialect).shown)
+        wrong = check_show(sql, at, dialect, rules(dialect).shown)
         return refuse(sql, [wrong], kind="SHOW") if wrong else Verdict(sql=sql, allowed=True, kind="SHOW")
-    start = explained(sql, at, dialect) if first == "explain" else at
+    start = skip_explain(sql, at, dialect) if first == "explain" else at
     word_there, start = first_word(" " * start + sql[start:], dialect)
     if is_command(word_there) or word_there == "explain":
         return refuse(sql, [_no_query(sql, start)], kind=word_there.upper())
@@ -108,16 +108,16 @@ def _verdict(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
         return refuse(sql, [trees])
     if len(trees) != 1:
         return refuse(sql, [_second(tokens)])
-    return _judged(sql, trees[0], dialect, functions, tokens, kind="EXPLAIN" if first == "explain" else None)
+    return _judge_tree(sql, trees[0], dialect, functions, tokens, kind="EXPLAIN" if first == "explain" else None)
 
 
-def _judged(
+def _judge_tree(
     sql: str, tree: Any, dialect: str, functions: frozenset[str], tokens: list[Any], *, kind: str | None
 ) -> Verdict:
     kind = kind or word(tree)
-    changes = modifying(tree)
+    changes = find_changes(tree)
     if changes:
-        return refuse(sql, [_placed(sql, tokens, changes[0])], kind=kind)
+        return refuse(sql, [_point_at_word(sql, tokens, changes[0])], kind=kind)
     if type(tree).__name__ not in _ROOTS:
         return refuse(sql, [_no_query(sql, tokens[0].start)], kind=kind)
     findings = list(_objections(tree, rules(dialect), functions))
@@ -128,7 +128,7 @@ def _judged(
         allowed=True,
         kind=kind if kind in {"EXPLAIN", "DESCRIBE"} else "SELECT",
         tables=_tables(tree),
-        functions=tuple(sorted({name for node in tree.walk() if (name := _called(node)) is not None})),
+        functions=tuple(sorted({name for node in tree.walk() if (name := _function_name(node)) is not None})),
         parameters=tuple(dict.fromkeys(_parameters(tree))),
     )
 
@@ -149,7 +149,7 @@ def _second(tokens: list[Any]) -> Finding:
     return Finding("a second statement starts here; nbtools SQL runs one statement at a time", following.start, width)
 
 
-def _placed(sql: str, tokens: list[Any], found: Finding) -> Finding:
+def _point_at_word(sql: str, tokens: list[Any], found: Finding) -> Finding:
     """Point at the word that a refusal begins with, where it stands in the text."""
     wanted = found.what.split(" ")[0].lower()
     for token in tokens:
@@ -219,16 +219,16 @@ def _is_fact(node: Any) -> bool:
     return "Parameter" in {type(node.parent).__name__, type(node.this).__name__}
 
 
-def _called(node: Any) -> str | None:
+def _function_name(node: Any) -> str | None:
     """Return the name of a function that the tree calls, lower case; `None` for other nodes and for operators."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast | exp.Binary):
         return None
-    return _named(node) or node.sql_name().lower()
+    return _written_name(node) or node.sql_name().lower()
 
 
-def _named(node: Any) -> str | None:
+def _written_name(node: Any) -> str | None:
     """Return the name as written of a function without a class of its own, with what stands before its dots."""
     # An AnonymousAggFunc is an aggregate that sqlglot knows by name.
     if type(node).__name__ != "Anonymous":
@@ -238,14 +238,14 @@ def _named(node: Any) -> str | None:
     above = node.parent
     below = node
     while type(above).__name__ == "Dot" and above.args.get("expression") is below:
-        parts.insert(0, _dotted(above.this))
+        parts.insert(0, _qualified_name(above.this))
         below, above = above, above.parent
     if type(above).__name__ == "Table" and above.args.get("this") is below:
         parts = [part.lower() for part in (above.catalog, above.db) if part] + parts
     return ".".join(parts)
 
 
-def _dotted(node: Any) -> str:
+def _qualified_name(node: Any) -> str:
     """Return a name and what stands before its dots, lower case; not by sqlglot's own way, which recurses."""
     from sqlglot import exp
 
@@ -270,7 +270,7 @@ def _function(node: Any, known: DialectRules, functions: frozenset[str]) -> str 
     class_name = type(node).__name__
     if class_name in _REFUSED_FUNCTIONS:
         return f"{class_name} {_REFUSED_FUNCTIONS[class_name]}; {READ_ONLY}"
-    name = _named(node)
+    name = _written_name(node)
     if name is None or name in functions:
         return None
     schema, _, bare = name.rpartition(".")
@@ -299,7 +299,7 @@ def _table(node: Any, known: DialectRules) -> str | None:
     if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
         return f"{name!r} is a file, not a table"
     if known.linked_servers and isinstance(node.this, exp.Dot):
-        return f"{_dotted(node.this)!r} is on a linked server"
+        return f"{_qualified_name(node.this)!r} is on a linked server"
     low = name.lower()
     if known.setting_prefix and low.startswith(known.setting_prefix) and low not in known.table_functions:
         return f"{name} may change settings"

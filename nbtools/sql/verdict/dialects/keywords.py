@@ -10,7 +10,7 @@ import re
 from nbtools.sql.verdict.dialects.ambiguity import skip_blanks
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
-__all__ = ["explained", "first_word", "is_command", "shown"]
+__all__ = ["check_show", "first_word", "is_command", "skip_explain"]
 
 _WORD = re.compile(r"[A-Za-z_]+")
 # What sqlglot would keep as text, or read as something else entirely: "listen x" is the column listen called x to it.
@@ -48,7 +48,7 @@ def is_command(word: str) -> bool:
     return word in _COMMANDS
 
 
-def explained(sql: str, at: int, dialect: str) -> int:
+def skip_explain(sql: str, at: int, dialect: str) -> int:
     """Return where the query starts that an EXPLAIN, at the given place, explains."""
     at = _behind_word(sql, at, dialect)
     while True:
@@ -69,7 +69,7 @@ def _behind_word(sql: str, at: int, dialect: str) -> int:
     return skip_blanks(sql, found.end() if found else at, dialect)
 
 
-def shown(sql: str, at: int, dialect: str, words: frozenset[str]) -> Finding | None:
+def check_show(sql: str, at: int, dialect: str, words: frozenset[str]) -> Finding | None:
     """Return what is wrong with a SHOW, at the given place, or `None`.
 
     One of the words must follow, and then it may name things and patterns only.

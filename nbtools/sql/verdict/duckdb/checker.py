@@ -18,13 +18,13 @@ from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES
 from nbtools.sql.verdict.duckdb.parser import Tree
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
 
-__all__ = ["Reads", "Rules", "Scope", "Sight", "walk"]
+__all__ = ["CheckRules", "References", "Scope", "Violation", "check_tree"]
 
 Scope = frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sight:
+class Violation:
     """Something refused: why, its place in bytes (`None` when the tree has none), or a word to find it by."""
 
     what: str
@@ -34,18 +34,18 @@ class Sight:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Reads:
+class References:
     """What a statement reads and calls, and what was wrong with it. Dictionaries keep the order of the text."""
 
     tables: dict[str, None] = dataclasses.field(default_factory=dict)
     files: dict[str, bool] = dataclasses.field(default_factory=dict)
     functions: dict[str, None] = dataclasses.field(default_factory=dict)
     parameters: dict[str, None] = dataclasses.field(default_factory=dict)
-    sights: list[Sight] = dataclasses.field(default_factory=list)
+    sights: list[Violation] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rules:
+class CheckRules:
     """What a policy adds to the reviewed lists."""
 
     files: Files
@@ -65,17 +65,17 @@ class Rules:
         return True, None if self.judge is None else self.definitions.refusal(Node(kind, name), self.judge)
 
 
-def walk(statement: Tree, rules: Rules) -> Reads:
+def check_tree(statement: Tree, rules: CheckRules) -> References:
     """Visit every node of one statement of `tree.parse`."""
-    walker = _Walker(rules)
+    walker = _Checker(rules)
     walker.run(statement)
     return walker.reads
 
 
-class _Walker:
-    def __init__(self, rules: Rules) -> None:
+class _Checker:
+    def __init__(self, rules: CheckRules) -> None:
         self.rules = rules
-        self.reads = Reads()
+        self.reads = References()
         self._todo: list[tuple[Tree, Scope]] = []
         self._hooks: dict[str, Callable[[Tree, Scope], Scope | None]] = {
             "BASE_TABLE": self._table,
@@ -94,7 +94,7 @@ class _Walker:
             node, scope = todo.pop()
             kind = node.get("class") or node.get("type")
             if kind.__class__ is not str:
-                self._plain(node, scope)
+                self._visit_record(node, scope)
                 continue
             if kind == "SUBQUERY" and "class" not in node:
                 kind = "SUBQUERY_REF"
@@ -123,7 +123,7 @@ class _Walker:
                 elif item.__class__ is list:
                     self._push(item, scope)
 
-    def _plain(self, node: Tree, scope: Scope) -> None:
+    def _visit_record(self, node: Tree, scope: Scope) -> None:
         """Go on through a record without a kind: an argument, a branch, an entry of a pivot."""
         if not PLAIN_KEYS.issuperset(node):
             self._unknown(node, "record", None)
@@ -138,7 +138,7 @@ class _Walker:
 
     def _refuse(self, what: str, node: Tree, word: str = "") -> None:
         self.reads.sights.append(
-            Sight(
+            Violation(
                 what=what,
                 at=node.get("query_location"),
                 width=node.get("query_location_length", 1),
@@ -235,7 +235,7 @@ class _Walker:
         if reason is not None:
             self._refuse(f"{name}() {reason}; {READ_ONLY}", node, name)
         elif known.sounds_dangerous(name) or name in known.FILE_READERS or not _is_word(name):
-            self._refuse(_unreviewed("function", name), node, name)
+            self._refuse(_not_reviewed("function", name), node, name)
         return scope
 
     def _is_macro(self, name: str, node: Tree) -> bool:
@@ -269,7 +269,7 @@ class _Walker:
         elif not self._is_macro(name, node) and name not in known.ROW_SOURCES and name not in self.rules.functions:
             reason = known.REFUSED.get(name)
             self._refuse(
-                f"{name}() {reason}; {READ_ONLY}" if reason else _unreviewed("table function", name), node, name
+                f"{name}() {reason}; {READ_ONLY}" if reason else _not_reviewed("table function", name), node, name
             )
         # The function itself is judged; its arguments are expressions like any other.
         for key in shape[0]:
@@ -321,7 +321,7 @@ def _is_word(name: str) -> bool:
     return name.replace("_", "a").isalnum()
 
 
-def _unreviewed(what: str, name: str) -> str:
+def _not_reviewed(what: str, name: str) -> str:
     return f"the {what} {name}() is not on the reviewed list"
 
 

@@ -11,14 +11,14 @@ import dataclasses
 import functools
 
 from nbtools.sql.verdict import guards
-from nbtools.sql.verdict.duckdb.checker import Reads, Rules, Sight, walk
+from nbtools.sql.verdict.duckdb.checker import CheckRules, References, Violation, check_tree
 from nbtools.sql.verdict.duckdb.macros import Kind
 from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
-from nbtools.sql.verdict.duckdb.pivots import Patched, without_dynamic_pivots
-from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes, modifying, read_tokens, read_trees
+from nbtools.sql.verdict.duckdb.pivots import RewrittenPivots, rewrite_dynamic_pivots
+from nbtools.sql.verdict.sqlglot_parser import find_changes, is_free_of_changes, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
-__all__ = ["judge_duckdb", "second_opinion", "sqlglots_objections"]
+__all__ = ["judge_duckdb", "second_opinion", "sqlglot_objections"]
 
 _ONE = "nbtools SQL runs one statement at a time"
 _SETTINGS = "changes settings"
@@ -65,16 +65,16 @@ class _Part:
     """A text that stands for a part of the statement, and how its places lead back to the whole."""
 
     sql: str
-    patched: Patched | None = None
+    patched: RewrittenPivots | None = None
 
     def origin(self, at: int) -> int:
         return at if self.patched is None else self.patched.origin(at)
 
 
-def judge_duckdb(sql: str, rules: Rules) -> Verdict:
+def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
     """Return the verdict on a text for DuckDB."""
     if rules.definitions is not None and rules.judge is None and rules.follow:
-        rules = dataclasses.replace(rules, judge=functools.partial(_alone, rules))
+        rules = dataclasses.replace(rules, judge=functools.partial(_judge_definition, rules))
     deep = guards.nesting(sql)
     if deep is not None:
         return refuse(sql, [deep])
@@ -85,7 +85,7 @@ def judge_duckdb(sql: str, rules: Rules) -> Verdict:
         statements = tree["statements"]
         if len(statements) != 1:
             return _not_one(sql, len(statements))
-        return _conclude(sql, sql, _kind_of(statements[0]), [walk(statements[0], rules)])
+        return _conclude(sql, sql, _kind_of(statements[0]), [check_tree(statements[0], rules)])
     except RecursionError:
         return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
     except Exception as exc:  # a parser that stumbles has not understood the text: refused
@@ -93,7 +93,7 @@ def judge_duckdb(sql: str, rules: Rules) -> Verdict:
         return refuse(sql, [Finding(f"the engine cannot parse it: {said}", 0, 1, "SQL_INVALID")])
 
 
-def _alone(rules: Rules, body: str, kind: Kind) -> Verdict:
+def _judge_definition(rules: CheckRules, body: str, kind: Kind) -> Verdict:
     """Judge a definition by itself: what it uses of the catalog counts as allowed and is followed by the caller."""
     found = guards.first_bad_character(body) or guards.size(body)
     if found is not None:
@@ -110,7 +110,7 @@ def _kind_of(statement: Tree) -> str:
 # -- statements that are no plain SELECT -----------------------------------------------------------------------------
 
 
-def _without_tree(sql: str, tree: Tree, rules: Rules) -> Verdict:
+def _without_tree(sql: str, tree: Tree, rules: CheckRules) -> Verdict:
     if tree.get("error_type") != "not implemented":
         return refuse(sql, [_mistake(sql, tree)])
     found = kinds(sql)
@@ -119,15 +119,15 @@ def _without_tree(sql: str, tree: Tree, rules: Rules) -> Verdict:
     if found[0] not in {"EXPLAIN", "MULTI"}:
         return refuse(sql, [_forbidden(sql, found[0])], kind=found[0])
     tokens = guards.scan(sql)
-    explained = _explained(tokens)
-    inner = sql if explained is None else _blank(sql, explained)
-    if explained == len(sql) or (found[0] == "EXPLAIN" and explained is None):
+    start = _find_explained(tokens)
+    inner = sql if start is None else _blank(sql, start)
+    if start == len(sql) or (found[0] == "EXPLAIN" and start is None):
         return refuse(sql, [Finding("only a query can be explained", 0, 7)], kind=found[0])
-    kind = "EXPLAIN" if explained is not None else "PIVOT"
+    kind = "EXPLAIN" if start is not None else "PIVOT"
     return _inner(sql, inner, kind, rules)
 
 
-def _inner(sql: str, inner: str, kind: str, rules: Rules) -> Verdict:
+def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
     """Judge what an EXPLAIN explains, or a dynamic PIVOT, by the trees of the texts that stand for it."""
     parts = [_Part(sql=inner)]
     tree = parse(inner)
@@ -135,28 +135,28 @@ def _inner(sql: str, inner: str, kind: str, rules: Rules) -> Verdict:
         found = kinds(inner)
         if found != ["MULTI"]:
             return refuse(sql, [_forbidden(inner, found[0] if found else "NOTHING")], kind=kind)
-        patched = without_dynamic_pivots(inner)
+        patched = rewrite_dynamic_pivots(inner)
         if patched is None:
             return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
         parts = [_Part(sql=patched.sql, patched=patched), *(_Part(sql=query) for query in patched.queries)]
-    reads: list[Reads] = []
+    reads: list[References] = []
     for part in parts:
         tree = parse(part.sql)
         if tree["error"] or len(tree["statements"]) != 1:
             if not tree["error"]:
                 return _not_one(sql, len(tree["statements"]))
             return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
-        seen = walk(tree["statements"][0], rules)
-        seen.sights = [_moved(sight, part) for sight in seen.sights]
+        seen = check_tree(tree["statements"][0], rules)
+        seen.sights = [_restore_place(sight, part) for sight in seen.sights]
         reads.append(seen)
     return _conclude(sql, inner, kind, reads)
 
 
-def _moved(sight: Sight, part: _Part) -> Sight:
+def _restore_place(sight: Violation, part: _Part) -> Violation:
     return sight if sight.at is None else dataclasses.replace(sight, at=part.origin(sight.at))
 
 
-def _explained(tokens: list[guards.Token]) -> int | None:
+def _find_explained(tokens: list[guards.Token]) -> int | None:
     """Return where the explained statement starts, in characters; `None` when the text is no EXPLAIN."""
     if not tokens or tokens[0].word != "explain":
         return None
@@ -221,7 +221,7 @@ def _characters(sql: str, at: int) -> int:
 # -- the end ---------------------------------------------------------------------------------------------------------
 
 
-def _conclude(sql: str, query: str, kind: str, reads: list[Reads]) -> Verdict:
+def _conclude(sql: str, query: str, kind: str, reads: list[References]) -> Verdict:
     findings = [_finding(sql, sight) for seen in reads for sight in seen.sights]
     if not findings and kind != "SHOW":
         # sqlglot knows no SHOW of DuckDB; what the engine's tree refused needs no second opinion.
@@ -240,7 +240,7 @@ def _conclude(sql: str, query: str, kind: str, reads: list[Reads]) -> Verdict:
     )
 
 
-def _finding(sql: str, sight: Sight) -> Finding:
+def _finding(sql: str, sight: Violation) -> Finding:
     if sight.at is not None:
         data = sql.encode()
         at = len(data[: sight.at].decode(errors="ignore"))
@@ -258,10 +258,10 @@ def second_opinion(sql: str) -> list[Finding]:
     """Return what sqlglot objects to; nothing when it cannot parse what the engine can, or has nothing to look for."""
     if is_free_of_changes(sql, "duckdb"):
         return []
-    return sqlglots_objections(sql)
+    return sqlglot_objections(sql)
 
 
-def sqlglots_objections(sql: str) -> list[Finding]:
+def sqlglot_objections(sql: str) -> list[Finding]:
     """Return what sqlglot's own tree shows, whether or not there can be anything in it."""
     tokens = read_tokens(sql, "duckdb")
     trees = tokens if isinstance(tokens, Finding) else read_trees(sql, "duckdb", tokens)
@@ -272,4 +272,4 @@ def sqlglots_objections(sql: str) -> list[Finding]:
         return [Finding(f"a second parser sees {len(trees)} statements; {_ONE}", 0)]
     if type(trees[0]).__name__ == "Command":
         return []
-    return modifying(trees[0])
+    return find_changes(trees[0])

@@ -67,7 +67,7 @@ class Definitions:
             " WHERE NOT internal AND macro_definition IS NOT NULL"
         ).fetchall()
         views = connection.execute("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal").fetchall()
-        return cls(_grouped(macros), _grouped(views))
+        return cls(_group(macros), _group(views))
 
     def refusal(self, node: Node, judge: Callable[[str, Kind], Verdict]) -> str | None:
         """Return why a macro or a view is refused, or anything that it uses; `None` when all may be used.
@@ -115,7 +115,7 @@ class Definitions:
         return None, tuple(used)
 
 
-def _grouped(rows: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+def _group(rows: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, body in rows:
         found.setdefault(name, []).append(body)

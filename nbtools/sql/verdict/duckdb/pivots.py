@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nbtools.sql.verdict.guards import Token, scan
 
-__all__ = ["Patched", "without_dynamic_pivots"]
+__all__ = ["RewrittenPivots", "rewrite_dynamic_pivots"]
 
 _PIVOTS = frozenset({"pivot", "pivot_wider"})
 _ENDS = frozenset({"using", "group", "order", "limit", "offset", "union", "except", "intersect", "having", "qualify"})
@@ -31,7 +31,7 @@ class _Edit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Patched:
+class RewrittenPivots:
     """A text with constant columns in its pivots, the queries taken out, and where text was put in or taken out."""
 
     sql: str
@@ -48,7 +48,7 @@ class Patched:
         return moved
 
 
-def without_dynamic_pivots(sql: str) -> Patched | None:
+def rewrite_dynamic_pivots(sql: str) -> RewrittenPivots | None:
     """Return the text with constant columns in every PIVOT, or `None` when no PIVOT of the kind is found."""
     tokens = scan(sql)
     depths = _depths(tokens)
@@ -57,7 +57,7 @@ def without_dynamic_pivots(sql: str) -> Patched | None:
         if token.word in _PIVOTS:
             for start, end in _items(tokens, depths, at):
                 edits += _edits(tokens, depths, start, end)
-    return _rewritten(sql, edits) if edits else None
+    return _apply_edits(sql, edits) if edits else None
 
 
 def _depths(tokens: list[Token]) -> list[int]:
@@ -118,7 +118,7 @@ def _is_simple(tokens: list[Token]) -> bool:
     return all(token.text == "." or token.kind in {"identifier", "keyword"} for token in tokens)
 
 
-def _rewritten(sql: str, edits: list[_Edit]) -> Patched:
+def _apply_edits(sql: str, edits: list[_Edit]) -> RewrittenPivots:
     queries: list[str] = []
     parts: list[str] = []
     shifts: list[tuple[int, int]] = []
@@ -135,4 +135,4 @@ def _rewritten(sql: str, edits: list[_Edit]) -> Patched:
         written += len(edit.text)
         seen = edit.end
     parts.append(sql[seen:])
-    return Patched(sql="".join(parts), queries=tuple(queries), shifts=tuple(shifts))
+    return RewrittenPivots(sql="".join(parts), queries=tuple(queries), shifts=tuple(shifts))

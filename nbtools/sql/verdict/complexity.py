@@ -22,9 +22,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from nbtools.sql.verdict.guards import MAX_DEPTH
+from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.verdict import Finding
 
-__all__ = ["Types", "refusal", "run_on_stack", "stack_bytes"]
+__all__ = ["TokenKinds", "find_excess", "run_on_stack", "stack_bytes"]
 
 T = TypeVar("T")
 
@@ -42,24 +43,11 @@ _SPARE_BYTES = 2 * 1024 * 1024
 _PAGE = 65_536
 _OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
 _CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
-# Nothing is ever nested in these.
-_LEAVES = frozenset(
-    """
-    BIT_STRING BYTE_STRING COMMA DATABASE DOT FALSE HEX_STRING HEREDOC_STRING IDENTIFIER NATIONAL_STRING NULL NUMBER
-    RAW_STRING SEMICOLON STRING TRUE UNICODE_STRING VAR
-    """.split()  # noqa: SIM905 - words read best as words
-)
-# Behind an operand these are read in a loop, not by recursion.
-_LOOPED = frozenset(
-    """
-    AMP AND CARET COLLATE DCOLON DIV DPIPE EQ GT GTE IS LIKE LT LTE MOD NEQ OR PERCENT PIPE PLUS DASH SLASH STAR
-    """.split()  # noqa: SIM905 - words read best as words
-)
 # Joins that take no condition, and so are never tried twice.
 _WITHOUT_CONDITION = frozenset({"CROSS", "NATURAL", "POSITIONAL", "ASOF"})
 
 
-class Types(NamedTuple):
+class TokenKinds(NamedTuple):
     """Kinds of tokens of a dialect, as its parser's own objects: comparing these is faster than comparing names."""
 
     opening: frozenset[Any]
@@ -72,25 +60,29 @@ class Types(NamedTuple):
 
 
 @functools.cache
-def _kinds(dialect: str) -> Types:
+def _kinds(dialect: str) -> TokenKinds:
     from sqlglot import TokenType
     from sqlglot.dialects.dialect import Dialect
 
-    def of(names: frozenset[str]) -> frozenset[Any]:
-        return frozenset(kind for kind in TokenType if kind.name in names)
+    lists = read("sqlglot")
+    # Nothing is nested in a leaf; behind an operand the parser reads some operators in a loop, not by recursion.
+    leaves, looped = names(lists["leaf_tokens"]), names(lists["looped_tokens"])
 
-    return Types(
+    def of(words: frozenset[str]) -> frozenset[Any]:
+        return frozenset(kind for kind in TokenType if kind.name in words)
+
+    return TokenKinds(
         opening=of(_OPENING),
         closing=of(_CLOSING),
-        leaves=of(_LEAVES | _CLOSING | _OPENING),
-        looped=of(_LOOPED),
+        leaves=of(leaves | _CLOSING | _OPENING),
+        looped=of(looped),
         calm=of(_WITHOUT_CONDITION),
         types=frozenset(Dialect.get_or_raise(dialect).parser_class.TYPE_TOKENS),
         named={kind.name: kind for kind in TokenType},
     )
 
 
-def refusal(tokens: list[Any], dialect: str) -> Finding | None:
+def find_excess(tokens: list[Any], dialect: str) -> Finding | None:
     """Return what would keep the parser busy for too long, or `None`."""
     kinds = _kinds(dialect)
     if len(tokens) < _MAX_TYPES:
@@ -103,7 +95,7 @@ def refusal(tokens: list[Any], dialect: str) -> Finding | None:
     )
 
 
-def _find_deep_nesting(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_deep_nesting(tokens: list[Any], kinds: TokenKinds) -> Finding | None:
     """Find brackets, or brackets of types, that nest too deep."""
     opening, closing, types = kinds.opening, kinds.closing, kinds.types
     less, greater = kinds.named["LT"], kinds.named["GT"]
@@ -125,7 +117,7 @@ def _find_deep_nesting(tokens: list[Any], kinds: Types) -> Finding | None:
     return None
 
 
-def _find_bare_queries(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_bare_queries(tokens: list[Any], kinds: TokenKinds) -> Finding | None:
     """Find queries in FROM without brackets, which only sqlglot takes: it copies such tables at each level."""
     source, queries = kinds.named["FROM"], {kinds.named["FROM"], kinds.named["SELECT"]}
     previous: Any = None
@@ -137,7 +129,7 @@ def _find_bare_queries(tokens: list[Any], kinds: Types) -> Finding | None:
     return None
 
 
-def _find_open_joins(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_open_joins(tokens: list[Any], kinds: TokenKinds) -> Finding | None:
     """Find joins without a condition that would be tried so often that it takes too long; and steps of a pipe."""
     joins = {kinds.named[name] for name in ("JOIN", "STRAIGHT_JOIN") if name in kinds.named}
     conditions = {kinds.named["ON"], kinds.named["USING"]}
@@ -169,7 +161,7 @@ def _find_open_joins(tokens: list[Any], kinds: Types) -> Finding | None:
     return None
 
 
-def _find_long_chains(tokens: list[Any], kinds: Types) -> Finding | None:
+def _find_long_chains(tokens: list[Any], kinds: TokenKinds) -> Finding | None:
     """Find chains of brackets, ``a[1].f(2)[3]…``, that are too long to be copied at each link."""
     dot, cast = kinds.named["DOT"], kinds.named["DCOLON"]
     chains = [0]

@@ -29,16 +29,7 @@ from nbtools.sql.verdict.verdict import Verdict, refuse
 __all__ = ["DIALECTS", "Policy"]
 
 DIALECTS: tuple[str, ...] = (
-    "duckdb",
-    "postgres",
-    "sqlite",
-    "mysql",
-    "trino",
-    "spark",
-    "snowflake",
-    "bigquery",
-    "clickhouse",
-    "tsql",
+    *("duckdb", "postgres", "sqlite", "mysql", "trino", "spark", "snowflake", "bigquery", "clickhouse", "tsql"),
 )
 _ALIASES = {
     "postgresql": "postgres",

@@ -18,29 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from nbtools.sql.verdict import complexity
+from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
 __all__ = ["collect_warnings", "find_changes", "is_free_of_changes", "place", "read_tokens", "read_trees", "word"]
 
-# What is a statement of its own, or changes something inside a query. Named as text: which classes exist depends on
-# the release, and importing sqlglot is what this module puts off.
-_MODIFYING = """
-    AddPartition Alter AlterColumn AlterSession Analyze Attach Block Cache Clone Command Comment Commit
-    ConditionalInsert Copy Create Declare Delete Detach Directory DropPartition Drop EndStatement Execute ExecuteSql
-    Export Get Grant IfBlock Insert Install Into Kill ListStage LoadData Lock LockingStatement LoopBlock Merge
-    MultitableInserts NextValueFor OnConflict Pragma Put Refresh RepeatBlock ReplacePartition Returning Revoke
-    Rollback Set SetItem StoredProcedure SwapTable Transaction TruncateTable Uncache Undrop Update Use WhileBlock
-"""
 # Statements that change nothing: their words alone are no reason to look.
 _HARMLESS = frozenset({"CONNECT", "DESC", "DESCRIBE", "PIVOT", "SEMICOLON", "UNPIVOT"})
-# Words inside a query that make one of those nodes, besides the words that begin a statement: INTO, RETURNING, FOR
-# UPDATE, FOR SHARE, NEXT VALUE FOR, IF and WHILE as statements, and what follows INSERT, CREATE or ALTER.
-_INNER_WORDS = frozenset(
-    """
-    BEGIN BLOCK CLONE CONFLICT DECLARE DIRECTORY EXPORT GET IF INTO LOCK LOOP NEXT PROCEDURE PUT REFRESH REPEAT
-    REPLACE RETURNING SHARE SWAP UNDROP UNLOAD WHILE
-    """.split()  # noqa: SIM905 - words read best as words
-)
 _LETTERS = re.compile(r"[A-Z]+")
 _ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
 _MANY_BRACKETS = 10
@@ -83,11 +67,11 @@ def collect_warnings() -> Iterator[list[str]]:
 
 
 @functools.cache
-def _classes() -> tuple[Any, frozenset[type], type]:
+def _modifying_classes() -> frozenset[type]:
     from sqlglot import exp
 
-    named = (getattr(exp, name, None) for name in _MODIFYING.split())
-    return exp, frozenset(found for found in named if found is not None), exp.Semicolon
+    # Which of the classes exist depends on the release.
+    return frozenset(getattr(exp, name) for name in names(read("sqlglot")["modifying"]) if hasattr(exp, name))
 
 
 @functools.cache
@@ -100,7 +84,7 @@ def _changing_words(dialect: str) -> frozenset[bytes]:
     kinds = {kind for kind in {*parser.STATEMENT_PARSERS, *tokenizer.COMMANDS} if kind.name not in _HARMLESS}
     begin = (word for word, kind in tokenizer.KEYWORDS.items() if kind in kinds)
     words = {part for word in (*begin, *(kind.name for kind in kinds)) for part in _LETTERS.findall(word.upper())}
-    return frozenset(word.encode() for word in words | _INNER_WORDS)
+    return frozenset(word.encode() for word in words | names(read("sqlglot")["modifying_words"]))
 
 
 def is_free_of_changes(sql: str, dialect: str) -> bool:
@@ -125,7 +109,7 @@ def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
         tokens: list[Any] = Dialect.get_or_raise(dialect).tokenize(sql)
     except SqlglotError as exc:
         return _wrong(_first_line(exc))
-    return complexity.refusal(tokens, dialect) or tokens
+    return complexity.find_excess(tokens, dialect) or tokens
 
 
 def _wrong(what: str, offset: int = -1, width: int = 1) -> Finding:
@@ -153,8 +137,7 @@ def read_trees(sql: str, dialect: str, tokens: list[Any]) -> list[Any] | Finding
         return _wrong(_first_line(exc))
     except Exception as exc:  # a parser that stumbles has not understood the text
         return _wrong(f"the parser stumbled: {_first_line(exc)}")
-    semicolon = _classes()[2]
-    return [tree for tree in parsed if tree is not None and not isinstance(tree, semicolon)]
+    return [tree for tree in parsed if tree is not None and type(tree).__name__ != "Semicolon"]
 
 
 def _first_line(exc: BaseException) -> str:
@@ -186,7 +169,7 @@ def place(node: Any) -> tuple[int, int]:
 
 def find_changes(tree: Any) -> list[Finding]:
     """Find, anywhere in a tree, what is a statement of its own or changes something."""
-    forbidden = _classes()[1]
+    forbidden = _modifying_classes()
     return [
         Finding(f"{word(node)} writes; {READ_ONLY}", *place(node))
         for node in tree.walk()

@@ -1,4 +1,4 @@
-"""Translation of a query from one dialect to another, or a refusal when it would not be exact."""
+"""Transpiling a query from one dialect to another, or refusing where the result would not be exact."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from typing import Any
 
 from nbtools.errors import SqlInvalid
 from nbtools.sql.verdict.policy import Policy
+from nbtools.sql.verdict.reviewed import names, read
 from nbtools.sql.verdict.sqlglot_parser import collect_warnings, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding, refuse
 
-__all__ = ["translate", "transpile"]
+__all__ = ["transpile"]
 
-_JOINS: dict[str, frozenset[str]] = {
-    "ANTI": frozenset({"clickhouse", "duckdb", "spark"}),
-    "ASOF": frozenset({"clickhouse", "duckdb", "snowflake"}),
-    "POSITIONAL": frozenset({"duckdb"}),
-    "SEMI": frozenset({"clickhouse", "duckdb", "spark"}),
-}
-_STARS = frozenset({"bigquery", "clickhouse", "duckdb", "snowflake"})
-_ALLS = frozenset({"clickhouse", "duckdb", "snowflake", "spark"})
+_SQLGLOT = read("sqlglot")
+_JOINS: dict[str, frozenset[str]] = {join: names(dialects) for join, dialects in _SQLGLOT["joins"].items()}
+_STARS, _ALLS = names(_SQLGLOT["forms"]["star"]), names(_SQLGLOT["forms"]["all"])
 
 
 def transpile(sql: str, read: str, write: str) -> str:
@@ -81,9 +77,6 @@ def transpile(sql: str, read: str, write: str) -> str:
             tried="translating SQL",
         )
     return str(text)
-
-
-translate = transpile
 
 
 def _misread(tree: Any, write: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
 from nbtools.sql import Policy
-from nbtools.sql.verdict.dialects.judge import rules
+from nbtools.sql.verdict.dialects.rules import rules
 from nbtools.sql.verdict.policy import DIALECTS
 from nbtools.sql.verdict.transpile import transpile
 

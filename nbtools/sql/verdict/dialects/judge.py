@@ -8,16 +8,17 @@ is judged by its words, because sqlglot keeps most of its forms as text.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from nbtools.sql.verdict.dialects.ambiguity import ambiguity
+from nbtools.sql.verdict.dialects.ambiguity import find_ambiguity
 from nbtools.sql.verdict.dialects.keywords import check_show, first_word, is_command, skip_explain
+from nbtools.sql.verdict.dialects.rules import DialectRules, rules
 from nbtools.sql.verdict.reviewed import names, read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, place, read_tokens, read_trees, word
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
-__all__ = ["DialectRules", "judge", "rules"]
+__all__ = ["judge"]
 
 _SQLGLOT = read("sqlglot")
 _ROOTS, _QUERY_NODES, _DDL_NODES, _PLAIN_MODULES, _NEVER, _LOCKING_HINTS = (
@@ -29,90 +30,44 @@ _SCHEMAS = frozenset({"", "pg_catalog", "sys", "information_schema"})
 _SHOWN = 80
 
 
-class DialectRules(NamedTuple):
-    """What a dialect's file in ``reviewed`` says; names are lower case."""
-
-    dialect: str
-    # Those that may stand in FROM are among them.
-    functions: frozenset[str]
-    table_functions: frozenset[str]
-    prefixes: tuple[str, ...]
-    shown: frozenset[str]
-    settings: frozenset[str]
-    secret_tables: frozenset[str]
-    secret_schema: str
-    sequence_columns: frozenset[str]
-    # A table whose name begins so must be among the table functions.
-    setting_prefix: str | None
-    refused_nodes: Mapping[str, str]
-    hints: bool
-    linked_servers: bool
-
-
-@functools.cache
-def rules(dialect: str) -> DialectRules:
-    """Return what holds in a dialect of sqlglot."""
-    data = read(dialect)
-    lists = {
-        key: names(data.get(key, ""))
-        for key in ("functions", "table_functions", "shown", "settings", "secret_tables", "sequence_columns")
-    }
-    if data.get("any_function_in_from"):
-        lists["table_functions"] = lists["functions"]
-    lists["functions"] |= lists["table_functions"]
-    # SHOW tells settings too.
-    lists["shown"] |= lists["settings"]
-    return DialectRules(
-        dialect=dialect,
-        **lists,
-        prefixes=tuple(data.get("prefixes", "").split()),
-        secret_schema=data.get("secret_schema", ""),
-        setting_prefix=data.get("setting_prefix"),
-        refused_nodes=data.get("refused_nodes", {}),
-        hints=data.get("hints", False),
-        linked_servers=data.get("linked_servers", False),
-    )
-
-
 def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
-    """Return the verdict on a text in a dialect of sqlglot."""
+    """Return the verdict on a text in a dialect of sqlglot; `functions` may be called besides the reviewed ones."""
+    known = rules(dialect)
+    first, at = first_word(sql, known)
+    kind = first.upper() if first in {"show", "explain"} else None
     try:
-        return _verdict(sql, dialect, functions)
+        if first == "show":
+            wrong = check_show(sql, at, known)
+            return refuse(sql, [wrong], kind=kind) if wrong else Verdict(sql=sql, allowed=True, kind=kind)
+        start = skip_explain(sql, at, known) if first == "explain" else at
+        begin, start = first_word(" " * start + sql[start:], known)
+        if is_command(begin) or begin == "explain":
+            return refuse(sql, [_no_query(sql, start)], kind=begin.upper())
+        # What stands before the query becomes blanks, so that places stay.
+        found = _parse(" " * start + sql[start:], known)
+        return refuse(sql, [found]) if isinstance(found, Finding) else _judge_tree(sql, *found, known, functions, kind)
     except RecursionError:
         return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
 
 
-def _verdict(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
-    first, at = first_word(sql, dialect)
-    if not first and at == len(sql):
-        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
-    if first == "show":
-        wrong = check_show(sql, at, dialect, rules(dialect).shown)
-        return refuse(sql, [wrong], kind="SHOW") if wrong else Verdict(sql=sql, allowed=True, kind="SHOW")
-    start = skip_explain(sql, at, dialect) if first == "explain" else at
-    word_there, start = first_word(" " * start + sql[start:], dialect)
-    if is_command(word_there) or word_there == "explain":
-        return refuse(sql, [_no_query(sql, start)], kind=word_there.upper())
-    # What stands before the query is blanked out, so that places stay.
-    query = " " * start + sql[start:]
-    tokens = read_tokens(query, dialect)
+def _parse(query: str, known: DialectRules) -> tuple[Any, list[Any]] | Finding:
+    """Return the tree of the one statement and its tokens, or why there are none."""
+    tokens = read_tokens(query, known.dialect)
     if isinstance(tokens, Finding):
-        return refuse(sql, [tokens])
-    found = ambiguity(query, tokens, dialect)
-    if found is not None:
-        return refuse(sql, [found])
-    if not [token for token in tokens if token.token_type.name != "SEMICOLON"]:
-        return refuse(sql, [Finding("there is no statement in the text", 0, 1, "SQL_INVALID")])
-    trees = read_trees(query, dialect, tokens)
+        return tokens
+    ambiguous = find_ambiguity(query, tokens, known)
+    if ambiguous is not None:
+        return ambiguous
+    if all(token.token_type.name == "SEMICOLON" for token in tokens):
+        return Finding("there is no statement in the text", 0, 1, "SQL_INVALID")
+    trees = read_trees(query, known.dialect, tokens)
     if isinstance(trees, Finding):
-        return refuse(sql, [trees])
-    if len(trees) != 1:
-        return refuse(sql, [_second(tokens)])
-    return _judge_tree(sql, trees[0], dialect, functions, tokens, kind="EXPLAIN" if first == "explain" else None)
+        return trees
+    return (trees[0], tokens) if len(trees) == 1 else _second(tokens)
 
 
 def _judge_tree(
-    sql: str, tree: Any, dialect: str, functions: frozenset[str], tokens: list[Any], *, kind: str | None
+    sql: str, tree: Any, tokens: list[Any], known: DialectRules, functions: frozenset[str], kind: str | None
 ) -> Verdict:
     kind = kind or word(tree)
     changes = find_changes(tree)
@@ -120,7 +75,7 @@ def _judge_tree(
         return refuse(sql, [_point_at_word(sql, tokens, changes[0])], kind=kind)
     if type(tree).__name__ not in _ROOTS:
         return refuse(sql, [_no_query(sql, tokens[0].start)], kind=kind)
-    findings = list(_objections(tree, rules(dialect), functions))
+    findings = list(_objections(tree, known, functions))
     if findings:
         return refuse(sql, findings, kind=kind)
     return Verdict(
@@ -129,7 +84,7 @@ def _judge_tree(
         kind=kind if kind in {"EXPLAIN", "DESCRIBE"} else "SELECT",
         tables=_tables(tree),
         functions=tuple(sorted({name for node in tree.walk() if (name := _function_name(node)) is not None})),
-        parameters=tuple(dict.fromkeys(_parameters(tree))),
+        parameters=tuple(dict.fromkeys(str(node.name or "?") for node in _parameters(tree))),
     )
 
 
@@ -321,8 +276,8 @@ def _tables(tree: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _parameters(tree: Any) -> Iterator[str]:
+def _parameters(tree: Any) -> Iterable[Any]:
     from sqlglot import exp
 
-    for node in tree.find_all(exp.Placeholder, exp.Parameter, bfs=False):
-        yield str(node.name or "?")
+    found: Iterable[Any] = tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)
+    return found

@@ -15,49 +15,15 @@ from nbtools.sql.verdict.duckdb.checker import CheckRules, References, Violation
 from nbtools.sql.verdict.duckdb.macros import Kind
 from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
 from nbtools.sql.verdict.duckdb.pivots import RewrittenPivots, rewrite_dynamic_pivots
+from nbtools.sql.verdict.reviewed import read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, is_free_of_changes, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
 __all__ = ["judge_duckdb", "second_opinion", "sqlglot_objections"]
 
 _ONE = "nbtools SQL runs one statement at a time"
-_SETTINGS = "changes settings"
-_CATALOG = "changes the catalog"
-_CODE = "loads code"
-_TRANSACTION = "steers transactions"
-_FILES = "writes files or tables"
-_CHECKPOINT = "writes to the database file"
-_WHY: dict[str, str] = {
-    "ABORT": _TRANSACTION,
-    "ALTER": _CATALOG,
-    "ANALYZE": _CHECKPOINT,
-    "ATTACH": "opens another database",
-    "BEGIN": _TRANSACTION,
-    "CALL": "runs a procedure",
-    "CHECKPOINT": _CHECKPOINT,
-    "COMMENT": _CATALOG,
-    "COMMIT": _TRANSACTION,
-    "COPY": _FILES,
-    "CREATE": _CATALOG,
-    "DEALLOCATE": "forgets a prepared statement",
-    "DETACH": "closes a database",
-    "DROP": _CATALOG,
-    "EXECUTE": "runs a prepared statement",
-    "EXPORT": _FILES,
-    "FORCE": _CHECKPOINT,
-    "IMPORT": _FILES,
-    "INSTALL": _CODE,
-    "LOAD": _CODE,
-    "PRAGMA": "changes or shows the engine's state",
-    "PREPARE": "keeps a statement for later",
-    "RESET": _SETTINGS,
-    "ROLLBACK": _TRANSACTION,
-    "SET": _SETTINGS,
-    "START": _TRANSACTION,
-    "TRANSACTION": _TRANSACTION,
-    "USE": _SETTINGS,
-    "VACUUM": _CHECKPOINT,
-}
+# What a statement does that begins with a word.
+_WHY = reasons(read("duckdb_tree")["statements"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

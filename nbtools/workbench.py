@@ -112,9 +112,9 @@ class Workbench:
     @property
     def artifacts(self) -> Path:
         """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
-        from nbtools.kernels.warden.runtime_dir import Folder
+        from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
-        folder: Folder = self._built("_folder", lambda: Folder(self.config.home, holding=ARTIFACTS))
+        folder: RuntimeDir = self._built("_folder", lambda: RuntimeDir(self.config.home, holding=ARTIFACTS))
         return folder.path / ARTIFACTS
 
     def _left(self) -> Path | None:

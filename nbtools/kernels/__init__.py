@@ -25,38 +25,45 @@ if TYPE_CHECKING:
         ErrorDetail,
         Execution,
         Kernel,
+        KernelOptions,
         Level,
         Output,
+        OutputLimits,
+        OutputPiece,
         Profile,
+        RunContext,
         Status,
         World,
     )
     from nbtools.kernels.service import Kernels
 
+_INTERFACE = (
+    *("Backend", "ErrorDetail", "Execution", "Kernel", "KernelOptions", "Level", "OutputLimits", "OutputPiece"),
+    *("RunContext", "Status", "Cap", "Output", "Profile", "World"),
+)
 __all__ = [
     "Backend",
     "Cap",
     "ErrorDetail",
     "Execution",
     "Kernel",
+    "KernelOptions",
     "Kernels",
     "Level",
     "Output",
+    "OutputLimits",
+    "OutputPiece",
     "Profile",
+    "RunContext",
     "Status",
     "World",
     "install_kernelspec",
 ]
 
-_KERNEL = "nbtools.kernels.interface"
-
 __getattr__ = facade(
     __name__,
     {
-        **dict.fromkeys(
-            ("Backend", "Cap", "ErrorDetail", "Execution", "Kernel", "Level", "Output", "Profile", "Status", "World"),
-            _KERNEL,
-        ),
+        **dict.fromkeys(_INTERFACE, "nbtools.kernels.interface"),
         "Kernels": "nbtools.kernels.service",
         "install_kernelspec": "nbtools.kernels.forked.provisioner",
     },

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from nbtools.errors import ConfigMissing, KernelDied
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
-from nbtools.kernels.interface import Backend, Kernel, Profile
+from nbtools.kernels.interface import Backend, Kernel, KernelOptions
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["Backends", "Choice"]
 
@@ -38,7 +38,7 @@ class Backends:
         self,
         choice: Choice,
         *,
-        folder: Folder | None = None,
+        folder: RuntimeDir | None = None,
         preloads: Sequence[str] = DEFAULT_PRELOADS,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
@@ -64,7 +64,7 @@ class Backends:
         backend = self._made.get("forked")
         return isinstance(backend, ForkedBackend) and backend.is_outdated()
 
-    async def open(self, profile: Profile) -> Kernel:
+    async def open(self, profile: KernelOptions) -> Kernel:
         """Open a kernel for a profile, whatever backend it takes."""
         name = self._name(profile.language)
         try:

@@ -1,6 +1,6 @@
 """The one interface of all backends: what opens a kernel, what a kernel can do, and the records that travel.
 
-A `Backend` opens kernels by `Profile`; a `Kernel` runs one piece of code at a time and says what happened in an
+A `Backend` opens kernels by `KernelOptions`; a `Kernel` runs one piece of code at a time and says what happened in an
 `Execution`. Everything above (leases, sessions, tools, magics, the monitor) knows these names only, so a kernel may be
 a fork, a process of its own, a shell, or a machine far away.
 
@@ -22,11 +22,15 @@ __all__ = [
     "ErrorDetail",
     "Execution",
     "Kernel",
+    "KernelOptions",
     "Kind",
     "Level",
     "OnOutput",
     "Output",
+    "OutputLimits",
+    "OutputPiece",
     "Profile",
+    "RunContext",
     "Status",
     "World",
 ]
@@ -46,7 +50,7 @@ Level = Literal["off", "limits", "strict"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Output:
+class OutputPiece:
     """One piece of output, handed to ``on_output`` as it appears.
 
     Attributes
@@ -64,7 +68,7 @@ class Output:
     data: dict[str, Any] | None = None
 
 
-OnOutput = Callable[[Output], None]
+OnOutput = Callable[[OutputPiece], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +156,7 @@ class Execution:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cap:
+class OutputLimits:
     """How much output one run may make; what is beyond is dropped and `Execution.truncated` is set.
 
     Attributes
@@ -168,7 +172,7 @@ class Cap:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Profile:
+class KernelOptions:
     """What a kernel is to be. Kernels with equal profiles are interchangeable, so spares are kept by profile.
 
     Attributes
@@ -204,7 +208,7 @@ class Profile:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class World:
+class RunContext:
     """What one run finds around it, given afresh each time.
 
     Attributes
@@ -261,8 +265,8 @@ class Kernel(Protocol):
         timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
-        cap: Cap = Cap(),
-        world: World = World(),
+        cap: OutputLimits = OutputLimits(),
+        world: RunContext = RunContext(),
     ) -> Execution:
         """Run code and return what became of it.
 
@@ -300,7 +304,7 @@ class Backend(Protocol):
     def name(self) -> str:
         """``"forked"``, ``"spawned"``, ``"process"`` or ``"gateway"``."""
 
-    async def open(self, profile: Profile) -> Kernel:
+    async def open(self, profile: KernelOptions) -> Kernel:
         """Start a kernel and return it when it is ready to run code.
 
         Raises
@@ -315,3 +319,10 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """End all kernels of this backend and release what it holds. Harmless when repeated."""
+
+
+# The names of before, which code that imports them from `nbtools.kernels` may go on using.
+Cap = OutputLimits
+Output = OutputPiece
+Profile = KernelOptions
+World = RunContext

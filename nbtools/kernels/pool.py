@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.kernels.interface import Kernel, Profile
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.interface import Kernel, KernelOptions
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["Lease", "Pool"]
 
@@ -61,8 +61,8 @@ class Pool:
 
     def __init__(
         self,
-        open_kernel: Callable[[Profile], Any],
-        folder: Folder,
+        open_kernel: Callable[[KernelOptions], Any],
+        folder: RuntimeDir,
         *,
         spares: int,
         readable: tuple[Path, ...] = (),
@@ -73,12 +73,12 @@ class Pool:
         self._spares = spares
         self._readable = readable
         self._is_stale = is_stale
-        self._ready: collections.OrderedDict[Profile, list[Lease]] = collections.OrderedDict()
-        self._filling: dict[Profile, int] = {}
+        self._ready: collections.OrderedDict[KernelOptions, list[Lease]] = collections.OrderedDict()
+        self._filling: dict[KernelOptions, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def take(self, profile: Profile) -> Lease:
+    async def take(self, profile: KernelOptions) -> Lease:
         """Return a kernel that nobody used: a spare, or one opened now."""
         self._note(profile)
         if self._is_stale():
@@ -92,7 +92,7 @@ class Pool:
             self._spawn(lease.close())
         return await self.open(profile)
 
-    async def open(self, profile: Profile) -> Lease:
+    async def open(self, profile: KernelOptions) -> Lease:
         """Open a kernel now."""
         own = None
         if profile.cwd is None:
@@ -106,7 +106,7 @@ class Pool:
                 shutil.rmtree(own, ignore_errors=True)
             raise
 
-    def refill(self, profile: Profile) -> None:
+    def refill(self, profile: KernelOptions) -> None:
         """See to it that spares for the profile are there soon."""
         if self._closed or profile not in self._ready:
             return
@@ -115,13 +115,13 @@ class Pool:
             self._filling[profile] = self._filling.get(profile, 0) + 1
             self._spawn(self._fill(profile))
 
-    async def fill(self, profile: Profile) -> None:
+    async def fill(self, profile: KernelOptions) -> None:
         """Make the spares for a profile now."""
         self._note(profile)
         while not self._closed and len(self._ready.get(profile, ())) < self._spares:
             self._ready[profile].append(await self._prepared(profile))
 
-    async def _fill(self, profile: Profile) -> None:
+    async def _fill(self, profile: KernelOptions) -> None:
         # Whoever took the last spare is running now; the fork would take the processor away from it.
         try:
             await asyncio.sleep(_REFILL_DELAY_S)
@@ -135,14 +135,14 @@ class Pool:
         else:
             self._ready[profile].append(lease)
 
-    async def _prepared(self, profile: Profile) -> Lease:
+    async def _prepared(self, profile: KernelOptions) -> Lease:
         lease = await self.open(profile)
         warm = getattr(lease.kernel, "warm", None)
         if warm is not None:
             await warm()
         return lease
 
-    def _note(self, profile: Profile) -> None:
+    def _note(self, profile: KernelOptions) -> None:
         """Put the profile first among those that have spares; the one asked for longest ago loses its own."""
         self._ready.setdefault(profile, [])
         self._ready.move_to_end(profile)

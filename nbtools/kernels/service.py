@@ -20,11 +20,11 @@ from nbtools.errors import KernelDied, LanguageUnavailable
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
-from nbtools.kernels.interface import Cap, Execution, Level, OnOutput, Profile, World
+from nbtools.kernels.interface import Execution, KernelOptions, Level, OnOutput, OutputLimits, RunContext
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.sessions import Sessions
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.paths import ARTIFACTS, Roots
 
 __all__ = ["Kernels", "language_of"]
@@ -39,12 +39,12 @@ _CLOSE_DELAY_S = 0.005
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Order:
+class _RunRequest:
     """One run, checked."""
 
     code: str
-    profile: Profile
-    world: World
+    profile: KernelOptions
+    world: RunContext
     timeout: float | None
     grace: float
     on_output: OnOutput | None
@@ -101,7 +101,7 @@ class Kernels:
         preloads: Sequence[str] = DEFAULT_PRELOADS,
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
-        cap: Cap | None = None,
+        cap: OutputLimits | None = None,
         place: Path | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
@@ -113,11 +113,11 @@ class Kernels:
         self._spares = spares
         self.timeout = timeout
         self._preloads = tuple(preloads)
-        self._cap = cap or Cap()
+        self._cap = cap or OutputLimits()
         self._given_place = place
         self._place = place
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
-        self._base = Profile(
+        self._base = KernelOptions(
             network=network,
             read_paths=self._roots.roots if self._roots else (),
             memory_bytes=memory_bytes,
@@ -125,7 +125,7 @@ class Kernels:
             cpu_s=cpu_s,
             file_bytes=file_bytes,
         )
-        self._folder: Folder | None = None
+        self._folder: RuntimeDir | None = None
         self._backends: Backends | None = None
         self._pool: Pool | None = None
         self._sessions = Sessions(self._ready_pool, self._dispose, idle_s)
@@ -169,7 +169,7 @@ class Kernels:
         figure_path
             Where to save the open figure if the script did not: ``output_image_path``, relative to the working folder.
         on_output
-            Called on the nbtools loop with each `Output` as it appears.
+            Called on the nbtools loop with each `OutputPiece` as it appears.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class Kernels:
         folder = validation.checked_folder(cwd, self._roots) if cwd is not None else None
         level = validation.checked_level(sandbox or self._sandbox)
         limit = self.timeout if timeout == "setting" else timeout
-        order = _Order(
+        order = _RunRequest(
             code=validation.checked_code(code),
             profile=self._profile(language, level, folder, inputs_paths, write_paths),
             world=_world(folder, variables or {}, inputs_paths, figure_path, memory),
@@ -201,7 +201,7 @@ class Kernels:
         folder: Path | None,
         inputs_paths: Sequence[str | Path],
         write_paths: Sequence[str | Path],
-    ) -> Profile:
+    ) -> KernelOptions:
         """Return what kernel the run needs; all that does not bind a strict one is left out, so that spares fit."""
         base = dataclasses.replace(self._base, language=language_of(language), sandbox=level)
         if level != "strict":
@@ -219,7 +219,7 @@ class Kernels:
         """Whether a gateway runs the kernels, on a machine of which nothing is known here."""
         return self._choice == "gateway"
 
-    async def _carry_out(self, order: _Order, *, explicit: bool) -> Execution:
+    async def _carry_out(self, order: _RunRequest, *, explicit: bool) -> Execution:
         began = time.perf_counter()
         try:
             order = await self._settled(order, explicit=explicit)
@@ -237,7 +237,7 @@ class Kernels:
                 duration_s=time.perf_counter() - began,
             )
 
-    async def _settled(self, order: _Order, *, explicit: bool) -> _Order:
+    async def _settled(self, order: _RunRequest, *, explicit: bool) -> _RunRequest:
         """Take the level that this host can enforce, or refuse."""
         level = order.profile.sandbox
         if level != "strict":
@@ -250,7 +250,7 @@ class Kernels:
         best = host.settle(level, explicit=explicit)
         return order if best == level else _lowered(order, best, "; ".join(host.missing))
 
-    async def _lease(self, order: _Order) -> Execution:
+    async def _lease(self, order: _RunRequest) -> Execution:
         pool = self._ready_pool()
         lease = await pool.take(order.profile)
         try:
@@ -259,7 +259,7 @@ class Kernels:
             self._dispose(lease)
             pool.refill(order.profile)
 
-    async def _run(self, lease: Lease, order: _Order) -> Execution:
+    async def _run(self, lease: Lease, order: _RunRequest) -> Execution:
         folder = order.world.cwd or lease.folder
         assert folder is not None, "a lease has a folder, or was given one"
         is_own = folder == lease.folder
@@ -293,7 +293,7 @@ class Kernels:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _in_session(self, order: _Order, name: str) -> Execution:
+    async def _in_session(self, order: _RunRequest, name: str) -> Execution:
         session = self._sessions.obtain(name, order.profile)
         async with session.lock:
             notes = await self._sessions.revive(session)
@@ -313,7 +313,7 @@ class Kernels:
         level = validation.checked_level(sandbox or self._sandbox)
         return await aio.here(self._start(name, self._profile(language, level, None, (), ())))
 
-    async def _start(self, name: str, profile: Profile) -> dict[str, Any]:
+    async def _start(self, name: str, profile: KernelOptions) -> dict[str, Any]:
         session = self._sessions.obtain(name, profile)
         async with session.lock:
             await self._sessions.revive(session)
@@ -352,7 +352,7 @@ class Kernels:
 
     def _ready_pool(self) -> Pool:
         if self._pool is None:
-            self._folder = Folder(self._home)
+            self._folder = RuntimeDir(self._home)
             self._place = self._given_place or self._folder.make(ARTIFACTS)
             self._backends = Backends(self._choice, folder=self._folder, preloads=self._preloads, **self._gateway)
             self._pool = Pool(
@@ -401,7 +401,7 @@ class Kernels:
         self.close()
 
 
-def _lowered(order: _Order, level: Level, why: str) -> _Order:
+def _lowered(order: _RunRequest, level: Level, why: str) -> _RunRequest:
     """Return the order with another level of confinement, and a note that says so."""
     note = f"sandbox={order.profile.sandbox!r} is not in force here: {why}"
     profile = dataclasses.replace(order.profile, sandbox=level)
@@ -429,8 +429,8 @@ def _world(
     inputs_paths: Sequence[str | Path],
     figure_path: str | Path | None,
     memory: Any,
-) -> World:
-    return World(
+) -> RunContext:
+    return RunContext(
         cwd=folder,
         variables=validation.checked_variables(variables),
         files=tuple(map(_absolute, inputs_paths)),
@@ -443,7 +443,7 @@ def _absolute(path: str | Path) -> Path:
     return Path(path).expanduser().absolute()
 
 
-def _collected(execution: Execution, world: World, begun: int, *, place: Path | None, move: bool) -> Execution:
+def _collected(execution: Execution, world: RunContext, begun: int, *, place: Path | None, move: bool) -> Execution:
     """Return the execution with the files that it left.
 
     Parameters

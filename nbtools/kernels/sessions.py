@@ -1,4 +1,4 @@
-"""The named sessions of one owner: found, started, revived, listed and ended when idle."""
+"""Named sessions: kernels whose state lasts from one run to the next, and the table of all sessions of one owner."""
 
 from __future__ import annotations
 
@@ -9,11 +9,104 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
-from nbtools.kernels.interface import Profile
+from nbtools.kernels.interface import Execution, KernelOptions
 from nbtools.kernels.pool import Lease, Pool
-from nbtools.kernels.session import Session
+from nbtools.kernels.warden import process_tree
 
-__all__ = ["Sessions"]
+__all__ = ["NamedSession", "Sessions", "usage"]
+
+
+@dataclasses.dataclass(kw_only=True)
+class NamedSession:
+    """One session: its kernel, and what the monitor shows.
+
+    Attributes
+    ----------
+    lease
+        The kernel; `None` before the first run and after its state was lost.
+    lock
+        Held by the run under way: a session runs one thing at a time.
+    lost
+        Why the state of the last kernel is gone; told with the next run.
+    """
+
+    name: str
+    language: str
+    profile: KernelOptions
+    lease: Lease | None = None
+    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    started_at: float = dataclasses.field(default_factory=time.monotonic)
+    used_at: float = dataclasses.field(default_factory=time.monotonic)
+    last_call: str = ""
+    last_status: str = ""
+    runs: int = 0
+    lost: str | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has a kernel that can run code."""
+        return self.lease is not None and self.lease.kernel.alive
+
+    @property
+    def state(self) -> str:
+        """``"busy"``, ``"idle"``, or ``"dead"`` when the next run starts a new kernel."""
+        if not self.is_alive:
+            return "dead"
+        return "busy" if self.lock.locked() else "idle"
+
+    def begin(self, code: str) -> None:
+        """Note that a run begins."""
+        self.used_at = time.monotonic()
+        self.last_call = _first_line(code)
+        self.runs += 1
+
+    def end(self, execution: Execution) -> None:
+        """Note how it ended."""
+        self.used_at = time.monotonic()
+        self.last_status = execution.status
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the monitor shows."""
+        now = time.monotonic()
+        pid = self.lease.kernel.pid if self.lease is not None and self.lease.kernel.alive else None
+        cpu, memory = usage(pid) if pid is not None else (0.0, 0)
+        return {
+            "name": self.name,
+            "language": self.language,
+            "state": self.state,
+            "pid": pid,
+            "age_s": round(now - self.started_at, 3),
+            "idle_s": 0.0 if self.lock.locked() else round(now - self.used_at, 3),
+            "cpu_s": round(cpu, 2),
+            "memory_bytes": memory,
+            "last_call": self.last_call,
+            "last_status": self.last_status,
+            "runs": self.runs,
+            "confinement": self.lease.kernel.confinement if self.lease is not None else self.profile.sandbox,
+        }
+
+
+def _first_line(code: str) -> str:
+    line = next((line.strip() for line in code.splitlines() if line.strip()), "")
+    return line if len(line) <= 80 else line[:79] + "…"
+
+
+def usage(pid: int) -> tuple[float, int]:
+    """Return seconds of processor time and bytes of memory of a process and everything below it."""
+    import psutil
+
+    pids = process_tree.descendants([pid])
+    cpu, memory = 0.0, process_tree.proportional(pids)
+    for one in pids:
+        try:
+            process = psutil.Process(one)
+            times = process.cpu_times()
+            cpu += times.user + times.system
+            if memory == 0:
+                memory = int(process.memory_info().rss)
+        except psutil.Error:
+            continue  # it ended meanwhile, or belongs to another user
+    return cpu, memory
 
 
 class Sessions:
@@ -33,7 +126,7 @@ class Sessions:
         self._pool = pool
         self._dispose = dispose
         self._idle = idle
-        self._by_name: dict[str, Session] = {}
+        self._by_name: dict[str, NamedSession] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -43,7 +136,7 @@ class Sessions:
         """Return what the monitor shows of each."""
         return [session.to_dict() for session in list(self._by_name.values())]
 
-    def known(self, name: str) -> Session:
+    def known(self, name: str) -> NamedSession:
         """Return a session that exists.
 
         Raises
@@ -60,7 +153,7 @@ class Sessions:
             )
         return found
 
-    def obtain(self, name: str, profile: Profile) -> Session:
+    def obtain(self, name: str, profile: KernelOptions) -> NamedSession:
         """Return the session of that name, made now if need be.
 
         Raises
@@ -72,7 +165,7 @@ class Sessions:
             profile = dataclasses.replace(profile, lasting=True)
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = Session(name=name, language=profile.language, profile=profile)
+            found = self._by_name[name] = NamedSession(name=name, language=profile.language, profile=profile)
         if found.language != profile.language:
             raise InvalidArguments(
                 f"Session {name!r} speaks {found.language}, not {profile.language}.",
@@ -90,7 +183,7 @@ class Sessions:
             found.profile = profile
         return found
 
-    async def revive(self, session: Session) -> tuple[str, ...]:
+    async def revive(self, session: NamedSession) -> tuple[str, ...]:
         """See to it that the session has a living kernel; return what its user should know."""
         notes: tuple[str, ...] = ()
         if session.lease is not None and not session.is_alive:
@@ -105,7 +198,7 @@ class Sessions:
         self._watch()
         return notes
 
-    def lose(self, session: Session, why: str) -> None:
+    def lose(self, session: NamedSession, why: str) -> None:
         """Give up a session's kernel; the name stays, and the next run starts it anew."""
         session.lost = why
         if session.lease is not None:

@@ -13,7 +13,7 @@ from benchmarks import _kernel_sides as sides
 from benchmarks.paired import row, take_turns
 
 from nbtools import aio
-from nbtools.kernels import Kernels, Profile
+from nbtools.kernels import KernelOptions, Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
 
 SPARE = "from a warmed spare"
@@ -151,9 +151,9 @@ def costs(warm: sides.WarmKernel, rounds: int) -> list[dict[str, Any]]:
         try:
             for number in range(rounds + 1):
                 begun = time.perf_counter()
-                plain = await backend.open(Profile(sandbox="limits"))
+                plain = await backend.open(KernelOptions(sandbox="limits"))
                 halfway = time.perf_counter()
-                tight = await backend.open(Profile(sandbox="strict", network=False))
+                tight = await backend.open(KernelOptions(sandbox="strict", network=False))
                 done = time.perf_counter()
                 await plain.warm()
                 if number and plain.pid is not None:

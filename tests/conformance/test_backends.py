@@ -20,7 +20,7 @@ import pytest
 
 from nbtools import aio
 from nbtools.errors import LanguageUnavailable
-from nbtools.kernels import Backend, Cap, Execution, Kernel, Output, Profile, World
+from nbtools.kernels import Backend, Execution, Kernel, KernelOptions, OutputLimits, OutputPiece, RunContext
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.gateway.kernel import GatewayBackend
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
@@ -152,7 +152,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Dialect]]:
 @pytest.fixture
 def kernel(made: tuple[Backend, Dialect], tmp_path: Path) -> Iterator[Kernel]:
     backend, dialect = made
-    opened = aio.run(backend.open(Profile(language=dialect.language, cwd=tmp_path, lasting=True)))
+    opened = aio.run(backend.open(KernelOptions(language=dialect.language, cwd=tmp_path, lasting=True)))
     yield opened
     aio.run(opened.close())
 
@@ -174,7 +174,7 @@ def stop(kernel: Kernel, text: str, when: Callable[[str], bool], **options: Any)
         seen: list[str] = []
         said = asyncio.Event()
 
-        def look(output: Output) -> None:
+        def look(output: OutputPiece) -> None:
             seen.append(output.text)
             if when("".join(seen)):
                 said.set()
@@ -258,7 +258,7 @@ def test_output_is_handed_on_from_the_loop_thread(kernel: Kernel, code: Dialect)
 
 
 def test_a_failing_listener_does_not_end_the_script(kernel: Kernel, code: Dialect) -> None:
-    def broken(_: Output) -> None:
+    def broken(_: OutputPiece) -> None:
         raise RuntimeError("the display is gone")
 
     assert run(kernel, code.hello, on_output=broken).stdout == "hello\n"
@@ -311,7 +311,7 @@ def test_the_codes_own_exit_tells_its_number(kernel: Kernel, code: Dialect) -> N
 
 
 def test_output_beyond_the_cap_is_cut_and_said_to_be(kernel: Kernel, code: Dialect) -> None:
-    done = run(kernel, code.prints_much, cap=Cap(text_bytes=1_000_000))
+    done = run(kernel, code.prints_much, cap=OutputLimits(text_bytes=1_000_000))
     assert done.status == "ok"
     assert done.truncated
     if not code.is_remote:  # a server drops what comes too fast
@@ -322,14 +322,14 @@ def test_a_cap_above_the_usual_one_is_kept_to_as_well(kernel: Kernel, code: Dial
     # More than the four million that are kept where nothing else is said.
     much = code.prints_much.replace("3_000_000", "6_000_000").replace("3000000", "6000000")
     for allowed in (20_000_000, 5_000_000):
-        done = run(kernel, much, cap=Cap(text_bytes=allowed))
+        done = run(kernel, much, cap=OutputLimits(text_bytes=allowed))
         if code.is_remote and done.truncated:  # a server drops what comes too fast
             return
         assert (len(done.stdout.rstrip()), done.truncated) == (min(allowed, 6_000_000), allowed < 6_000_000)
 
 
 def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
-    done = run(kernel, code.floods, cap=Cap(text_bytes=1_000_000), timeout=5 if code.is_remote else 60)
+    done = run(kernel, code.floods, cap=OutputLimits(text_bytes=1_000_000), timeout=5 if code.is_remote else 60)
     assert done.truncated
     assert len(done.stdout) <= 1_000_000
     # A server drops what comes too fast, and then there is no flood to be seen.
@@ -337,7 +337,7 @@ def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
 
 
 def test_the_working_folder_is_where_it_was_asked_to_be(kernel: Kernel, code: Dialect, tmp_path: Path) -> None:
-    assert run(kernel, code.writes, world=World(cwd=tmp_path)).status == "ok"
+    assert run(kernel, code.writes, world=RunContext(cwd=tmp_path)).status == "ok"
     assert (tmp_path / "made.txt").read_text() == "content"
 
 
@@ -348,7 +348,7 @@ def test_state_lasts_from_one_run_to_the_next(kernel: Kernel, code: Dialect) -> 
 
 def test_two_kernels_know_nothing_of_each_other(made: tuple[Backend, Dialect], kernel: Kernel, code: Dialect) -> None:
     run(kernel, code.sets)
-    other = aio.run(made[0].open(Profile(language=code.language)))
+    other = aio.run(made[0].open(KernelOptions(language=code.language)))
     try:
         assert "42" not in run(other, code.gets).stdout
     finally:
@@ -356,7 +356,7 @@ def test_two_kernels_know_nothing_of_each_other(made: tuple[Backend, Dialect], k
 
 
 def test_given_variables_are_there_before_the_code(kernel: Kernel, code: Dialect) -> None:
-    world = World(variables={"given": {"text": "tëxt", "number": 41}})
+    world = RunContext(variables={"given": {"text": "tëxt", "number": 41}})
     assert run(kernel, code.variable, world=world).stdout == "tëxt 42\n"
 
 
@@ -403,7 +403,7 @@ def test_a_closed_kernel_has_no_process(kernel: Kernel) -> None:
 
 def test_an_unknown_language_is_refused_with_a_hint(made: tuple[Backend, Dialect]) -> None:
     with pytest.raises(LanguageUnavailable):
-        aio.run(made[0].open(Profile(language="kernel:there-is-no-such-kernel")))
+        aio.run(made[0].open(KernelOptions(language="kernel:there-is-no-such-kernel")))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="environment of children is looked at through /proc")
@@ -413,7 +413,7 @@ def test_secrets_of_the_owner_are_not_in_the_environment(
     if code.is_remote:
         pytest.skip("the environment of a remote kernel is its server's")
     monkeypatch.setenv("SOME_API_KEY", "sk-very-secret-value")
-    opened = aio.run(made[0].open(Profile(language=code.language)))
+    opened = aio.run(made[0].open(KernelOptions(language=code.language)))
     try:
         assert opened.pid is not None
         environment = Path(f"/proc/{opened.pid}/environ").read_bytes()

@@ -14,38 +14,38 @@ import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
 from nbtools.kernels import artifacts, validation
-from nbtools.kernels.jupyter.messages import Message, Wire
+from nbtools.kernels.jupyter.messages import Message, MessageCodec
 from nbtools.kernels.warden import process_tree
 from nbtools.kernels.warden.client import Exit
-from nbtools.kernels.warden.fd_socket import Pipe
-from nbtools.kernels.warden.runtime_dir import Folder, sweep
+from nbtools.kernels.warden.fd_socket import FdSocket
+from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
 from nbtools.paths import Roots
 
 
 def test_a_signed_message_is_read_back() -> None:
-    wire = Wire(b"key")
+    wire = MessageCodec(b"key")
     msg_id, frames = wire.pack("execute_request", {"code": "1 + \ud800"})
-    got = Wire(b"key").unpack([b"identity", *frames])
+    got = MessageCodec(b"key").unpack([b"identity", *frames])
     assert got == Message(type="execute_request", parent_id="", content={"code": "1 + \ud800"})
     assert msg_id.startswith(wire.session)
 
 
 @pytest.mark.parametrize("spoil", [0, 1, 2, 5])
 def test_a_message_that_was_tampered_with_is_no_message(spoil: int) -> None:
-    _, frames = Wire(b"key").pack("status", {"execution_state": "idle"})
+    _, frames = MessageCodec(b"key").pack("status", {"execution_state": "idle"})
     frames[spoil] = frames[spoil][:-1] + b"!"
-    assert Wire(b"key").unpack(frames) is None
+    assert MessageCodec(b"key").unpack(frames) is None
 
 
 def test_jupyter_reads_what_we_sign() -> None:
     session = pytest.importorskip("jupyter_client.session").Session(key=b"key")
-    _, frames = Wire(b"key").pack("execute_request", {"code": "1"})
+    _, frames = MessageCodec(b"key").pack("execute_request", {"code": "1"})
     _, parts = session.feed_identities(frames)
     assert session.deserialize(parts)["content"] == {"code": "1"}
 
 
 def test_messages_and_descriptors_come_out_together() -> None:
-    ours, theirs = (Pipe(sock) for sock in socket.socketpair())
+    ours, theirs = (FdSocket(sock) for sock in socket.socketpair())
     read, write = os.pipe()
     ours.send({"n": 1}, [write])
     sender = threading.Thread(target=ours.send, args=({"n": 2, "text": "x" * 300_000},))
@@ -69,7 +69,7 @@ def test_messages_and_descriptors_come_out_together() -> None:
 
 
 def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
-    folder = Folder()
+    folder = RuntimeDir()
     inside = folder.make("k")
     assert inside.stat().st_mode & 0o777 == 0o700
     folder.close()
@@ -79,10 +79,10 @@ def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files are different there")
 def test_only_folders_of_dead_owners_are_swept(tmp_path: Path) -> None:
-    living = Folder()
+    living = RuntimeDir()
     script = (
-        "import sys, time, pathlib\nfrom nbtools.kernels.warden.runtime_dir import Folder\n"
-        "print(Folder().path, flush=True)\nimport os\nos._exit(0)"
+        "import sys, time, pathlib\nfrom nbtools.kernels.warden.runtime_dir import RuntimeDir\n"
+        "print(RuntimeDir().path, flush=True)\nimport os\nos._exit(0)"
     )
     dead = Path(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip())
     assert dead.is_dir()

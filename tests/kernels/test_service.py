@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from nbtools import aio
+from nbtools import kernels as kernels_package
 from nbtools.errors import FileMissing, InvalidArguments, LanguageUnavailable, PathNotAllowed
-from nbtools.kernels import Execution, Kernels, Output
+from nbtools.kernels import Execution, KernelOptions, Kernels, OutputLimits, OutputPiece, RunContext
 
 PNG = b"\x89PNG"
 
@@ -223,7 +224,7 @@ def test_a_working_folder_outside_the_roots_is_refused(tmp_path: Path) -> None:
 
 
 def test_output_appears_while_the_script_runs(kernels: Kernels) -> None:
-    seen: list[tuple[float, Output]] = []
+    seen: list[tuple[float, OutputPiece]] = []
     began = time.perf_counter()
     kernels.run(
         "import time\nprint('early')\ntime.sleep(0.5)\nprint('late')",
@@ -263,7 +264,7 @@ def test_stop_works_from_another_loop_too(kernels: Kernels) -> None:
 def test_control_c_hands_over_the_partial_output(kernels: Kernels) -> None:
     import signal
 
-    def press(_: Output) -> None:
+    def press(_: OutputPiece) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with pytest.raises(aio.Interrupted) as caught:
@@ -324,3 +325,8 @@ def test_nothing_is_left_after_close(no_leak: None) -> None:
     own.close()
     assert own.run("print('again')").stdout == "again\n"
     own.close()
+
+
+def test_the_names_of_before_are_the_classes_of_now() -> None:
+    assert (kernels_package.Cap, kernels_package.Output) == (OutputLimits, OutputPiece)
+    assert (kernels_package.Profile, kernels_package.World) == (KernelOptions, RunContext)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import LanguageUnavailable
-from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, Nursery
-from nbtools.kernels.interface import Profile
-from nbtools.kernels.jupyter.kernel import Connection, JupyterKernel
-from nbtools.kernels.jupyter.memory_rpc import MemoryChannel
+from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
+from nbtools.kernels.interface import KernelOptions
+from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterKernel
+from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.jupyter.spawned import confinement_of, environment_of, limits_of
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["ForkedBackend"]
 
@@ -39,11 +39,11 @@ class ForkedBackend:
 
     name = "forked"
 
-    def __init__(self, preloads: Sequence[str] = DEFAULT_PRELOADS, folder: Folder | None = None) -> None:
+    def __init__(self, preloads: Sequence[str] = DEFAULT_PRELOADS, folder: RuntimeDir | None = None) -> None:
         self._preloads = preloads
         self._folder = folder
         self._owns_folder = folder is None
-        self._nursery: Nursery | None = None
+        self._zygotes: ZygoteClient | None = None
         self._context: Any = None
         self._kernels: set[JupyterKernel] = set()
 
@@ -55,18 +55,18 @@ class ForkedBackend:
     @property
     def problem(self) -> str | None:
         """Why forks cannot be had; `None` as long as nothing speaks against them."""
-        return self._nursery.problem if self._nursery is not None else None
+        return self._zygotes.problem if self._zygotes is not None else None
 
     @property
     def zygote_pid(self) -> int | None:
         """The process id of the zygote."""
-        return self._nursery.pid if self._nursery is not None else None
+        return self._zygotes.pid if self._zygotes is not None else None
 
     def is_outdated(self) -> bool:
         """Whether what was forked so far should not be used for new work."""
-        return self._nursery is not None and self._nursery.is_outdated()
+        return self._zygotes is not None and self._zygotes.is_outdated()
 
-    async def open(self, profile: Profile) -> JupyterKernel:
+    async def open(self, profile: KernelOptions) -> JupyterKernel:
         """Fork a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -78,12 +78,12 @@ class ForkedBackend:
         """
         if profile.language != "python":
             raise LanguageUnavailable(f"{profile.language!r} cannot be forked; only Python can.")
-        nursery = self._ready()
+        zygotes = self._ready()
         assert self._folder is not None
         name = secrets.token_hex(6)
         place = self._folder.make(name)
-        connection = Connection(place, secrets.token_hex(16))
-        channel = MemoryChannel()
+        connection = ConnectionInfo(place, secrets.token_hex(16))
+        channel = MemoryRpc()
         message = {
             "id": name,
             "env": environment_of(profile, place),
@@ -93,7 +93,7 @@ class ForkedBackend:
             **limits_of(profile),
         }
         try:
-            child, facts = await nursery.fork(message, [channel.theirs.fileno()])
+            child, facts = await zygotes.fork(message, [channel.theirs.fileno()])
         except BaseException:
             channel.close()
             shutil.rmtree(place, ignore_errors=True)
@@ -117,27 +117,27 @@ class ForkedBackend:
             raise
         return kernel
 
-    def _ready(self) -> Nursery:
-        if self._nursery is None:
+    def _ready(self) -> ZygoteClient:
+        if self._zygotes is None:
             import zmq
 
-            self._folder = self._folder or Folder()
+            self._folder = self._folder or RuntimeDir()
             self._context = zmq.Context()
-            self._nursery = Nursery(self._preloads, self._folder)
-        return self._nursery
+            self._zygotes = ZygoteClient(self._preloads, self._folder)
+        return self._zygotes
 
     def _forget(self, kernel: JupyterKernel, place: Path) -> None:
         self._kernels.discard(kernel)
         shutil.rmtree(place, ignore_errors=True)
-        if self._nursery is not None:
-            self._nursery.tidy()
+        if self._zygotes is not None:
+            self._zygotes.tidy()
 
     async def close(self) -> None:
         """End all kernels and the zygote."""
         await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
-        if self._nursery is not None:
-            await self._nursery.close()
-            self._nursery = None
+        if self._zygotes is not None:
+            await self._zygotes.close()
+            self._zygotes = None
             self._context.term()
         if self._folder is not None and self._owns_folder:
             self._folder.close()

@@ -24,9 +24,9 @@ from traitlets.traitlets import List, Unicode
 from nbtools import aio, confine
 from nbtools.errors import ConfigInvalid
 from nbtools.kernels.forked.backend import ForkedBackend
-from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, Nursery
-from nbtools.kernels.warden.client import Child
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
+from nbtools.kernels.warden.client import WatchedProcess
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["ForkedProvisioner", "install_kernelspec"]
 
@@ -34,10 +34,10 @@ _PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "cont
 
 
 @functools.cache
-def _shared(process: int, preloads: Sequence[str]) -> tuple[Nursery, Folder]:
+def _shared(process: int, preloads: Sequence[str]) -> tuple[ZygoteClient, RuntimeDir]:
     """Return the zygote's keeper of this process; a process forked from it gets its own."""
-    folder = Folder()
-    return Nursery(preloads, folder), folder
+    folder = RuntimeDir()
+    return ZygoteClient(preloads, folder), folder
 
 
 class ForkedProvisioner(KernelProvisionerBase):
@@ -48,7 +48,7 @@ class ForkedProvisioner(KernelProvisionerBase):
 
     preloads: Any = List(Unicode(), default_value=list(DEFAULT_PRELOADS), help="Modules loaded before the fork.")
 
-    _child: Child | None = None
+    _child: WatchedProcess | None = None
     _place: Path | None = None
 
     @property
@@ -114,7 +114,7 @@ class ForkedProvisioner(KernelProvisionerBase):
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Fork the kernel and return its connection information."""
         manager: Any = self.parent
-        nursery, folder = _shared(os.getpid(), tuple(self.preloads))
+        zygotes, folder = _shared(os.getpid(), tuple(self.preloads))
         if self._place is None:
             self._place = folder.make(secrets.token_hex(6))
         for name in _PORTS.values():
@@ -129,7 +129,7 @@ class ForkedProvisioner(KernelProvisionerBase):
             "connection": info,
             "managed": False,
         }
-        self._child, _ = await aio.here(nursery.fork(message))
+        self._child, _ = await aio.here(zygotes.fork(message))
         manager.transport, manager.ip = info["transport"], info["ip"]
         connection: Any = {**info, "key": manager.session.key}
         self.connection_info = connection

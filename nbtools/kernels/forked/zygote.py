@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.kernels.inside import forked_kernel, hooks
-from nbtools.kernels.warden.fd_socket import Pipe
+from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.process import Warden
 
 __all__ = ["Zygote", "serve"]
@@ -165,7 +165,7 @@ def serve() -> None:
     problem = _canary(loaded)
     # What was imported from the folder Python was started in would be found there by kernels too.
     path = [entry for entry in sys.path if entry]
-    Zygote(Pipe(sock), folder).run({"loaded": loaded, "failed": failed, "problem": problem, "path": path})
+    Zygote(FdSocket(sock), folder).run({"loaded": loaded, "failed": failed, "problem": problem, "path": path})
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import KernelDied
-from nbtools.kernels.jupyter.kernel import first
-from nbtools.kernels.warden.client import Child, Custody, greeted
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.warden.client import WardenClient, WatchedProcess, start_with_retry, wait_or_died
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.redaction import scrub_environment
 
-__all__ = ["DEFAULT_PRELOADS", "Fingerprint", "Nursery"]
+__all__ = ["DEFAULT_PRELOADS", "Fingerprint", "ZygoteClient"]
 
 DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
 _START_S = 45.0
@@ -30,7 +29,7 @@ _INLINE = "module://matplotlib_inline.backend_inline"
 Fingerprint = tuple[tuple[str, int, int], ...]
 
 
-class Nursery:
+class ZygoteClient:
     """Fork kernels from a zygote.
 
     Parameters
@@ -46,11 +45,11 @@ class Nursery:
         Why forks cannot be had; `None` as long as nothing speaks against them.
     """
 
-    def __init__(self, preloads: Sequence[str], folder: Folder) -> None:
+    def __init__(self, preloads: Sequence[str], folder: RuntimeDir) -> None:
         self._preloads = tuple(preloads)
         self._folder = folder
-        self._zygote: Custody | None = None
-        self._retired: list[Custody] = []
+        self._zygote: WardenClient | None = None
+        self._retired: list[WardenClient] = []
         self._leaving: set[asyncio.Future[None]] = set()
         self._fingerprint: Fingerprint = ()
         self._path: list[str] = []
@@ -68,7 +67,9 @@ class Nursery:
         """The zygote's process id."""
         return self._zygote.pid if self._zygote is not None else None
 
-    async def fork(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> tuple[Child, dict[str, Any]]:
+    async def fork(
+        self, message: Mapping[str, Any], descriptors: Sequence[int] = ()
+    ) -> tuple[WatchedProcess, dict[str, Any]]:
         """Fork a kernel; return its process and what it says of itself when it is ready.
 
         Raises
@@ -78,9 +79,9 @@ class Nursery:
         """
         zygote = await self._ready()
         child = zygote.begin({"do": "fork", **message}, descriptors)
-        return child, await first(child.ready, child, seconds=_READY_S, what="was not ready")
+        return child, await wait_or_died(child.ready, child, seconds=_READY_S, what="was not ready")
 
-    async def _ready(self) -> Custody:
+    async def _ready(self) -> WardenClient:
         async with self._lock:
             if self._zygote is not None and not self.is_outdated():
                 return self._zygote
@@ -91,9 +92,9 @@ class Nursery:
             self._zygote = await self._start()
             return self._zygote
 
-    async def _start(self) -> Custody:
+    async def _start(self) -> WardenClient:
         try:
-            zygote = await greeted(self._spawn, seconds=_START_S, what="forks kernels")
+            zygote = await start_with_retry(self._spawn, seconds=_START_S, what="forks kernels")
         except KernelDied:
             self.problem = "the process that forks them did not start"
             raise
@@ -107,11 +108,11 @@ class Nursery:
         self._fingerprint = _fingerprint(self._path)
         return zygote
 
-    def _spawn(self) -> Custody:
+    def _spawn(self) -> WardenClient:
         own = self._folder.make(f"z{os.urandom(3).hex()}")
         # Forks show this environment in /proc/self/environ, whatever they are given later.
         env = {**scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
-        return Custody(
+        return WardenClient(
             ("-P", "-m", "nbtools.kernels.forked.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
         )
 

@@ -23,14 +23,14 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 from nbtools.errors import HttpError, InvalidArguments, NetworkError, PermissionDenied
 from nbtools.lazy import need
 
-__all__ = ["Channel", "Server"]
+__all__ = ["GatewayClient", "KernelSocket"]
 
 _HTTP_S = 60.0
 _RETRIES_S = (0.1, 0.3, 0.6, 1.0, 2.0)
 _WHY = "Running kernels on a gateway"
 
 
-class Server:
+class GatewayClient:
     """The HTTP side.
 
     Parameters
@@ -146,7 +146,7 @@ def _shown(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
-class Channel:
+class KernelSocket:
     """The websocket of one kernel, read by a thread until `close`.
 
     Parameters
@@ -163,7 +163,7 @@ class Channel:
 
     def __init__(
         self,
-        server: Server,
+        server: GatewayClient,
         kernel_id: str,
         *,
         on_message: Callable[[dict[str, Any]], None],

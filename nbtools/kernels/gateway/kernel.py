@@ -1,7 +1,7 @@
 """Kernels on another machine: Jupyter Server, Kernel Gateway or Enterprise Gateway over HTTP and websocket.
 
 The server starts, interrupts and ends the kernel; messages go over its websocket (`nbtools.kernels.gateway.client`). A
-Python kernel gets the same guest as a local one, as text, and files travel there and back
+Python kernel gets the same hooks as a local one, as text, and files travel there and back
 (`nbtools.kernels.gateway.staging`).
 Where it runs, and what confines it, is the server's business: the level in force is told as ``"off"``.
 """
@@ -33,11 +33,11 @@ from nbtools.errors import (
     nearest,
 )
 from nbtools.kernels.gateway import staging
-from nbtools.kernels.gateway.client import Channel, Server
-from nbtools.kernels.gateway.staging import Luggage
-from nbtools.kernels.interface import Cap, Execution, OnOutput, Profile, Status, World
+from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
+from nbtools.kernels.gateway.staging import StagingPlan
+from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext, Status
 from nbtools.kernels.jupyter import bootstrap
-from nbtools.kernels.jupyter.kernel import Run
+from nbtools.kernels.jupyter.kernel import JupyterRun
 from nbtools.kernels.jupyter.messages import Message
 from nbtools.kernels.runs.ending import supervise, take_in
 from nbtools.kernels.runs.output import Collector
@@ -58,7 +58,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 _RATE_WORDS = ("IOPub data rate exceeded", "IOPub message rate exceeded")
 _GONE = frozenset({"dead", "restarting", "autorestarting"})
-_CAP, _WORLD = Cap(), World()
+_CAP, _WORLD = OutputLimits(), RunContext()
 
 
 class GatewayBackend:
@@ -75,10 +75,10 @@ class GatewayBackend:
     name = "gateway"
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self._server = Server(url, token)
+        self._server = GatewayClient(url, token)
         self._kernels: set[GatewayKernel] = set()
 
-    async def open(self, profile: Profile) -> GatewayKernel:
+    async def open(self, profile: KernelOptions) -> GatewayKernel:
         """Start a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -153,12 +153,12 @@ class GatewayKernel:
         Called once when it is released.
     """
 
-    def __init__(self, server: Server, kernel_id: str, *, is_python: bool, on_close: Callable[[], None]) -> None:
+    def __init__(self, server: GatewayClient, kernel_id: str, *, is_python: bool, on_close: Callable[[], None]) -> None:
         self.id = kernel_id
         self._server = server
         self._is_python = is_python
         self._on_close = on_close
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, JupyterRun] = {}
         self._contents: dict[str, dict[str, Any]] = {}
         self._ended: str | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -175,7 +175,7 @@ class GatewayKernel:
 
             return call
 
-        self._channel = Channel(server, kernel_id, on_message=on_loop(self._take), on_lost=on_loop(self._lose))
+        self._channel = KernelSocket(server, kernel_id, on_message=on_loop(self._take), on_lost=on_loop(self._lose))
 
     @property
     def pid(self) -> int | None:
@@ -216,8 +216,8 @@ class GatewayKernel:
         timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
-        cap: Cap = _CAP,
-        world: World = _WORLD,
+        cap: OutputLimits = _CAP,
+        world: RunContext = _WORLD,
     ) -> Execution:
         """Run code; see `nbtools.kernels.interface.Kernel.run`.
 
@@ -244,7 +244,7 @@ class GatewayKernel:
         except (NetworkError, KernelDied, asyncio.CancelledError) as exc:
             return self._broken(collector, exc)
         run = self._request(code, collector)
-        made = self._request("", Collector(), expression=_porter("made()")) if carried is not None else None
+        made = self._request("", Collector(), expression=_transfer("made()")) if carried is not None else None
         # In one go: the answers then come as fast as the kernel works, not as fast as the network.
         sending = asyncio.ensure_future(self._send(*filter(None, (begin, run, made))))
         watch = asyncio.ensure_future(self._watch())
@@ -269,28 +269,30 @@ class GatewayKernel:
         self._lose(str(exc))
         return collector.execution("died", confinement="off", notes=(str(exc),))
 
-    async def _prepare(self, world: World) -> tuple[Luggage | None, Run | None]:
+    async def _prepare(self, world: RunContext) -> tuple[StagingPlan | None, JupyterRun | None]:
         """Send the files that a Python script needs; return what was planned, and the request that makes its world."""
         if not self._is_python:
             return None, None
         if self._folder is None:
             await self._step(bootstrap.load_code())
-            await self._step(_porter_code())
-            self._folder = (await self._step(_porter("begin()")))["folder"]
-        carried = Luggage.pack(world, self._folder)
+            await self._step(_transfer_code())
+            self._folder = (await self._step(_transfer("begin()")))["folder"]
+        carried = StagingPlan.for_run(world, self._folder)
         for path, place in carried.files.items():
-            for piece in staging.pieces(path, place):
-                await self._step(_porter(piece))
-        begin = f"({_porter('begin()')}, {bootstrap.begin_code(carried.world)})"
+            for piece in staging.upload_calls(path, place):
+                await self._step(_transfer(piece))
+        begin = f"({_transfer('begin()')}, {bootstrap.begin_code(carried.world)})"
         return carried, self._request("", Collector(), expression=begin)
 
-    async def _with_artifacts(self, execution: Execution, carried: Luggage, asked: Run, world: World) -> Execution:
+    async def _with_artifacts(
+        self, execution: Execution, carried: StagingPlan, asked: JupyterRun, world: RunContext
+    ) -> Execution:
         """Fetch what the code made; what cannot be fetched is told, the run is not lost for it."""
         found: list[Path] = []
         notes = list(execution.notes)
         try:
             made = (await self._report(asked))["made"]
-            wanted = {place: unpacked for place in made if (unpacked := staging.unpack(place, carried, world))}
+            wanted = {place: local for place in made if (local := staging.local_path(place, carried, world))}
             total = 0
             for place, path in wanted.items():
                 total += made[place]
@@ -308,7 +310,7 @@ class GatewayKernel:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             for at in range(0, size, staging.PIECE_BYTES):
-                answer = await self._step(_porter(f"get({json.dumps(place)}, {at}, {staging.PIECE_BYTES})"))
+                answer = await self._step(_transfer(f"get({json.dumps(place)}, {at}, {staging.PIECE_BYTES})"))
                 file.write(base64.b64decode(answer["data"]))
 
     async def variables(self) -> list[dict[str, Any]]:
@@ -325,7 +327,7 @@ class GatewayKernel:
         await self._send(run)
         return await self._report(run)
 
-    async def _report(self, run: Run) -> dict[str, Any]:
+    async def _report(self, run: JupyterRun) -> dict[str, Any]:
         """Wait for a step of our own and return its report."""
         watch = asyncio.ensure_future(self._watch())
         await asyncio.wait({run.done}, timeout=_STEP_S)
@@ -337,14 +339,14 @@ class GatewayKernel:
             raise KernelDied(failure)
         return {**run.report, **_answer(run.reply)}
 
-    def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> Run:
+    def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> JupyterRun:
         """Make a request that is not sent yet.
 
         Steps of our own are user expressions, because code would go through IPython's tokenizer: seconds for a
         megabyte of data.
         """
         self._count += 1
-        run = Run(f"{self._channel.session}_{self._count}", collector)
+        run = JupyterRun(f"{self._channel.session}_{self._count}", collector)
         self._runs[run.msg_id] = run
         self._contents[run.msg_id] = {
             "code": code,
@@ -368,7 +370,7 @@ class GatewayKernel:
             except NbtoolsError:
                 continue  # the channel finds out whether the server is gone
 
-    async def _send(self, *runs: Run) -> None:
+    async def _send(self, *runs: JupyterRun) -> None:
         messages = [self._message("execute_request", self._contents.pop(run.msg_id), run.msg_id) for run in runs]
         try:
             await aio.in_thread(self._channel.send, *messages)
@@ -416,7 +418,7 @@ class GatewayKernel:
         for run in self._runs.values():
             run.finish()
 
-    def _execution(self, run: Run, ending: str | None, world: World) -> Execution:
+    def _execution(self, run: JupyterRun, ending: str | None, world: RunContext) -> Execution:
         status: Status
         if self._ended is not None and run.reply is None:
             status = ending or "died"  # type: ignore[assignment]  # all are statuses
@@ -435,7 +437,7 @@ class GatewayKernel:
             self._channel.reconnects = 0
         return run.collector.execution(status, confinement="off", notes=notes)
 
-    def _notes(self, world: World) -> tuple[str, ...]:
+    def _notes(self, world: RunContext) -> tuple[str, ...]:
         notes = (self._ended,) if self._ended is not None else ()
         return (*notes, "memory is not available on a gateway") if world.memory is not None else notes
 
@@ -467,7 +469,7 @@ class GatewayKernel:
             return
         if self.alive and self._folder is not None:
             with contextlib.suppress(NbtoolsError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._step(_porter("clean()")), 2.0)
+                await asyncio.wait_for(self._step(_transfer("clean()")), 2.0)
         self._closed = True
         self._channel.close()
         # A server that is just starting a dead kernel again forgets that it was told to end it.
@@ -487,7 +489,7 @@ def _failure(reply: Mapping[str, Any]) -> str | None:
 
 
 def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the porter returned: JSON text, shown as Python shows a string."""
+    """Return what a function of the file transfer returned: JSON text, shown as Python shows a string."""
     with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError):
         made = json.loads(ast.literal_eval(reply["user_expressions"][_STEP]["data"]["text/plain"]))
         return made if isinstance(made, dict) else {}
@@ -498,18 +500,18 @@ def _with_note(execution: Execution, note: str | None) -> Execution:
     return dataclasses.replace(execution, notes=(*execution.notes, note)) if note else execution
 
 
-def _porter(call: str) -> str:
-    return f"__import__('sys').modules['nbtools_porter'].{call}"
+def _transfer(call: str) -> str:
+    return f"__import__('sys').modules['nbtools_file_transfer'].{call}"
 
 
 @functools.cache
-def _porter_code() -> str:
-    """Return code that loads the porter; harmless when repeated."""
+def _transfer_code() -> str:
+    """Return code that loads the file transfer; harmless when repeated."""
     text = resources.files("nbtools.kernels.inside").joinpath("file_transfer.py").read_text("utf-8")
     loader = (
         "import sys, types\n"
-        "if 'nbtools_porter' not in sys.modules:\n"
-        "    module = sys.modules['nbtools_porter'] = types.ModuleType('nbtools_porter')\n"
+        "if 'nbtools_file_transfer' not in sys.modules:\n"
+        "    module = sys.modules['nbtools_file_transfer'] = types.ModuleType('nbtools_file_transfer')\n"
         f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
     )
     return f"exec({loader!r}, {{}})"

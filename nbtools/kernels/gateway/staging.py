@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError
-from nbtools.kernels.interface import World
+from nbtools.kernels.interface import RunContext
 from nbtools.paths import Roots
 
-__all__ = ["MOST_BYTES", "PIECE_BYTES", "Luggage", "pieces", "unpack"]
+__all__ = ["MOST_BYTES", "PIECE_BYTES", "StagingPlan", "local_path", "upload_calls"]
 
 PIECE_BYTES = 1 << 20
 """How much of a file goes in one message; servers refuse messages of more than some ten megabytes."""
@@ -28,7 +28,7 @@ MOST_BYTES = 512 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Luggage:
+class StagingPlan:
     """What goes where for one run.
 
     Attributes
@@ -41,12 +41,12 @@ class Luggage:
         Place of the figure below the remote folder; `None` when none is wanted.
     """
 
-    world: World
+    world: RunContext
     files: Mapping[Path, str]
     figure: str | None
 
     @classmethod
-    def pack(cls, world: World, folder: str) -> Luggage:
+    def for_run(cls, world: RunContext, folder: str) -> StagingPlan:
         """Plan a run.
 
         Parameters
@@ -71,7 +71,7 @@ class Luggage:
             moves[str(world.figure_path)] = f"{folder}/{figure}"
         if world.cwd is not None:
             moves[str(world.cwd)] = f"{folder}/work"
-        remote = World(
+        remote = RunContext(
             cwd=Path(f"{folder}/work"),
             variables={name: _moved(value, moves) for name, value in world.variables.items()},
             links=tuple(Path(moves[str(path)]) for path in world.links if str(path) in moves),
@@ -120,8 +120,8 @@ def _moved(value: Any, moves: Mapping[str, str]) -> Any:
     return value
 
 
-def pieces(path: Path, place: str) -> Iterator[str]:
-    """Yield the calls of the porter that write a file there."""
+def upload_calls(path: Path, place: str) -> Iterator[str]:
+    """Yield the calls of `nbtools.kernels.inside.file_transfer` that write a file to a remote place."""
     with path.open("rb") as file:
         data = file.read(PIECE_BYTES)
         append = False
@@ -132,12 +132,12 @@ def pieces(path: Path, place: str) -> Iterator[str]:
             append = True
 
 
-def unpack(place: str, luggage: Luggage, world: World) -> Path | None:
+def local_path(place: str, plan: StagingPlan, world: RunContext) -> Path | None:
     """Return where a file that the remote kernel made is to be written here; `None` when it is not wanted.
 
     A place that would lead out of the working folder is not wanted either.
     """
-    if place == luggage.figure:
+    if place == plan.figure:
         return world.figure_path
     parts = PurePosixPath(place).parts
     if world.cwd is None or len(parts) < 2 or parts[0] != "work" or ".." in parts:

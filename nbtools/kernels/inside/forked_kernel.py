@@ -283,7 +283,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     shell = app.shell
     streams: Any = (sys.stdout, sys.stderr)
     if message.get("managed", True):
-        shell.nbtools_guest = hooks.Guest(shell, descriptors[0] if descriptors else None)
+        shell.nbtools_hooks = hooks.CellHooks(shell, descriptors[0] if descriptors else None)
         app.kernel.capped = streams
     else:
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.

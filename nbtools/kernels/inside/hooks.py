@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["REPORT", "Guest", "Memory", "begin", "make_sendable", "print_figure", "tight_box", "variables"]
+__all__ = ["REPORT", "CellHooks", "Memory", "begin", "make_sendable", "print_figure", "tight_box", "variables"]
 
 REPORT = "application/vnd.nbtools.report+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
@@ -116,7 +116,7 @@ def _exactly(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-class _Leave:
+class _ExitCommand:
     """`exit` and `quit` as in a script: they end the code, not the kernel."""
 
     def __call__(self, code: object = None) -> None:
@@ -126,7 +126,7 @@ class _Leave:
         return "Use exit() to end the script."
 
 
-class Guest:
+class CellHooks:
     """The hooks of one kernel.
 
     Parameters
@@ -153,7 +153,7 @@ class Guest:
         # The inline backend closes figures in its own hook, so ours comes first.
         events.callbacks["post_execute"].insert(0, events.callbacks["post_execute"].pop())
         shell.display_formatter.mimebundle_formatter.for_type_by_name("matplotlib.figure", "Figure", self._remember)
-        leave = _Leave()
+        leave = _ExitCommand()
         for name in ("exit", "quit"):
             shell.user_ns[name] = leave
             shell.user_ns_hidden[name] = leave
@@ -433,22 +433,22 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def _installed() -> Guest:
+def _install() -> CellHooks:
     shell = importlib.import_module("IPython").get_ipython()
-    guest = getattr(shell, "nbtools_guest", None)
-    if guest is None:
+    hooks: CellHooks | None = getattr(shell, "nbtools_hooks", None)
+    if hooks is None:
         fd = os.environ.get("NBTOOLS_CHANNEL")
-        guest = Guest(shell, int(fd) if fd else None)
-        shell.nbtools_guest = guest
-    return guest
+        hooks = CellHooks(shell, int(fd) if fd else None)
+        shell.nbtools_hooks = hooks
+    return hooks
 
 
 def begin(world: Mapping[str, Any]) -> None:
     """Make the world of the next script; installs the hooks at first use."""
-    _installed().begin(world)
+    _install().begin(world)
 
 
 def variables() -> None:
     """Send the owner a report that lists what the session has defined."""
-    guest = _installed()
-    guest.publish({"variables": guest.variables()})
+    hooks = _install()
+    hooks.publish({"variables": hooks.variables()})

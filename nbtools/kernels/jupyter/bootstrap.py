@@ -1,4 +1,4 @@
-"""The code an owner sends to a Python kernel around a script: loading the guest, and telling it the world.
+"""The code an owner sends to a Python kernel around a script: it loads the hooks and defines what the script finds.
 
 It is sent as silent requests, so it neither counts as a cell nor enters the history, and it leaves no name behind in
 the script's globals.
@@ -11,16 +11,16 @@ import json
 from importlib import resources
 from typing import Any
 
-from nbtools.kernels.interface import World
+from nbtools.kernels.interface import RunContext
 
 __all__ = ["begin_code", "load_code", "rehearse_code", "variables_code", "world_as_json"]
 
-_MODULE = "nbtools_guest"
+_MODULE = "nbtools_hooks"
 
 
 @functools.cache
 def load_code() -> str:
-    """Return code that loads the guest into a kernel where nbtools may not be installed; harmless when repeated."""
+    """Return code that loads the hooks into a kernel where nbtools may not be installed; harmless when repeated."""
     text = resources.files("nbtools.kernels.inside").joinpath("hooks.py").read_text("utf-8")
     loader = (
         "import sys, types\n"
@@ -31,8 +31,8 @@ def load_code() -> str:
     return f"exec({loader!r}, {{}})"
 
 
-def world_as_json(world: World) -> dict[str, Any]:
-    """Return the world as the guest's `begin` takes it."""
+def world_as_json(world: RunContext) -> dict[str, Any]:
+    """Return the world as `begin` of the hooks takes it."""
     return {
         "cwd": str(world.cwd) if world.cwd else None,
         "variables": dict(world.variables),
@@ -42,7 +42,7 @@ def world_as_json(world: World) -> dict[str, Any]:
     }
 
 
-def begin_code(world: World) -> str:
+def begin_code(world: RunContext) -> str:
     """Return code that makes the world of the next script."""
     text = json.dumps(world_as_json(world), default=str)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"

@@ -10,7 +10,6 @@ Forked and spawned kernels are both a `JupyterKernel`; they differ in how their 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import signal
 from collections.abc import Callable, Mapping
@@ -19,15 +18,15 @@ from typing import Any, Literal
 
 from nbtools.errors import KernelDied
 from nbtools.kernels.inside.hooks import REPORT
-from nbtools.kernels.interface import Cap, Execution, OnOutput, Status, World
+from nbtools.kernels.interface import Execution, OnOutput, OutputLimits, RunContext, Status
 from nbtools.kernels.jupyter import bootstrap
-from nbtools.kernels.jupyter.memory_rpc import MemoryChannel
-from nbtools.kernels.jupyter.messages import Message, Wire
+from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
+from nbtools.kernels.jupyter.messages import Message, MessageCodec
 from nbtools.kernels.runs.ending import supervise
 from nbtools.kernels.runs.output import Collector
-from nbtools.kernels.warden.client import Child
+from nbtools.kernels.warden.client import WatchedProcess, describe_early_end
 
-__all__ = ["Connection", "JupyterKernel", "Run", "first"]
+__all__ = ["ConnectionInfo", "JupyterKernel", "JupyterRun"]
 
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
 _BATCH = 100
@@ -39,10 +38,10 @@ _LAST_WORDS_S = 0.05
 # A kernel that has not announced its subscription answers a request at least.
 _WELCOME_S = 0.4
 _SILENT_S = 10.0
-_CAP, _WORLD = Cap(), World()
+_CAP, _WORLD = OutputLimits(), RunContext()
 
 
-class Connection:
+class ConnectionInfo:
     """Where a kernel's sockets are, and the key its messages are signed with.
 
     Parameters
@@ -72,7 +71,7 @@ class Connection:
         }
 
 
-class Run:
+class JupyterRun:
     """One request under way: its messages go to a collector until reply and idle are there."""
 
     def __init__(self, msg_id: str, collector: Collector) -> None:
@@ -126,11 +125,11 @@ class Run:
         if reply is None:
             return
         if reply["status"] != "error":
-            self.collector.acquit()
+            self.collector.clear_error()
         elif self.collector.error is None:
             self._fail(reply)
         else:
-            self.collector.blame(reply.get("ename", ""), reply.get("evalue", ""))
+            self.collector.set_error(reply.get("ename", ""), reply.get("evalue", ""))
 
     def _fail(self, content: Mapping[str, Any]) -> None:
         self.collector.fail(content["ename"], content["evalue"], "\n".join(content.get("traceback", ())))
@@ -171,7 +170,7 @@ class JupyterKernel:
     confinement, missing
         The level in force, and what of it this host cannot enforce.
     python
-        How the guest gets in: ``"loaded"`` (a fork has it), ``"text"`` (sent once), or `None` for another language.
+        How the hooks get in: ``"loaded"`` (a fork has it), ``"text"`` (sent once), or `None` for another language.
     interrupts
         Whether an interrupt is a signal or a message.
     channel
@@ -183,14 +182,14 @@ class JupyterKernel:
     def __init__(
         self,
         *,
-        child: Child,
-        connection: Connection,
+        child: WatchedProcess,
+        connection: ConnectionInfo,
         context: Any,
         confinement: str,
         missing: tuple[str, ...] = (),
         python: Literal["loaded", "text"] | None,
         interrupts: Literal["signal", "message"] = "signal",
-        channel: MemoryChannel | None = None,
+        channel: MemoryRpc | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.child = child
@@ -202,13 +201,13 @@ class JupyterKernel:
         self._interrupts = interrupts
         self._channel = channel
         self._on_close = on_close
-        self._wire = Wire(connection.key.encode())
+        self._wire = MessageCodec(connection.key.encode())
         self._sockets: dict[str, Any] = {}
-        self._run: Run | None = None
+        self._run: JupyterRun | None = None
         self._heard = asyncio.Event()
         self._killed = False
         self._closed = False
-        self._guest_sent = False
+        self._hooks_sent = False
         child.exited.add_done_callback(lambda _: self._on_exit())
 
     @property
@@ -262,7 +261,7 @@ class JupyterKernel:
                 waiters: set[asyncio.Future[Any]] = {heard, self.child.exited}
                 await asyncio.wait(waiters, timeout=_WELCOME_S, return_when=asyncio.FIRST_COMPLETED)
                 if self.child.exited.done():
-                    raise KernelDied(_obituary(self.child), data={"said": self.child.exited.result().said})
+                    raise KernelDied(describe_early_end(self.child), data={"said": self.child.exited.result().said})
                 if loop.time() > deadline:
                     raise KernelDied(f"The kernel did not answer within {seconds:g} s of its start.")
                 # A greeting may wait in a socket whose descriptor was quiet: asking is what moves it.
@@ -279,8 +278,8 @@ class JupyterKernel:
         timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
-        cap: Cap = _CAP,
-        world: World = _WORLD,
+        cap: OutputLimits = _CAP,
+        world: RunContext = _WORLD,
     ) -> Execution:
         """Run code; see `nbtools.kernels.interface.Kernel.run`."""
         collector = Collector(on_output, cap)
@@ -305,32 +304,32 @@ class JupyterKernel:
         """Run something small, once, so that the first run finds all paths walked before."""
         code = bootstrap.rehearse_code() if self._python == "loaded" else ""
         # A silent request is spared half of the way that a script goes.
-        await self._unrecorded(code, World() if self._python else None, silent=not self._python)
+        await self._unrecorded(code, RunContext() if self._python else None, silent=not self._python)
 
-    async def _unrecorded(self, code: str, world: World | None, *, silent: bool = True) -> Run:
+    async def _unrecorded(self, code: str, world: RunContext | None, *, silent: bool = True) -> JupyterRun:
         run = self._begin(code, Collector(), world, silent=silent, recorded=False)
         await asyncio.wait({run.done}, timeout=_SILENT_S)
         self._run = None
         return run
 
     def _begin(
-        self, code: str, collector: Collector, world: World | None, *, silent: bool = False, recorded: bool = True
-    ) -> Run:
+        self, code: str, collector: Collector, world: RunContext | None, *, silent: bool = False, recorded: bool = True
+    ) -> JupyterRun:
         """Send the request, with what must come before it."""
         metadata: dict[str, Any] = {}
-        if self._python == "text" and (world is not None or not self._guest_sent):
-            if not self._guest_sent:
-                self._guest_sent = True
+        if self._python == "text" and (world is not None or not self._hooks_sent):
+            if not self._hooks_sent:
+                self._hooks_sent = True
                 self._execute(bootstrap.load_code(), silent=True)
-            self._execute(bootstrap.begin_code(world or World()), silent=True)
+            self._execute(bootstrap.begin_code(world or RunContext()), silent=True)
         elif self._python == "loaded" and world is not None:
             metadata["nbtools"] = {**bootstrap.world_as_json(world), "text_bytes": collector.cap.text_bytes}
         msg_id = self._execute(code, silent=silent, recorded=recorded, metadata=metadata)
-        run = self._run = Run(msg_id, collector)
+        run = self._run = JupyterRun(msg_id, collector)
         self._ask_again(run)
         return run
 
-    def _ask_again(self, run: Run) -> None:
+    def _ask_again(self, run: JupyterRun) -> None:
         """Look into the sockets now and then: their descriptors have been seen quiet while a message waited."""
         if self._run is run and not run.done.done():
             self._drain("iopub")
@@ -386,7 +385,7 @@ class JupyterKernel:
             # What it had sent is on its way: the code may have ended properly just before.
             asyncio.get_running_loop().call_later(_LAST_WORDS_S, run.finish)
 
-    def _execution(self, run: Run, ending: str | None) -> Execution:
+    def _execution(self, run: JupyterRun, ending: str | None) -> Execution:
         facts: dict[str, Any] = {"confinement": self._confinement}
         status: Status
         ended = run.reply is not None
@@ -430,28 +429,3 @@ class JupyterKernel:
         await asyncio.wait({self.child.exited}, timeout=5.0)
         if self._on_close is not None:
             self._on_close()
-
-
-def _obituary(child: Child) -> str:
-    how = child.exited.result()
-    said = how.said.strip().splitlines()
-    return f"The kernel ended before it was ready: {how}." + (f" It said: {said[-1]}" if said else "")
-
-
-async def first(future: asyncio.Future[Any], child: Child, *, seconds: float, what: str) -> Any:
-    """Await a future of a child; its end and a lack of time are errors.
-
-    Raises
-    ------
-    KernelDied
-        The child ended first, or the time ran out.
-    """
-    waiters: set[asyncio.Future[Any]] = {future, child.exited}
-    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    if child.exited.done():
-        raise KernelDied(_obituary(child), data={"said": child.exited.result().said})
-    if not future.done():
-        with contextlib.suppress(OSError):
-            child.signal(signal.SIGKILL)
-        raise KernelDied(f"The kernel {what} within {seconds:g} s.")
-    return future.result()

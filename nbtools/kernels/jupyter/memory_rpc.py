@@ -17,7 +17,7 @@ from typing import Any
 
 from nbtools import aio, framing
 
-__all__ = ["METHODS", "MemoryChannel"]
+__all__ = ["METHODS", "MemoryRpc"]
 
 METHODS = frozenset(
     {
@@ -30,7 +30,7 @@ _MAX_REQUEST = 16 << 20
 _BUILTINS = (KeyError, LookupError, PermissionError, TimeoutError, OSError, TypeError, ValueError)
 
 
-class MemoryChannel:
+class MemoryRpc:
     """Serve one kernel's memory requests.
 
     Attributes

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Message", "Wire"]
+__all__ = ["Message", "MessageCodec"]
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
@@ -30,7 +30,7 @@ class Message:
     content: dict[str, Any]
 
 
-class Wire:
+class MessageCodec:
     """Pack and unpack the messages of one connection.
 
     Parameters

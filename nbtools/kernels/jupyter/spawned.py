@@ -19,11 +19,11 @@ from typing import Any, Literal
 from nbtools import confine
 from nbtools.errors import LanguageUnavailable, SandboxUnavailable, nearest
 from nbtools.kernels.inside import strict_kernel
-from nbtools.kernels.interface import Profile
-from nbtools.kernels.jupyter.kernel import Connection, JupyterKernel, first
-from nbtools.kernels.jupyter.memory_rpc import MemoryChannel
-from nbtools.kernels.warden.client import Custody, open_warden
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.interface import KernelOptions
+from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterKernel
+from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
+from nbtools.kernels.warden.client import WardenClient, open_warden, wait_or_died
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.redaction import scrub_environment
 
 __all__ = ["SpawnedBackend", "confinement_of", "environment_of", "installed_spec", "limits_of"]
@@ -32,7 +32,7 @@ _INLINE = "module://matplotlib_inline.backend_inline"
 _START_S = 60.0
 
 
-def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def environment_of(profile: KernelOptions, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a kernel's environment: without secrets unless the level is ``"off"``, temporary files in `folder`."""
     # It belongs to a test of the owner, and ipykernel captures no raw output where it sees it.
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
@@ -42,7 +42,7 @@ def environment_of(profile: Profile, folder: Path, extra: Mapping[str, str] | No
     return {**env, **(extra or {}), "MPLBACKEND": _INLINE, "TMPDIR": str(temporary)}
 
 
-def confinement_of(profile: Profile, folder: Path) -> confine.Confinement:
+def confinement_of(profile: KernelOptions, folder: Path) -> confine.Confinement:
     """Return what a kernel puts itself under; `folder` is its own, for sockets and temporary files."""
     write = [str(folder), *map(str, profile.write_paths)]
     if profile.cwd is not None:
@@ -60,7 +60,7 @@ def confinement_of(profile: Profile, folder: Path) -> confine.Confinement:
     )
 
 
-def limits_of(profile: Profile) -> dict[str, int | None]:
+def limits_of(profile: KernelOptions) -> dict[str, int | None]:
     """Return what the warden watches over for the whole family."""
     if profile.sandbox == "off":
         return {"memory_bytes": None, "processes": None}
@@ -78,15 +78,15 @@ class SpawnedBackend:
 
     name = "spawned"
 
-    def __init__(self, folder: Folder | None = None) -> None:
+    def __init__(self, folder: RuntimeDir | None = None) -> None:
         self._folder = folder
         self._owns_folder = folder is None
-        self._custody: Custody | None = None
+        self._warden: WardenClient | None = None
         self._context: Any = None
         self._kernels: set[JupyterKernel] = set()
         self._lock = asyncio.Lock()
 
-    async def open(self, profile: Profile) -> JupyterKernel:
+    async def open(self, profile: KernelOptions) -> JupyterKernel:
         """Start a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -102,15 +102,15 @@ class SpawnedBackend:
         is_strict = profile.sandbox == "strict"
         if is_strict and profile.language != "python":
             raise _cannot_be_strict(profile.language)
-        custody = await self._ready_custody()
+        warden = await self._ready_warden()
         name = secrets.token_hex(6)
         assert self._folder is not None
         place = self._folder.make(name)
-        connection = Connection(place, secrets.token_hex(16))
+        connection = ConnectionInfo(place, secrets.token_hex(16))
         file = place / "connection.json"
         file.write_text(json.dumps({**connection.to_dict(), "kernel_name": spec["name"]}))
         file.chmod(0o600)
-        channel = MemoryChannel() if spec["python"] else None
+        channel = MemoryRpc() if spec["python"] else None
         message = {
             "do": "spawn",
             "id": name,
@@ -123,7 +123,7 @@ class SpawnedBackend:
         }
         if is_strict:
             message |= _confining_itself(message, connection, place)
-        child = custody.begin(message, [channel.theirs.fileno()] if channel else [])
+        child = warden.begin(message, [channel.theirs.fileno()] if channel else [])
         if channel is not None:
             channel.theirs.close()
         kernel = JupyterKernel(
@@ -138,14 +138,14 @@ class SpawnedBackend:
         )
         self._kernels.add(kernel)
         try:
-            await first(child.started, child, seconds=_START_S, what="was not started")
+            await wait_or_died(child.started, child, seconds=_START_S, what="was not started")
             await kernel.connect(seconds=_START_S)
         except BaseException:
             await kernel.close()
             raise
         return kernel
 
-    def _environment(self, profile: Profile, place: Path, spec: Mapping[str, Any]) -> dict[str, str]:
+    def _environment(self, profile: KernelOptions, place: Path, spec: Mapping[str, Any]) -> dict[str, str]:
         env = environment_of(profile, place, spec["env"])
         # The warden ends it; ipykernel's own watch would take the warden for its parent, which it is.
         env.pop("JPY_PARENT_PID", None)
@@ -156,16 +156,16 @@ class SpawnedBackend:
             env["PYTHONWARNINGS"] = env.get("PYTHONWARNINGS", "")
         return env
 
-    async def _ready_custody(self) -> Custody:
+    async def _ready_warden(self) -> WardenClient:
         async with self._lock:
-            if self._custody is not None and self._custody.alive:
-                return self._custody
+            if self._warden is not None and self._warden.alive:
+                return self._warden
             import zmq
 
-            self._folder = self._folder or Folder()
+            self._folder = self._folder or RuntimeDir()
             self._context = self._context or zmq.Context()
-            self._custody = await open_warden(self._folder, what="starts kernels")
-            return self._custody
+            self._warden = await open_warden(self._folder, what="starts kernels")
+            return self._warden
 
     def _forget(self, kernel: JupyterKernel, place: Path) -> None:
         import shutil
@@ -176,9 +176,9 @@ class SpawnedBackend:
     async def close(self) -> None:
         """End all kernels and the warden."""
         await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
-        if self._custody is not None:
-            await self._custody.close()
-            self._custody = None
+        if self._warden is not None:
+            await self._warden.close()
+            self._warden = None
         if self._context is not None:
             self._context.term()
             self._context = None
@@ -195,7 +195,7 @@ def _cannot_be_strict(language: str) -> SandboxUnavailable:
     )
 
 
-def _confining_itself(message: Mapping[str, Any], connection: Connection, place: Path) -> dict[str, Any]:
+def _confining_itself(message: Mapping[str, Any], connection: ConnectionInfo, place: Path) -> dict[str, Any]:
     """Return what has to be different for a kernel that confines itself."""
     orders = place / "orders.json"
     orders.write_text(json.dumps({**message, "connection": connection.to_dict()}))

@@ -3,7 +3,7 @@
 The warden starts the program, confines it and ends it with all it started. Output comes through two pipes and is
 handed on as it arrives; requests and answers go through a third and a fourth (see
 `nbtools.kernels.programs.languages`). A kernel for one script ends with the script, so that its exit code is the
-program's own; one for a session (`Profile.lasting`) goes on until it is closed or the script ends it.
+program's own; one for a session (`KernelOptions.lasting`) goes on until it is closed or the script ends it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from typing import Any, Literal, cast
 
 from nbtools import aio, confine
 from nbtools.errors import InvalidArguments
-from nbtools.kernels.interface import Cap, Execution, OnOutput, Profile, Status, World
-from nbtools.kernels.jupyter.kernel import first
+from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext, Status
 from nbtools.kernels.jupyter.spawned import confinement_of, environment_of, limits_of
 from nbtools.kernels.programs import languages
 from nbtools.kernels.programs.languages import Interpreter
 from nbtools.kernels.runs.ending import supervise
 from nbtools.kernels.runs.output import Collector
-from nbtools.kernels.warden.client import Child, Custody, Exit, open_warden
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.warden.client import Exit, WardenClient, WatchedProcess, open_warden, wait_or_died
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["ProcessBackend", "ProcessKernel"]
 
@@ -40,7 +39,7 @@ _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
 # A daemon that holds the pipes open keeps them readable; what the script itself wrote is there at its end.
 _DRAIN_BYTES = 2 * _PIPE_BYTES
-_CAP, _WORLD = Cap(), World()
+_CAP, _WORLD = OutputLimits(), RunContext()
 _OUT_OF_MEMORY = ("heap out of memory", "Cannot allocate memory", "OutOfMemoryException")
 
 _Stream = Literal["stdout", "stderr"]
@@ -58,14 +57,14 @@ class ProcessBackend:
 
     name = "process"
 
-    def __init__(self, folder: Folder | None = None) -> None:
+    def __init__(self, folder: RuntimeDir | None = None) -> None:
         self._folder = folder
         self._owns_folder = folder is None
-        self._custody: Custody | None = None
+        self._warden: WardenClient | None = None
         self._kernels: set[ProcessKernel] = set()
         self._lock = asyncio.Lock()
 
-    async def open(self, profile: Profile) -> ProcessKernel:
+    async def open(self, profile: KernelOptions) -> ProcessKernel:
         """Start a program; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -80,7 +79,7 @@ class ProcessBackend:
         interpreter = languages.find(profile.language)
         if profile.sandbox == "strict":
             (await aio.in_thread(confine.capabilities)).settle("strict", explicit=True)
-        custody = await self._ready_custody()
+        warden = await self._ready_warden()
         assert self._folder is not None
         name = secrets.token_hex(6)
         place = self._folder.make(name)
@@ -97,7 +96,7 @@ class ProcessBackend:
                 "targets": [on, 1, 2, languages.ANSWERS],
                 **limits_of(profile),
             }
-            child = custody.begin(message, pipes.theirs)
+            child = warden.begin(message, pipes.theirs)
         except BaseException:
             pipes.close()
             shutil.rmtree(place, ignore_errors=True)
@@ -113,33 +112,33 @@ class ProcessBackend:
         )
         self._kernels.add(kernel)
         try:
-            await first(child.started, child, seconds=_START_S, what="was not started")
+            await wait_or_died(child.started, child, seconds=_START_S, what="was not started")
             await kernel.greet(_START_S)
         except BaseException:
             await kernel.close()
             raise
         return kernel
 
-    async def _ready_custody(self) -> Custody:
+    async def _ready_warden(self) -> WardenClient:
         async with self._lock:
-            if self._custody is not None and self._custody.alive:
-                return self._custody
-            self._folder = self._folder or Folder()
-            self._custody = await open_warden(self._folder, what="starts programs")
-            return self._custody
+            if self._warden is not None and self._warden.alive:
+                return self._warden
+            self._folder = self._folder or RuntimeDir()
+            self._warden = await open_warden(self._folder, what="starts programs")
+            return self._warden
 
     async def close(self) -> None:
         """End all kernels and the warden."""
         await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
-        if self._custody is not None:
-            await self._custody.close()
-            self._custody = None
+        if self._warden is not None:
+            await self._warden.close()
+            self._warden = None
         if self._folder is not None and self._owns_folder:
             self._folder.close()
             self._folder = None
 
 
-def _environment(profile: Profile, place: Path, interpreter: Interpreter) -> dict[str, str]:
+def _environment(profile: KernelOptions, place: Path, interpreter: Interpreter) -> dict[str, str]:
     env = {**environment_of(profile, place), **interpreter.environment()}
     if profile.sandbox == "strict":
         # Programs look for their settings at home and fail when they may not; this one is empty.
@@ -149,7 +148,7 @@ def _environment(profile: Profile, place: Path, interpreter: Interpreter) -> dic
     return env
 
 
-def _confinement(profile: Profile, place: Path, interpreter: Interpreter) -> confine.Confinement:
+def _confinement(profile: KernelOptions, place: Path, interpreter: Interpreter) -> confine.Confinement:
     made = confinement_of(profile, place)
     return dataclasses.replace(made, sockets=False, read=(*made.read, *interpreter.places()))
 
@@ -194,7 +193,7 @@ def _widen(descriptor: int) -> None:
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Run:
+class _ProgramRun:
     """One script under way."""
 
     collector: Collector
@@ -227,9 +226,9 @@ class ProcessKernel:
     def __init__(
         self,
         *,
-        child: Child,
+        child: WatchedProcess,
         interpreter: Interpreter,
-        profile: Profile,
+        profile: KernelOptions,
         pipes: _Pipes,
         place: Path,
         on_close: Callable[[], None],
@@ -241,7 +240,7 @@ class ProcessKernel:
         self._pipes = pipes
         self._place = place
         self._on_close = on_close
-        self._run: _Run | None = None
+        self._run: _ProgramRun | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count = 0
         self._line = b""
@@ -279,7 +278,7 @@ class ProcessKernel:
         if not self._lasting:
             return
         self._send(self._interpreter.greeting())
-        await first(self._ready, self.child, seconds=seconds, what="did not answer")
+        await wait_or_died(self._ready, self.child, seconds=seconds, what="did not answer")
         # An interactive shell without a terminal complains once; nobody wants to read that.
         for stream in _STREAMS:
             self._drain(stream)
@@ -291,8 +290,8 @@ class ProcessKernel:
         timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
-        cap: Cap = _CAP,
-        world: World = _WORLD,
+        cap: OutputLimits = _CAP,
+        world: RunContext = _WORLD,
     ) -> Execution:
         """Run code; see `nbtools.kernels.interface.Kernel.run`.
 
@@ -303,7 +302,7 @@ class ProcessKernel:
         """
         if not _is_text(code):
             raise InvalidArguments("The code is not text, or has a NUL character.", tried="running code")
-        run = self._run = _Run(
+        run = self._run = _ProgramRun(
             collector=Collector(on_output, cap),
             done=asyncio.get_running_loop().create_future(),
             runaway=asyncio.Event(),
@@ -423,7 +422,7 @@ class ProcessKernel:
         if self._run is not None and not self._run.done.done():
             self._run.done.set_result(None)
 
-    def _execution(self, run: _Run, ending: str | None) -> Execution:
+    def _execution(self, run: _ProgramRun, ending: str | None) -> Execution:
         facts: dict[str, Any] = {"confinement": self._level}
         if run.answer is not None:
             code = run.answer.get("exit_code")
@@ -439,7 +438,7 @@ class ProcessKernel:
             self._explain(run, how)
         return run.collector.execution(status, **facts)
 
-    def _explain(self, run: _Run, how: Exit) -> None:
+    def _explain(self, run: _ProgramRun, how: Exit) -> None:
         error = run.error
         if error is not None:
             line = error.get("line")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import LanguageUnavailable, nearest
-from nbtools.kernels.interface import World
+from nbtools.kernels.interface import RunContext
 
 __all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find", "installed"]
 
@@ -165,7 +165,7 @@ class Interpreter:
         quiet = "set +m +H; unset PROMPT_COMMAND; " if self.is_bash else ""
         return f"{quiet}PS1= PS2=; command printf 'ready\\n' >&{ANSWERS}\n".encode()
 
-    def request(self, code: str, world: World, folder: Path, number: int, *, lasting: bool) -> bytes:
+    def request(self, code: str, world: RunContext, folder: Path, number: int, *, lasting: bool) -> bytes:
         """Write a script into a folder and return the request to run it."""
         suffix = {"shell": "sh", "node": "js", "powershell": "ps1"}[self.family]
         file = folder / f"script{number}.{suffix}"
@@ -197,7 +197,7 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _shell_world(world: World) -> str:
+def _shell_world(world: RunContext) -> str:
     lines = []
     for name, value in world.variables.items():
         text = _as_text(value)
@@ -208,7 +208,7 @@ def _shell_world(world: World) -> str:
     return "\n".join([*lines, ""])
 
 
-def _powershell_world(world: World, file: Path) -> str:
+def _powershell_world(world: RunContext, file: Path) -> str:
     def quoted(text: str) -> str:
         return "'" + text.replace("'", "''") + "'"
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from nbtools.kernels.interface import Cap, ErrorDetail, Execution, OnOutput, Output, Status
+from nbtools.kernels.interface import ErrorDetail, Execution, OnOutput, OutputLimits, OutputPiece, Status
 
 __all__ = ["Collector"]
 
@@ -36,9 +36,9 @@ class Collector:
         How much is kept.
     """
 
-    def __init__(self, on_output: OnOutput | None = None, cap: Cap | None = None) -> None:
+    def __init__(self, on_output: OnOutput | None = None, cap: OutputLimits | None = None) -> None:
         self._on_output = on_output
-        self.cap = cap or Cap()
+        self.cap = cap or OutputLimits()
         self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._displays: list[dict[str, Any]] = []
         self._by_display_id: dict[str, int] = {}
@@ -71,7 +71,7 @@ class Collector:
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
         if text:
             self._text[name].append(text)
-            self._emit(Output(kind=name, text=text))
+            self._emit(OutputPiece(kind=name, text=text))
 
     def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
         """Take bytes of a stream; a character may be spread over two calls, what is no UTF-8 is replaced."""
@@ -95,7 +95,7 @@ class Collector:
             if display_id:
                 self._by_display_id[display_id] = len(self._displays)
             self._displays.append(bundle)
-        self._emit(Output(kind="display", text=str(bundle.get("text/plain", "")), data=bundle))
+        self._emit(OutputPiece(kind="display", text=str(bundle.get("text/plain", "")), data=bundle))
 
     def clear(self) -> None:
         """Forget what was shown so far, as ``clear_output`` asks."""
@@ -105,25 +105,25 @@ class Collector:
         self._by_display_id.clear()
 
     def fail(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
-        """Note an exception; the last one is taken for what ended the code until `blame` or `acquit` says more."""
+        """Add an exception; the last one counts as the end of the code until `set_error` or `clear_error` decides."""
         if self.error is not None:
             self._others.append(self.error)
         self.truncated |= len(value) > _MOST_MESSAGE or len(traceback) > _MOST_TRACEBACK
         told = _cut(_ANSI.sub("", traceback), _MOST_TRACEBACK)
         self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=told, line=line)
 
-    def blame(self, name: str, value: str) -> None:
+    def set_error(self, name: str, value: str) -> None:
         """Take the last exception of this name and message for what ended the code; tell the others as text.
 
         A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
         """
         told = [*self._others, self.error] if self.error is not None else []
         named = (name, _cut(value, _MOST_MESSAGE))
-        guilty = next((one for one in reversed(told) if (one.name, one.value) == named), self.error)
-        self._others, self.error = [one for one in told if one is not guilty], guilty
+        cause = next((one for one in reversed(told) if (one.name, one.value) == named), self.error)
+        self._others, self.error = [one for one in told if one is not cause], cause
         self._tell_others()
 
-    def acquit(self) -> None:
+    def clear_error(self) -> None:
         """Tell all exceptions as text: the code went on to its end."""
         if self.error is not None:
             self._others.append(self.error)
@@ -148,12 +148,12 @@ class Collector:
         An exception that is only the echo of an interrupt or a kill is left out: the status says it all.
         """
         if status not in _OWN_ENDS and self.error is not None and self.error.name != "KeyboardInterrupt":
-            self.acquit()
+            self.clear_error()
         self._tell_others()
         error = self.error if status == "error" else None
         if error is not None:
             self._emit(
-                Output(
+                OutputPiece(
                     kind="error",
                     text=str(error),
                     data={"ename": error.name, "evalue": error.value, "traceback": error.traceback.splitlines()},
@@ -170,7 +170,7 @@ class Collector:
             **{"exit_code": self.exit_code, **facts},
         )
 
-    def _emit(self, output: Output) -> None:
+    def _emit(self, output: OutputPiece) -> None:
         if self._on_output is None:
             return
         try:

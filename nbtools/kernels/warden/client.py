@@ -24,10 +24,18 @@ from typing import Any
 from nbtools import aio
 from nbtools.errors import KernelDied
 from nbtools.kernels.warden import process_tree
-from nbtools.kernels.warden.fd_socket import Pipe
-from nbtools.kernels.warden.runtime_dir import Folder
+from nbtools.kernels.warden.fd_socket import FdSocket
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
-__all__ = ["Child", "Custody", "Exit", "greeted", "open_warden"]
+__all__ = [
+    "Exit",
+    "WardenClient",
+    "WatchedProcess",
+    "describe_early_end",
+    "open_warden",
+    "start_with_retry",
+    "wait_or_died",
+]
 
 _HELLO_S = 20.0
 _STOP_S = 5.0
@@ -67,8 +75,8 @@ class Exit:
         return f"killed by {self.signal_name}" if self.signal is not None else f"exit code {self.code}"
 
 
-class Child:
-    """A process in custody.
+class WatchedProcess:
+    """A process that the warden watches.
 
     Attributes
     ----------
@@ -82,10 +90,10 @@ class Child:
         Future of the `Exit`; done as soon as the end is known.
     """
 
-    def __init__(self, custody: Custody, name: str) -> None:
+    def __init__(self, warden: WardenClient, name: str) -> None:
         loop = asyncio.get_running_loop()
         self.id = name
-        self._custody = custody
+        self._warden = warden
         self.pid: int | None = None
         self.started: asyncio.Future[int] = loop.create_future()
         self.ready: asyncio.Future[dict[str, Any]] = loop.create_future()
@@ -94,10 +102,10 @@ class Child:
     def signal(self, number: int, *, group: bool = True) -> None:
         """Send a signal to its process group; SIGKILL goes to the whole family."""
         if not self.exited.done():
-            self._custody.send({"do": "signal", "id": self.id, "signal": int(number), "group": group})
+            self._warden.send({"do": "signal", "id": self.id, "signal": int(number), "group": group})
 
 
-class Custody:
+class WardenClient:
     """A warden process and the children it keeps.
 
     Parameters
@@ -124,9 +132,9 @@ class Custody:
         python: str = sys.executable,
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, WatchedProcess] = {}
         self.hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._pipe = Pipe(ours)
+        self._pipe = FdSocket(ours)
         # A process that user code forks from the owner must not keep the connection open after the owner's end.
         os.register_at_fork(after_in_child=_closer(weakref.ref(self._pipe)))
         with theirs:
@@ -157,7 +165,7 @@ class Custody:
         """Tell the warden something; when it is gone nothing happens, and `gone` says so soon."""
         self._pipe.send(message, descriptors)
 
-    def begin(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Child:
+    def begin(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> WatchedProcess:
         """Have a child started: `message` says how (``spawn`` or ``fork`` with its fields).
 
         Raises
@@ -167,7 +175,7 @@ class Custody:
         """
         if not self.alive:
             raise KernelDied("The process that starts kernels is gone.", hint="Try again: it is started anew.")
-        child = Child(self, message.get("id") or secrets.token_hex(6))
+        child = WatchedProcess(self, message.get("id") or secrets.token_hex(6))
         self.children[child.id] = child
         self.send({**message, "id": child.id}, descriptors)
         return child
@@ -205,7 +213,7 @@ class Custody:
         elif event == "exit":
             self._end(child, Exit(**{field.name: message[field.name] for field in dataclasses.fields(Exit)}))
 
-    def _end(self, child: Child, how: Exit) -> None:
+    def _end(self, child: WatchedProcess, how: Exit) -> None:
         self.children.pop(child.id, None)
         child.exited.set_result(how)
         for future in (child.started, child.ready):
@@ -231,7 +239,33 @@ class Custody:
         self._process.poll()
 
 
-async def greeted(start: Callable[[], Custody], *, seconds: float, what: str) -> Custody:
+def describe_early_end(child: WatchedProcess) -> str:
+    """Return the message for a kernel that ended before it was ready."""
+    how = child.exited.result()
+    said = how.said.strip().splitlines()
+    return f"The kernel ended before it was ready: {how}." + (f" It said: {said[-1]}" if said else "")
+
+
+async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, seconds: float, what: str) -> Any:
+    """Await a future of a child; its end and a lack of time are errors.
+
+    Raises
+    ------
+    KernelDied
+        The child ended first, or the time ran out.
+    """
+    waiters: set[asyncio.Future[Any]] = {future, child.exited}
+    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if child.exited.done():
+        raise KernelDied(describe_early_end(child), data={"said": child.exited.result().said})
+    if not future.done():
+        with contextlib.suppress(OSError):
+            child.signal(signal.SIGKILL)
+        raise KernelDied(f"The kernel {what} within {seconds:g} s.")
+    return future.result()
+
+
+async def start_with_retry(start: Callable[[], WardenClient], *, seconds: float, what: str) -> WardenClient:
     """Start a warden and wait until it says hello; one that does not is ended, and another gets the same chance.
 
     Parameters
@@ -249,31 +283,31 @@ async def greeted(start: Callable[[], Custody], *, seconds: float, what: str) ->
         Neither said hello.
     """
     for _ in range(2):
-        custody = start()
-        waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
+        warden = start()
+        waiters: set[asyncio.Future[Any]] = {warden.hello, warden.gone}
         try:
             await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await custody.close()
+            await warden.close()
             raise
-        if custody.hello.done() and not custody.hello.cancelled():
-            return custody
+        if warden.hello.done() and not warden.hello.cancelled():
+            return warden
         with contextlib.suppress(Exception):
-            await custody.close(patience=0.2)
+            await warden.close(patience=0.2)
     raise KernelDied(f"The process that {what} did not start.", hint="Try again, or see: nbtools doctor.")
 
 
-async def open_warden(folder: Folder, *, what: str) -> Custody:
-    """Start a warden with a folder of its own below `folder`; `what` and errors are those of `greeted`."""
+async def open_warden(folder: RuntimeDir, *, what: str) -> WardenClient:
+    """Start a warden with a folder of its own below `folder`; `what` and errors are those of `start_with_retry`."""
 
-    def start() -> Custody:
+    def start() -> WardenClient:
         own = folder.make(f"w{secrets.token_hex(3)}")
-        return Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+        return WardenClient(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
 
-    return await greeted(start, seconds=_HELLO_S, what=what)
+    return await start_with_retry(start, seconds=_HELLO_S, what=what)
 
 
-def _closer(pipe: weakref.ref[Pipe]) -> Any:
+def _closer(pipe: weakref.ref[FdSocket]) -> Any:
     def close() -> None:
         held = pipe()
         if held is not None:

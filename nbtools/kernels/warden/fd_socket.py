@@ -16,13 +16,13 @@ from typing import Any
 
 from nbtools import framing
 
-__all__ = ["Pipe"]
+__all__ = ["FdSocket"]
 
 _HEAD = struct.Struct("!IB")
 _MAX_DESCRIPTORS = 16
 
 
-class Pipe:
+class FdSocket:
     """One end of the connection.
 
     Parameters

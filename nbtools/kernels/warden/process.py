@@ -35,10 +35,10 @@ from typing import Any
 
 from nbtools import confine
 from nbtools.kernels.warden import process_tree
-from nbtools.kernels.warden.fd_socket import Pipe
+from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.runtime_dir import OWNER_LOCK
 
-__all__ = ["Ward", "Warden", "close_all_but", "end_group", "execute", "leave", "prctl", "prepare", "serve"]
+__all__ = ["Warden", "WatchedKernel", "close_all_but", "end_group", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
@@ -53,7 +53,7 @@ _ABOVE_ALL = 200
 
 
 @dataclasses.dataclass(kw_only=True)
-class Ward:
+class WatchedKernel:
     """One kernel: the process that was started, its limits, and the escaped processes known to be its own."""
 
     id: str
@@ -77,10 +77,10 @@ class Warden:
         What to remove in the end; it lies in the owner's folder, which goes too when the owner is gone.
     """
 
-    def __init__(self, pipe: Pipe, folder: str) -> None:
+    def __init__(self, pipe: FdSocket, folder: str) -> None:
         self.pipe = pipe
         self.folder = folder
-        self.wards: dict[str, Ward] = {}
+        self.kernels: dict[str, WatchedKernel] = {}
         self._by_pid: dict[int, str] = {}
         self._selector = selectors.DefaultSelector()
         self._ended: collections.deque[int] = collections.deque(maxlen=_ENDED_KEPT)
@@ -140,13 +140,13 @@ class Warden:
         for descriptor in (said_w, *handover):
             os.close(descriptor)
         os.set_blocking(said_r, False)
-        ward = Ward(
+        watched = WatchedKernel(
             id=message["id"], pid=pid, memory_bytes=message.get("memory_bytes"), processes=message.get("processes")
         )
-        self.wards[ward.id] = ward
-        self._by_pid[pid] = ward.id
-        self._selector.register(said_r, selectors.EVENT_READ, lambda: self._listen(said_r, ward))
-        self.pipe.send({"event": "started", "id": ward.id, "pid": pid})
+        self.kernels[watched.id] = watched
+        self._by_pid[pid] = watched.id
+        self._selector.register(said_r, selectors.EVENT_READ, lambda: self._listen(said_r, watched))
+        self.pipe.send({"event": "started", "id": watched.id, "pid": pid})
 
     def _offer_supervision(self, confinement: dict[str, Any]) -> list[int]:
         """Have a supervised child hand over its listener; return the descriptor it needs for that, if any."""
@@ -195,7 +195,7 @@ class Warden:
     def _pause(self) -> float | None:
         if time.monotonic() < self._sweep_until:
             return _SWEEP_S
-        if any(ward.memory_bytes or ward.processes for ward in self.wards.values()):
+        if any(watched.memory_bytes or watched.processes for watched in self.kernels.values()):
             return _WATCH_S
         return 5.0
 
@@ -203,7 +203,7 @@ class Warden:
         for message, descriptors in self.pipe.receive():
             self.handle(message, descriptors)
 
-    def _listen(self, descriptor: int, ward: Ward) -> None:
+    def _listen(self, descriptor: int, watched: WatchedKernel) -> None:
         """Keep the last words of a child's raw output: they explain a failed start."""
         try:
             data = os.read(descriptor, 1 << 16)
@@ -212,30 +212,30 @@ class Warden:
         except OSError:
             data = b""
         if data:
-            ward.said.append(data[-_LAST_WORDS:])
+            watched.said.append(data[-_LAST_WORDS:])
             return
         self._selector.unregister(descriptor)
         os.close(descriptor)
 
     def _signal(self, name: str, number: int, *, group: bool) -> None:
-        ward = self.wards.get(name)
-        if ward is None:
+        watched = self.kernels.get(name)
+        if watched is None:
             return
         if number == signal.SIGKILL:
-            self._end(ward)
+            self._end(watched)
         elif group:
-            _quietly(os.killpg, ward.pid, number)
+            _quietly(os.killpg, watched.pid, number)
         else:
-            _quietly(os.kill, ward.pid, number)
+            _quietly(os.kill, watched.pid, number)
 
-    def _end(self, ward: Ward) -> None:
+    def _end(self, watched: WatchedKernel) -> None:
         """Kill a kernel and its family; what slips away meanwhile is caught by the sweep.
 
         The group goes first, in one step that no fork can outrun. Looking for the others takes time in which a bomb
         would grow.
         """
-        end_group(ward.pid)
-        for pid in process_tree.descendants([ward.pid, *ward.known], most=_MOST):
+        end_group(watched.pid)
+        for pid in process_tree.descendants([watched.pid, *watched.known], most=_MOST):
             if pid not in self._by_pid:
                 end_group(pid)
         self._sweep_until = time.monotonic() + _SWEEPING_S
@@ -253,27 +253,27 @@ class Warden:
                 return
             name = self._by_pid.pop(pid, None)
             if name is not None:
-                self._bury(self.wards.pop(name), os.waitstatus_to_exitcode(status))
-            for ward in self.wards.values():
+                self._bury(self.kernels.pop(name), os.waitstatus_to_exitcode(status))
+            for watched in self.kernels.values():
                 # Its number may be another process' from now on.
-                ward.known.discard(pid)
+                watched.known.discard(pid)
         # The dead of a fork bomb come without end: the watch must have its turn, then we go on here.
         _quietly(os.write, self._wake[1], b"!")
 
-    def _bury(self, ward: Ward, code: int) -> None:
-        end_group(ward.pid)
-        self._ended.append(ward.pid)
-        for pid in ward.known:
+    def _bury(self, watched: WatchedKernel, code: int) -> None:
+        end_group(watched.pid)
+        self._ended.append(watched.pid)
+        for pid in watched.known:
             end_group(pid)
         self._sweep_until = time.monotonic() + _SWEEPING_S
         self.pipe.send(
             {
                 "event": "exit",
-                "id": ward.id,
+                "id": watched.id,
                 "code": code if code >= 0 else None,
                 "signal": -code if code < 0 else None,
-                "ended_by": ward.ended_by,
-                "said": b"".join(ward.said)[-_LAST_WORDS:].decode("utf-8", "replace"),
+                "ended_by": watched.ended_by,
+                "said": b"".join(watched.said)[-_LAST_WORDS:].decode("utf-8", "replace"),
             }
         )
         self._sweep()
@@ -286,37 +286,37 @@ class Warden:
             return
         self._next_watch = now + _WATCH_S
         self._adopt()
-        for ward in list(self.wards.values()):
-            if ward.memory_bytes or ward.processes:
-                self._watch(ward)
+        for watched in list(self.kernels.values()):
+            if watched.memory_bytes or watched.processes:
+                self._watch(watched)
 
-    def _watch(self, ward: Ward) -> None:
+    def _watch(self, watched: WatchedKernel) -> None:
         """End a family that has grown too large: in memory, shared memory included, or in number."""
-        most = (ward.processes or _MOST_AT_ONCE) + 1
-        pids = process_tree.descendants([ward.pid, *ward.known], most=most)
-        grew, ward.seen = len(pids) > ward.seen, len(pids)
-        if ward.processes and len(pids) > ward.processes:
-            ward.ended_by = "process_limit"
-        elif ward.memory_bytes and not grew and _is_beyond(ward.memory_bytes, pids):
+        most = (watched.processes or _MOST_AT_ONCE) + 1
+        pids = process_tree.descendants([watched.pid, *watched.known], most=most)
+        grew, watched.seen = len(pids) > watched.seen, len(pids)
+        if watched.processes and len(pids) > watched.processes:
+            watched.ended_by = "process_limit"
+        elif watched.memory_bytes and not grew and _is_beyond(watched.memory_bytes, pids):
             # Not while the family grows: the exact count takes milliseconds a process, time that a bomb would use.
-            ward.ended_by = "memory_limit"
-        if ward.ended_by:
-            self._end(ward)
+            watched.ended_by = "memory_limit"
+        if watched.ended_by:
+            self._end(watched)
 
     def _adopt(self) -> None:
         """Note for each orphan whose it is; those of the dead are ended."""
-        noted = set(self._by_pid).union(*(ward.known for ward in self.wards.values()))
+        noted = set(self._by_pid).union(*(watched.known for watched in self.kernels.values()))
         for pid in process_tree.children(os.getpid()):
             if pid in noted:
                 continue
             session = _session_of(pid)
-            ward = self.wards.get(self._by_pid.get(session, ""))
-            if ward is None and session not in self._ended:
+            watched = self.kernels.get(self._by_pid.get(session, ""))
+            if watched is None and session not in self._ended:
                 # It made a session of its own. Its environment is read last, because that waits for a lock which a
                 # process that forks all the time holds all the time.
-                ward = self.wards.get(process_tree.kernel_of(pid) or "")
-            if ward is not None:
-                ward.known.add(pid)
+                watched = self.kernels.get(process_tree.kernel_of(pid) or "")
+            if watched is not None:
+                watched.known.add(pid)
             elif session in self._ended or time.monotonic() < self._sweep_until:
                 end_group(pid)
 
@@ -444,4 +444,4 @@ def serve() -> None:
     """Run the process: ``FD FOLDER`` are its arguments."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
-    Warden(Pipe(sock), sys.argv[2]).run({"threads": 1})
+    Warden(FdSocket(sock), sys.argv[2]).run({"threads": 1})

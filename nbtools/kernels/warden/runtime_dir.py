@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["OWNER_LOCK", "Folder", "sweep"]
+__all__ = ["OWNER_LOCK", "RuntimeDir", "sweep"]
 
 _PREFIX = "nbk-"
 OWNER_LOCK = "owner"
@@ -26,7 +26,7 @@ _YOUNG_S = 30.0
 _SOCKET_PATH_BYTES = 107
 
 
-class Folder:
+class RuntimeDir:
     """A folder that goes when its owner goes.
 
     Parameters

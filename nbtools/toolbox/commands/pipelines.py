@@ -23,7 +23,7 @@ from nbtools.toolbox.commands.processes import Processes, Stream, exit_code
 from nbtools.toolbox.policies import Level
 
 if TYPE_CHECKING:
-    from nbtools.kernels.warden.client import Child
+    from nbtools.kernels.warden.client import WatchedProcess
 
 __all__ = ["Line", "Plan", "planned", "read"]
 
@@ -187,7 +187,7 @@ class Line:
         self._level: Level = level
         self._stdout = stdout
         self._stderr = stderr
-        self._children: list[Child] = []
+        self._children: list[WatchedProcess] = []
         self._over = False
         self.returncode: int | None = None
 
@@ -242,7 +242,7 @@ class Line:
             await in_thread(_expanded, stage.command, stage.cwd, self._programs, self._environment) for stage in stages
         ]
         self._children = []
-        last: Child | None = None
+        last: WatchedProcess | None = None
         with contextlib.ExitStack() as ours:
             before = _kept(ours, os.open(os.devnull, os.O_RDONLY))
             for at, (stage, argv) in enumerate(zip(stages, arguments, strict=True)):
@@ -273,7 +273,7 @@ class Line:
             table[redirect.descriptor] = _kept(ours, opened)
         return table
 
-    async def _start(self, stage: _Stage, argv: list[str], table: list[int]) -> Child | None:
+    async def _start(self, stage: _Stage, argv: list[str], table: list[int]) -> WatchedProcess | None:
         """Start a program; one that is not found is told on its standard error, as a shell does."""
         program = self._programs.find(argv[0])
         if program is None:

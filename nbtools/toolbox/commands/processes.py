@@ -24,8 +24,8 @@ from nbtools.paths import Roots
 from nbtools.toolbox.policies import CommandPolicy, Level
 
 if TYPE_CHECKING:
-    from nbtools.kernels.warden.client import Child, Custody, Exit
-    from nbtools.kernels.warden.runtime_dir import Folder
+    from nbtools.kernels.warden.client import Exit, WardenClient, WatchedProcess
+    from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["Background", "Processes", "Stream", "exit_code"]
 
@@ -124,7 +124,7 @@ class Background:
 
     command: str
     args: tuple[str, ...]
-    child: Child
+    child: WatchedProcess
     stdout: Stream
     stderr: Stream
     pid: int
@@ -187,8 +187,8 @@ class Processes:
         self._roots = roots
         self._network = network
         self._limits = {"memory_bytes": memory_bytes, "processes": processes}
-        self._folder: Folder | None = None
-        self._custody: Custody | None = None
+        self._folder: RuntimeDir | None = None
+        self._custody: WardenClient | None = None
         self._opening: asyncio.Lock | None = None
         self._background: dict[int, Background] = {}
 
@@ -201,7 +201,7 @@ class Processes:
         level: Level,
         programs: tuple[str, ...] | None,
         descriptors: Sequence[int],
-    ) -> Child:
+    ) -> WatchedProcess:
         """Start a process and return it at once.
 
         Parameters
@@ -253,20 +253,20 @@ class Processes:
         )
         return made.to_dict()
 
-    async def _ready(self) -> Custody:
+    async def _ready(self) -> WardenClient:
         if os.name == "nt":
             raise LanguageUnavailable("shell and process need Linux or macOS.", hint="Use code_execute instead.")
-        from nbtools.kernels.warden.client import Custody
-        from nbtools.kernels.warden.runtime_dir import Folder
+        from nbtools.kernels.warden.client import WardenClient
+        from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
         # Made on the loop that it belongs to.
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
             if self._custody is not None and self._custody.alive:
                 return self._custody
-            self._folder = self._folder or Folder()
+            self._folder = self._folder or RuntimeDir()
             own = self._folder.make(f"p{secrets.token_hex(3)}")
-            custody = Custody(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+            custody = WardenClient(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
             waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
             await asyncio.wait(waiters, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
             if not custody.hello.done() or custody.hello.cancelled():
@@ -395,7 +395,7 @@ def _closer(stream: Stream) -> Callable[[asyncio.Future[Exit]], None]:
     return lambda _: stream.close()
 
 
-async def _end(child: Child, *, grace: float) -> None:
+async def _end(child: WatchedProcess, *, grace: float) -> None:
     """Ask a process to end, and kill it with everything it started when it has not within `grace` seconds."""
     child.signal(signal.SIGTERM)
     await asyncio.wait({child.exited}, timeout=grace)

@@ -21,7 +21,7 @@ from nbtools.errors import (
     NbtoolsError,
 )
 from nbtools.kernels.interface import Execution
-from nbtools.kernels.interface import Output as Piece
+from nbtools.kernels.interface import OutputPiece as Piece
 from nbtools.kernels.runs.ending import to_the_end
 from nbtools.paths import ARTIFACTS
 from nbtools.result import Artifact

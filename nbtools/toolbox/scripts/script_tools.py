@@ -13,7 +13,7 @@ from annotated_types import Gt, Le
 
 from nbtools.aio import in_thread
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError, PermissionDenied
-from nbtools.kernels.interface import Cap, Execution
+from nbtools.kernels.interface import Execution, OutputLimits
 from nbtools.parameters import Canonical
 from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
@@ -138,8 +138,8 @@ async def data_analyze(
     )
     _check(execution, artifacts, seconds, _Script(roots, file, analysis_script))
     said = _said(execution)
-    if len(said) > Cap.text_bytes:
-        execution, said = dataclasses.replace(execution, truncated=True), said[: Cap.text_bytes]
+    if len(said) > OutputLimits.text_bytes:
+        execution, said = dataclasses.replace(execution, truncated=True), said[: OutputLimits.text_bytes]
     return Output(data=kept(execution), text=said, artifacts=artifacts)
 
 

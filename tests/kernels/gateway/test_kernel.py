@@ -22,13 +22,13 @@ from nbtools.errors import (
     PermissionDenied,
     SandboxUnavailable,
 )
-from nbtools.kernels import Profile, World
-from nbtools.kernels.gateway.client import Server
+from nbtools.kernels import KernelOptions, RunContext
+from nbtools.kernels.gateway.client import GatewayClient
 from nbtools.kernels.gateway.kernel import GatewayBackend
 
 pytest.importorskip("websocket")
 pytestmark = pytest.mark.slow  # servers and their kernels take seconds to start
-OFF = Profile(sandbox="off")
+OFF = KernelOptions(sandbox="off")
 
 
 def open_backend(url, token=None):
@@ -44,7 +44,7 @@ def backend(any_gateway):
     yield made
     aio.run(made.close())
     with contextlib.suppress(PermissionDenied):  # a Kernel Gateway does not tell
-        assert Server(*any_gateway).request("GET", "/api/kernels") == []
+        assert GatewayClient(*any_gateway).request("GET", "/api/kernels") == []
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_files_travel_there_and_back(kernel, tmp_path):
     empty.touch()
     folder = tmp_path / "here"
     folder.mkdir()
-    world = World(
+    world = RunContext(
         cwd=folder,
         files=(sales, empty),
         variables={"input_file_path": str(sales), "more": {"empty": [str(empty)]}, "folder": str(folder), "n": 5},
@@ -114,13 +114,13 @@ pathlib.Path('.hidden').touch()
 def test_a_folder_of_inputs_travels_whole(kernel, tmp_path):
     (tmp_path / "set" / "sub").mkdir(parents=True)
     (tmp_path / "set" / "sub" / "a.txt").write_text("A")
-    world = World(files=(tmp_path / "set",), variables={"path": str(tmp_path / "set" / "sub" / "a.txt")})
+    world = RunContext(files=(tmp_path / "set",), variables={"path": str(tmp_path / "set" / "sub" / "a.txt")})
     assert run(kernel, "print(open(path).read())", world=world).stdout == "A\n"
 
 
 def test_the_open_figure_comes_back(kernel, tmp_path):
     figure = tmp_path / "plot.png"
-    world = World(cwd=tmp_path, figure_path=figure, variables={"output_image_path": str(figure)})
+    world = RunContext(cwd=tmp_path, figure_path=figure, variables={"output_image_path": str(figure)})
     done = run(kernel, "import matplotlib.pyplot as plt\nplt.plot([1, 2])", world=world)
     assert done.status == "ok"
     assert figure.read_bytes().startswith(b"\x89PNG")
@@ -136,14 +136,14 @@ def test_a_remote_kernel_cannot_write_outside_the_working_folder(kernel, tmp_pat
     lie = (
         "made={'work/../../escaped': 1, 'work/out/escaped': 1, '../escaped': 1, '/escaped': 1, 'in/0/x': 1, 'work': 1}"
     )
-    code = f"import sys; p = sys.modules['nbtools_porter']; p.made = lambda: p.json.dumps({{'made': {lie}}})"
-    world = World(cwd=folder)
+    code = f"import sys; p = sys.modules['nbtools_file_transfer']; p.made = lambda: p.json.dumps({{'made': {lie}}})"
+    world = RunContext(cwd=folder)
     done = run(kernel, code, world=world)
     try:
         assert done.artifacts == ()
         assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
     finally:
-        run(kernel, "import sys; del sys.modules['nbtools_porter']")
+        run(kernel, "import sys; del sys.modules['nbtools_file_transfer']")
         kernel._folder = None
 
 
@@ -217,7 +217,7 @@ def test_a_kernel_that_vanishes_while_nobody_listens_is_told(fresh, any_gateway)
             fresh.run("import time\nprint(1, flush=True)\ntime.sleep(60)", timeout=60, on_output=lambda _: begun.set())
         )
         await asyncio.wait_for(begun.wait(), 20)
-        await aio.in_thread(Server(*any_gateway).request, "DELETE", f"/api/kernels/{fresh.id}")
+        await aio.in_thread(GatewayClient(*any_gateway).request, "DELETE", f"/api/kernels/{fresh.id}")
         return await task
 
     done = aio.run(work())
@@ -261,7 +261,7 @@ def test_neither_logs_nor_errors_hold_the_token(any_gateway, caplog, capfd):
     kernel._channel.drop()
     run(kernel, "1 / 0")
     failures = []
-    for profile in (Profile(language="kernel:none", sandbox="off"), Profile(sandbox="strict")):
+    for profile in (KernelOptions(language="kernel:none", sandbox="off"), KernelOptions(sandbox="strict")):
         with pytest.raises(NbtoolsError) as caught:
             aio.run(backend.open(profile))
         failures.append(
@@ -269,7 +269,7 @@ def test_neither_logs_nor_errors_hold_the_token(any_gateway, caplog, capfd):
         )
     aio.run(backend.close())
     with pytest.raises(NbtoolsError) as caught:
-        Server(f"http://user:{token}@127.0.0.1:1/?token={token}").request("GET", "/api")
+        GatewayClient(f"http://user:{token}@127.0.0.1:1/?token={token}").request("GET", "/api")
     failures.append(str(caught.value) + str(caught.value.tried) + str(caught.value.data))
     out = capfd.readouterr()
     assert token not in caplog.text + out.out + out.err + "".join(failures)
@@ -286,21 +286,21 @@ def test_a_refused_token_is_told(any_gateway, token):
 
 def test_a_kernelspec_that_does_not_exist_is_told_with_those_that_do(backend):
     with pytest.raises(LanguageUnavailable) as caught:
-        aio.run(backend.open(Profile(language="kernel:pyton3", sandbox="off")))
+        aio.run(backend.open(KernelOptions(language="kernel:pyton3", sandbox="off")))
     assert "python3" in caught.value.hint
     with pytest.raises(LanguageUnavailable):
-        aio.run(backend.open(Profile(language="cobol", sandbox="off")))
+        aio.run(backend.open(KernelOptions(language="cobol", sandbox="off")))
 
 
 def test_a_kernelspec_can_be_named(backend):
-    opened = aio.run(backend.open(Profile(language="kernel:python3", sandbox="off")))
+    opened = aio.run(backend.open(KernelOptions(language="kernel:python3", sandbox="off")))
     assert run(opened, "print(1)").stdout == "1\n"
     aio.run(opened.close())
 
 
 def test_strict_is_refused_because_the_server_runs_the_kernel(backend):
     with pytest.raises(SandboxUnavailable, match="gateway"):
-        aio.run(backend.open(Profile(sandbox="strict")))
+        aio.run(backend.open(KernelOptions(sandbox="strict")))
 
 
 def test_a_wrong_path_on_the_server_is_told(any_gateway):
@@ -311,12 +311,12 @@ def test_a_wrong_path_on_the_server_is_told(any_gateway):
 
 def test_input_that_is_missing_or_too_large_is_refused(kernel, tmp_path):
     with pytest.raises(NbtoolsError):
-        run(kernel, "1", world=World(files=(tmp_path / "absent.csv",)))
+        run(kernel, "1", world=RunContext(files=(tmp_path / "absent.csv",)))
     huge = tmp_path / "huge.bin"
     with huge.open("wb") as file:
         file.truncate(1 << 30)
     with pytest.raises(LimitExceeded):
-        run(kernel, "1", world=World(files=(huge,)))
+        run(kernel, "1", world=RunContext(files=(huge,)))
     with pytest.raises(LimitExceeded):
         run(kernel, "#" * (5 << 20))
     with pytest.raises(InvalidArguments):
@@ -337,12 +337,12 @@ def test_code_of_megabytes_arrives(kernel):
 
 
 def test_memory_is_said_to_be_missing(kernel):
-    assert "memory is not available on a gateway" in run(kernel, "1", world=World(memory=object())).notes
+    assert "memory is not available on a gateway" in run(kernel, "1", world=RunContext(memory=object())).notes
 
 
 def test_remote_files_are_removed_with_the_kernel(backend, tmp_path):
     opened = aio.run(backend.open(OFF))
-    folder = Path(run(opened, "import os; print(os.getcwd())", world=World(cwd=tmp_path)).stdout.strip())
+    folder = Path(run(opened, "import os; print(os.getcwd())", world=RunContext(cwd=tmp_path)).stdout.strip())
     assert folder.is_dir()
     aio.run(opened.close())
     aio.run(opened.close())

@@ -9,13 +9,13 @@ import pytest
 
 from nbtools import aio
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NetworkError
-from nbtools.kernels import Profile, World
+from nbtools.kernels import KernelOptions, RunContext
 from nbtools.kernels.gateway import staging
-from nbtools.kernels.gateway.client import Server
+from nbtools.kernels.gateway.client import GatewayClient
 from nbtools.kernels.gateway.kernel import GatewayBackend
-from nbtools.kernels.gateway.staging import Luggage
+from nbtools.kernels.gateway.staging import StagingPlan
 
-OFF = Profile(sandbox="off")
+OFF = KernelOptions(sandbox="off")
 
 
 def open_backend(url, token=None):
@@ -30,7 +30,7 @@ def test_paths_in_variables_are_moved_wherever_they_stand(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.csv").write_text(name)
     first, second = tmp_path / "a" / "same.csv", tmp_path / "b" / "same.csv"
-    world = World(
+    world = RunContext(
         cwd=tmp_path,
         files=(first, tmp_path / "b"),
         figure_path=tmp_path / "plot.svg",
@@ -43,7 +43,7 @@ def test_paths_in_variables_are_moved_wherever_they_stand(tmp_path):
             "number": 3,
         },
     )
-    packed = Luggage.pack(world, "/r")
+    packed = StagingPlan.for_run(world, "/r")
     assert packed.files == {first: "in/0/same.csv", second: "in/1/b/same.csv"}
     assert packed.world.cwd == Path("/r/work")
     assert packed.world.figure_path == Path("/r/out/plot.svg")
@@ -61,35 +61,35 @@ def test_files_go_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "PIECE_BYTES", 4)
     file = tmp_path / "f"
     file.write_bytes(b"0123456789")
-    calls = list(staging.pieces(file, "in/0/f"))
+    calls = list(staging.upload_calls(file, "in/0/f"))
     pattern = re.compile(r"""put\("in/0/f", '(.*)', append=(True|False)\)""")
     texts = [pattern.fullmatch(call).groups() for call in calls]
     assert b"".join(base64.b64decode(text) for text, _ in texts) == b"0123456789"
     assert [append for _, append in texts] == ["False", "True", "True"]
     file.write_bytes(b"")
-    assert len(list(staging.pieces(file, "in/0/f"))) == 1
+    assert len(list(staging.upload_calls(file, "in/0/f"))) == 1
 
 
 def test_only_files_below_the_working_folder_come_back(tmp_path):
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path)
-    world = World(cwd=folder, figure_path=tmp_path / "plot.png")
-    packed = Luggage.pack(world, "/r")
-    assert staging.unpack("work/a/b.txt", packed, world) == folder / "a" / "b.txt"
-    assert staging.unpack("out/plot.png", packed, world) == tmp_path / "plot.png"
+    world = RunContext(cwd=folder, figure_path=tmp_path / "plot.png")
+    packed = StagingPlan.for_run(world, "/r")
+    assert staging.local_path("work/a/b.txt", packed, world) == folder / "a" / "b.txt"
+    assert staging.local_path("out/plot.png", packed, world) == tmp_path / "plot.png"
     for place in ("out/other.png", "in/0/x", "work", "work/..", "work/../x", "work/a/../../x", "/etc/x", "work/link/x"):
-        assert staging.unpack(place, packed, world) is None
-    assert staging.unpack("work/x", packed, World()) is None
+        assert staging.local_path(place, packed, world) is None
+    assert staging.local_path("work/x", packed, RunContext()) is None
 
 
 def test_missing_and_too_large_inputs_are_refused(tmp_path, monkeypatch):
     with pytest.raises(FileMissing):
-        Luggage.pack(World(files=(tmp_path / "absent",)), "/r")
+        StagingPlan.for_run(RunContext(files=(tmp_path / "absent",)), "/r")
     monkeypatch.setattr(staging, "MOST_BYTES", 3)
     (tmp_path / "four").write_text("four")
     with pytest.raises(LimitExceeded):
-        Luggage.pack(World(files=(tmp_path / "four",)), "/r")
+        StagingPlan.for_run(RunContext(files=(tmp_path / "four",)), "/r")
 
 
 def test_an_unreachable_gateway_is_told():
@@ -109,9 +109,9 @@ def test_an_address_that_is_none_is_refused(url):
 
 
 def test_the_token_of_an_address_is_taken_out_of_it():
-    server = Server("https://me:secret@host:8888/base/lab?token=abc")
+    server = GatewayClient("https://me:secret@host:8888/base/lab?token=abc")
     assert server.url == "https://me:secret@host:8888/base"
     assert server.shown == "https://host:8888/base"
     assert server.headers() == {"Authorization": "token abc"}
-    assert Server("http://host/?token=abc", "given").headers() == {"Authorization": "token given"}
-    assert Server("http://host").headers() == {}
+    assert GatewayClient("http://host/?token=abc", "given").headers() == {"Authorization": "token given"}
+    assert GatewayClient("http://host").headers() == {}

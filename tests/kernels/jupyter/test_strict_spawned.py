@@ -8,7 +8,7 @@ import pytest
 from nbtools import aio
 from nbtools.confine import capabilities
 from nbtools.errors import SandboxUnavailable
-from nbtools.kernels import Kernels, Profile, World
+from nbtools.kernels import KernelOptions, Kernels, RunContext
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
 
 pytestmark = [
@@ -39,8 +39,8 @@ def test_a_spawned_kernel_can_be_strict(tmp_path):
     async def work():
         backend = SpawnedBackend()
         try:
-            kernel = await backend.open(Profile(sandbox="strict", network=False, cwd=inside))
-            world = World(cwd=inside, variables={"path": path})
+            kernel = await backend.open(KernelOptions(sandbox="strict", network=False, cwd=inside))
+            world = RunContext(cwd=inside, variables={"path": path})
             return kernel.confinement, await kernel.run(CODE, world=world), await kernel.run("print(2)")
         finally:
             await backend.close()

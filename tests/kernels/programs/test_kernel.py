@@ -11,7 +11,7 @@ import pytest
 from nbtools import aio
 from nbtools.confine import capabilities
 from nbtools.errors import InvalidArguments, LanguageUnavailable, SandboxUnavailable
-from nbtools.kernels import Cap, Profile, World
+from nbtools.kernels import KernelOptions, OutputLimits, RunContext
 from nbtools.kernels.programs import languages
 from nbtools.kernels.programs.kernel import ProcessBackend
 from nbtools.kernels.warden import process_tree
@@ -35,15 +35,15 @@ def run(backend, tmp_path):
 
     def once(code, language="bash", *, timeout=30, world=None, on_output=None, cap=None, grace=1.0, **profile):
         async def work():
-            kernel = await backend.open(Profile(language=language, cwd=tmp_path, **profile))
+            kernel = await backend.open(KernelOptions(language=language, cwd=tmp_path, **profile))
             try:
                 return await kernel.run(
                     code,
                     timeout=timeout,
                     grace=grace,
-                    world=world or World(),
+                    world=world or RunContext(),
                     on_output=on_output,
-                    cap=cap or Cap(),
+                    cap=cap or OutputLimits(),
                 )
             finally:
                 await kernel.close()
@@ -135,14 +135,16 @@ def test_node_takes_scripts_and_modules(run, tmp_path):
 def test_variables_and_folder_reach_the_script(run, tmp_path):
     inner = tmp_path / "a 'strange' name"
     inner.mkdir()
-    world = World(cwd=inner, variables={"text": 'it\'s\n"so" $HOME', "data": {"a": [1, "ü"]}, "big": "x" * 200_000})
+    world = RunContext(
+        cwd=inner, variables={"text": 'it\'s\n"so" $HOME', "data": {"a": [1, "ü"]}, "big": "x" * 200_000}
+    )
     done = run('printf "%s|%s|%s|" "$text" "$data" "${#big}"; basename "$PWD"; env | grep -c "^text="', world=world)
     assert done.stdout == 'it\'s\n"so" $HOME|{"a": [1, "ü"]}|200000|a \'strange\' name\n1\n'
 
 
 @needs_node
 def test_variables_reach_node_as_values(run, tmp_path):
-    world = World(cwd=tmp_path, variables={"data": {"a": [1, "ü"]}, "big": "x" * 200_000})
+    world = RunContext(cwd=tmp_path, variables={"data": {"a": [1, "ü"]}, "big": "x" * 200_000})
     assert run("console.log(data.a[0] + 1, data.a[1], big.length)", "node", world=world).stdout == "2 ü 200000\n"
 
 
@@ -231,7 +233,7 @@ def test_daemons_die_with_the_script(run):
 
 def test_a_stopped_script_returns_what_it_printed(backend, tmp_path):
     async def work():
-        kernel = await backend.open(Profile(language="bash", cwd=tmp_path))
+        kernel = await backend.open(KernelOptions(language="bash", cwd=tmp_path))
         begun = asyncio.Event()
         task = asyncio.ensure_future(kernel.run("echo begun; sleep 100", on_output=lambda _: begun.set()))
         await asyncio.wait_for(begun.wait(), 10)
@@ -245,15 +247,15 @@ def test_a_stopped_script_returns_what_it_printed(backend, tmp_path):
 
 
 def test_output_is_capped_and_endless_output_ended(run):
-    done = run("head -c 300000 /dev/zero | tr '\\0' y", cap=Cap(text_bytes=100_000))
+    done = run("head -c 300000 /dev/zero | tr '\\0' y", cap=OutputLimits(text_bytes=100_000))
     assert (done.status, done.stdout, done.truncated) == ("ok", "y" * 100_000, True)
-    done = run("yes", cap=Cap(text_bytes=100_000))
+    done = run("yes", cap=OutputLimits(text_bytes=100_000))
     assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 100_000, True)
 
 
 @needs_node
 def test_endless_output_of_node_is_ended(run):
-    done = run("for (;;) console.log('x'.repeat(10_000))", "node", cap=Cap(text_bytes=1_000_000))
+    done = run("for (;;) console.log('x'.repeat(10_000))", "node", cap=OutputLimits(text_bytes=1_000_000))
     assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 1_000_000, True)
 
 
@@ -301,7 +303,7 @@ cat /etc/shadow; cat ~root/.bashrc; echo x > /tmp/nbtools-outside; kill -9 $OWNE
 cat /proc/$OWNER/environ; chmod 777 /usr/bin/env; unshare -r true; ulimit -n 99999
 echo y > made; chmod 750 made; stat -c %a made; git --version >/dev/null; mktemp -u | cut -c1-9
 """
-    done = run(code, sandbox="strict", network=False, world=World(variables={"OWNER": str(os.getpid())}))
+    done = run(code, sandbox="strict", network=False, world=RunContext(variables={"OWNER": str(os.getpid())}))
     assert done.stdout == "750\n/tmp/nbk-\n"
     assert done.stderr.count("denied") + done.stderr.count("permitted") >= 8
     assert done.confinement == "strict"
@@ -319,7 +321,7 @@ console.log(refused(() => fs.writeFileSync('/tmp/nbtools-outside', '')));
 fs.writeFileSync('own.txt', 'x'); fs.chmodSync('own.txt', 0o600); console.log(String(execSync('cat own.txt')));
 net.connect(1, '127.0.0.1').on('error', (error) => console.log(error.code));
 """
-    world = World(variables={"OWNER": str(os.getpid())})
+    world = RunContext(variables={"OWNER": str(os.getpid())})
     done = run(code, "node", sandbox="strict", network=False, world=world)
     assert done.stdout == "EACCES EPERM\nEACCES\nx\nEPERM\n", done.stderr
 
@@ -336,10 +338,10 @@ def test_strict_is_refused_where_it_cannot_be_had(run, monkeypatch):
 def test_nothing_is_left_when_the_backend_closes(tmp_path):
     async def work():
         backend = ProcessBackend()
-        kernel = await backend.open(Profile(language="bash", cwd=tmp_path, lasting=True))
+        kernel = await backend.open(KernelOptions(language="bash", cwd=tmp_path, lasting=True))
         await kernel.run("sleep 300 & echo $!")
         assert backend._folder is not None
-        folder, warden = backend._folder.path, backend._custody.pid
+        folder, warden = backend._folder.path, backend._warden.pid
         pids = process_tree.descendants([warden])
         await backend.close()
         await backend.close()

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from nbtools import aio
-from nbtools.kernels import Profile, World
+from nbtools.kernels import KernelOptions, RunContext
 from nbtools.kernels.programs.kernel import ProcessBackend
 
 LANGUAGES = ["bash", "sh", pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node"))]
@@ -28,7 +28,7 @@ def session(backend, tmp_path):
     opened = []
 
     def start(language):
-        kernel = aio.run(backend.open(Profile(language=language, cwd=tmp_path, lasting=True)))
+        kernel = aio.run(backend.open(KernelOptions(language=language, cwd=tmp_path, lasting=True)))
         opened.append(kernel)
 
         def run(code, **options):
@@ -137,9 +137,9 @@ def test_node_finds_modules_from_the_working_folder(session, tmp_path):
 def test_the_world_of_each_run_reaches_the_session(session, tmp_path):
     (tmp_path / "here").mkdir()
     run = session("bash")
-    world = World(cwd=tmp_path / "here", variables={"given": "a b"})
+    world = RunContext(cwd=tmp_path / "here", variables={"given": "a b"})
     assert run('echo "$given"; basename "$PWD"', world=world).stdout == "a b\nhere\n"
-    done = run("echo not reached", world=World(cwd=tmp_path / "gone"))
+    done = run("echo not reached", world=RunContext(cwd=tmp_path / "gone"))
     assert done.status == "error"
     assert "gone" in done.stderr
 
@@ -164,7 +164,7 @@ def test_nonsense_on_the_answer_pipe_is_dropped(session):
 
 def test_stop_and_kill_reach_a_session(backend, tmp_path):
     async def work():
-        kernel = await backend.open(Profile(language="bash", cwd=tmp_path, lasting=True))
+        kernel = await backend.open(KernelOptions(language="bash", cwd=tmp_path, lasting=True))
         try:
             begun = asyncio.Event()
             task = asyncio.ensure_future(kernel.run("x=3; echo begun; sleep 60", on_output=lambda _: begun.set()))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nbtools.kernels.interface import Cap, ErrorDetail, Output
+from nbtools.kernels.interface import ErrorDetail, OutputLimits, OutputPiece
 from nbtools.kernels.runs.output import Collector
 
 
 def test_text_is_kept_by_stream_and_handed_on_as_it_comes() -> None:
-    seen: list[Output] = []
+    seen: list[OutputPiece] = []
     collector = Collector(seen.append)
     collector.stream("stdout", "a")
     collector.stream("stderr", "b")
@@ -18,7 +18,7 @@ def test_text_is_kept_by_stream_and_handed_on_as_it_comes() -> None:
 
 
 def test_the_cap_counts_bytes_of_both_streams_together() -> None:
-    collector = Collector(cap=Cap(text_bytes=5))
+    collector = Collector(cap=OutputLimits(text_bytes=5))
     collector.stream("stdout", "äß")
     collector.stream("stderr", "üx")
     done = collector.execution("ok")
@@ -35,7 +35,7 @@ def test_a_character_split_over_two_reads_arrives_whole() -> None:
 
 
 def test_output_far_beyond_the_cap_is_called_runaway() -> None:
-    collector = Collector(cap=Cap(text_bytes=10))
+    collector = Collector(cap=OutputLimits(text_bytes=10))
     collector.stream("stdout", "x" * 30)
     assert not collector.runaway
     collector.stream("stdout", "x" * 30)
@@ -43,7 +43,7 @@ def test_output_far_beyond_the_cap_is_called_runaway() -> None:
 
 
 def test_an_overflow_in_the_kernel_keeps_room_for_text_on_its_way() -> None:
-    collector = Collector(cap=Cap(text_bytes=10))
+    collector = Collector(cap=OutputLimits(text_bytes=10))
     collector.overflow()
     collector.stream("stdout", "late")
     assert collector.runaway
@@ -59,7 +59,7 @@ def test_an_updated_display_replaces_the_one_it_updates() -> None:
 
 
 def test_displays_beyond_their_cap_are_dropped() -> None:
-    collector = Collector(cap=Cap(display_bytes=10))
+    collector = Collector(cap=OutputLimits(display_bytes=10))
     collector.display({"text/plain": "12345"})
     collector.display({"text/plain": "1234567"})
     done = collector.execution("ok")
@@ -77,7 +77,7 @@ def test_clearing_forgets_what_was_shown() -> None:
 
 
 def test_an_error_is_kept_without_colours_and_told_in_the_end() -> None:
-    seen: list[Output] = []
+    seen: list[OutputPiece] = []
     collector = Collector(seen.append)
     collector.fail("ValueError", "no", "\x1b[31mtrace\x1b[0m", line=3)
     done = collector.execution("error")
@@ -96,17 +96,17 @@ def test_errors_beside_the_one_that_ended_the_code_are_text() -> None:
     collector.stream("stderr", "so far")
     for value in ("shown", "guilty", "cleaning up"):
         collector.fail("ValueError", value)
-    collector.blame("ValueError", "guilty")
+    collector.set_error("ValueError", "guilty")
     done = collector.execution("error")
     assert done.error == ErrorDetail(name="ValueError", value="guilty")
     assert done.stderr == "so far\nValueError: shown\nValueError: cleaning up\n"
 
 
 def test_errors_of_code_that_went_on_are_text() -> None:
-    seen: list[Output] = []
+    seen: list[OutputPiece] = []
     collector = Collector(seen.append)
     collector.fail("ValueError", "no", "trace\nValueError: no")
-    collector.acquit()
+    collector.clear_error()
     done = collector.execution("ok")
     assert (done.error, done.stderr) == (None, "trace\nValueError: no\n")
     assert [output.kind for output in seen] == ["stderr"]

@@ -10,20 +10,20 @@ import pytest
 
 from nbtools import aio
 from nbtools.errors import KernelDied
-from nbtools.kernels.warden.client import Custody, greeted
+from nbtools.kernels.warden.client import WardenClient, start_with_retry
 
 WARDEN = ("-P", "-m", "nbtools.kernels.warden")
 SILENT = ("-c", "import sys, time; time.sleep(600)")
 DEAD = ("-c", "")
 
 
-def starter(folder: Path, *commands: tuple[str, ...]) -> Callable[[], Custody]:
+def starter(folder: Path, *commands: tuple[str, ...]) -> Callable[[], WardenClient]:
     left = list(commands)
 
-    def start() -> Custody:
+    def start() -> WardenClient:
         place = folder / str(len(left))
         place.mkdir()
-        return Custody(left.pop(0), folder=place, env=dict(os.environ))
+        return WardenClient(left.pop(0), folder=place, env=dict(os.environ))
 
     return start
 
@@ -31,15 +31,15 @@ def starter(folder: Path, *commands: tuple[str, ...]) -> Callable[[], Custody]:
 @pytest.mark.parametrize("first", [SILENT, DEAD], ids=["silent", "dead"])
 def test_one_that_does_not_answer_is_replaced(tmp_path: Path, first: tuple[str, ...]) -> None:
     async def meet() -> bool:
-        custody = await greeted(starter(tmp_path, first, WARDEN), seconds=4, what="starts kernels")
+        warden = await start_with_retry(starter(tmp_path, first, WARDEN), seconds=4, what="starts kernels")
         try:
-            return custody.alive
+            return warden.alive
         finally:
-            await custody.close()
+            await warden.close()
 
     assert aio.run(meet())
 
 
 def test_a_second_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KernelDied, match="The process that starts kernels did not start"):
-        aio.run(greeted(starter(tmp_path, DEAD, DEAD), seconds=20, what="starts kernels"))
+        aio.run(start_with_retry(starter(tmp_path, DEAD, DEAD), seconds=20, what="starts kernels"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +123,28 @@ def test_importing_and_opening_loads_nothing_heavy(tmp_path):
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+BARE_SQLITE = """
+import sqlite3
+class Bare(sqlite3.Connection):
+    def execute(self, sql, *values):
+        if "fts5" in sql:
+            raise sqlite3.OperationalError("no such module: fts5")
+        return super().execute(sql, *values)
+connect = sqlite3.connect
+sqlite3.connect = lambda *given, **how: connect(*given, factory=Bare, **how)
+"""
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_an_sqlite_without_fts5_is_named_with_the_way_out(tmp_path, embedded):
+    (tmp_path / "sitecustomize.py").write_text(BARE_SQLITE)
+    code = (
+        "from nbtools.memory import open_memory\n"
+        f"with open_memory('m.duckdb', embedded={embedded}) as memory: memory.write('k', 1)"
+    )
+    how = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(tmp_path)}, "capture_output": True, "text": True}
+    said = subprocess.run([sys.executable, "-c", code], check=False, **how).stderr
+    assert "the memory needs FTS5, which SQLite" in said.splitlines()[-1]
+    assert "Use a Python from python.org" in said.splitlines()[-1]

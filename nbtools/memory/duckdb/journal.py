@@ -7,8 +7,9 @@ database can then never stall a write.) A line is one request::
     1c291ca3 [seq, "request id", [[row], …]]\n
 
 with the CRC-32 of what follows it. Lines go to segments named after their first sequence number; a segment is dropped
-when a snapshot of the database holds all of it. On opening, a torn last line is cut off, since nobody was told that it
-was stored; a line that is broken is skipped and reported, and the ones behind it are used. Broken lines at the very end
+when a snapshot of the database holds all of it. On opening, a torn last line is cut off: a write that was interrupted,
+of which nobody was told that it was stored. It is reported, because a disk that lost the end of the file looks the
+same. A line that is broken is skipped and reported, and the ones behind it are used. Broken lines at the very end
 are set aside in a file of their own, because their sequence numbers are given again.
 """
 
@@ -214,6 +215,11 @@ class Journal:
                 f"The journal's newest file {segment.name} was empty: what was stored there last is lost."
             )
             return
+        elif torn and _begins(torn) > after:
+            self.notices.append(
+                "The journal ended in half a line, which was removed. Either the program or the machine was stopped "
+                "while it stored a change, which then was not confirmed; or the disk lost the end of the file."
+            )
         if lost or torn:
             os.truncate(segment, upto if lost else len(data) - len(torn))
         elif data and not data.endswith(b"\n"):

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import escape_part
 from nbtools.memory.repository import Query
-from nbtools.memory.rules.fts5 import WORDS_SCHEMA, Words
+from nbtools.memory.rules.fts5 import WORDS_SCHEMA, Words, check_sqlite
 from nbtools.memory.rules.rows import Row, scope_of
 from nbtools.memory.rules.text_search import record_text
 
@@ -115,6 +115,7 @@ class LiveIndex:
     """
 
     def __init__(self, source: Source, path: Path | None = None) -> None:
+        check_sqlite()
         self._source = source
         self._path = self._file = path
         self._lock = threading.RLock()

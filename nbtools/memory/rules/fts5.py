@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from nbtools.errors import ConfigMissing
 from nbtools.memory.rules.text_search import Term, closest, question_terms, split_words, splits, trigrams
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Meanings",
     "Stemmer",
     "Words",
+    "check_sqlite",
     "is_learned",
     "rank_texts",
     "tiers",
@@ -209,15 +211,15 @@ class Words(Meanings):
     # -- inside: keeping
 
     def _learn(self, words: Iterable[str]) -> None:
-        new = set(words) - self._known
-        for word in list(filter(is_learned, new))[:MOST_LEARNED]:
+        new = list(filter(is_learned, set(words) - self._known))[:MOST_LEARNED]
+        for word in new:
             cursor = self._database.execute("INSERT OR IGNORE INTO vocabulary (word) VALUES (?)", (word,))
             if cursor.rowcount:
                 parts = " ".join(trigrams(word))
                 self._database.execute("INSERT INTO parts (rowid, letters) VALUES (?, ?)", (cursor.lastrowid, parts))
         if len(self._known) > _KEPT_WORDS:
             self._known.clear()
-        self._known |= new
+        self._known.update(new)
 
     def _joined(self, words: Iterable[str], tags: Iterable[str]) -> str:
         return " ".join([*words, *map(self._tag_word, tags)])
@@ -238,6 +240,7 @@ class Stemmer:
     """Stem words as FTS5 does here, for a store that keeps them elsewhere."""
 
     def __init__(self) -> None:
+        check_sqlite()
         self._lock = threading.Lock()
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
         self._database.executescript(f"{WORDS_SCHEMA}CREATE VIRTUAL TABLE places USING fts5vocab(words, instance);")
@@ -250,6 +253,19 @@ class Stemmer:
                 return [stem for (stem,) in self._database.execute("SELECT term FROM places ORDER BY offset")]
             finally:
                 self._database.execute("INSERT INTO words (words) VALUES ('delete-all')")
+
+
+def check_sqlite() -> None:
+    """Raise `ConfigMissing` if the SQLite of this Python has no FTS5."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
+        except sqlite3.OperationalError:
+            raise ConfigMissing(
+                f"the memory needs FTS5, which SQLite {sqlite3.sqlite_version} of this Python was built without.",
+                hint="Use a Python from python.org, conda or your system, or build SQLite with SQLITE_ENABLE_FTS5.",
+                tried="opening the memory",
+            ) from None
 
 
 def is_learned(word: str) -> bool:

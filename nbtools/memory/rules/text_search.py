@@ -194,4 +194,5 @@ def _collect(value: Any, parts: list[str]) -> None:
         for item in value:
             _collect(item, parts)
     elif value is not None:
-        parts.append(value if isinstance(value, str) else json.dumps(value))
+        # What `json.dumps` writes for a number costs a tenth of the time.
+        parts.append(value if isinstance(value, str) else repr(value) if type(value) is int else json.dumps(value))

@@ -56,6 +56,7 @@ def test_a_torn_end_is_cut_off_and_writing_goes_on(tmp_path, cut):
     os.truncate(segment, segment.stat().st_size - cut)
     again = Journal(tmp_path / "log")
     assert seqs(again) == [1]
+    assert [notice[:36] for notice in again.notices] == ["The journal ended in half a line, wh"]
     again.append([entry(2, "new")])
     assert seqs(again) == [1, 2]
     again.close()

@@ -149,7 +149,8 @@ def test_the_journal_torn_by_a_crash_is_taken_up_to_the_tear(path):
         (segment,) = (path.with_name("m.duckdb.keeper") / "log").glob("*.log")
         with segment.open("ab") as file:
             file.write(b'00000000 [31,"half a li')
-        assert len(memory) == 30
+        with pytest.warns(UserWarning, match="ended in half a line"):
+            assert len(memory) == 30
         memory.write("k30", 30)
         end_keeper(path, signal.SIGKILL)
         assert len(memory) == 31

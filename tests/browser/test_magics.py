@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_the_time_of_long_work_goes_and_a_flood_leaves_the_page_usable(lab: Any,
     page.wait_for_function(
         """() => {
             const text = [...document.querySelectorAll('.jp-OutputArea-output')].map(each => each.innerText).join(' ');
-            return /data_analyze · \\d+ s\\s+one/.test(text);
+            return /data_analyze · running for \\d+ s at [-\\d]+ [:\\d]+\\s+one/.test(text);
         }"""
     )
     notebook.run_all()
@@ -135,3 +136,16 @@ def test_the_time_of_long_work_goes_and_a_flood_leaves_the_page_usable(lab: Any,
     begun = time.monotonic()
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("lab", ["light"], indirect=True)
+def test_the_time_vanishes_when_the_kernel_ends_and_is_true_in_the_file(lab: Any, open_notebook: Any) -> None:
+    _write(lab.root, "%load_ext nbtools", "%%data_analyze sales.csv\nprint('one', flush=True)\nwhile True: pass")
+    page = open_notebook("magics.ipynb").page
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    page.get_by_text("data_analyze · running for").wait_for()
+    page.evaluate("() => { window.tested.sessionContext.session.kernel.restart(); }")
+    page.get_by_text("data_analyze · running for").wait_for(state="hidden")
+    cell = page.evaluate("() => window.tested.content.model.toJSON().cells[1]")
+    shown = [output["data"]["text/plain"] for output in cell["outputs"] if output["output_type"] == "display_data"]
+    assert re.fullmatch(r"data_analyze · running for \d+ s at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "".join(shown[0]))

@@ -6,7 +6,9 @@ while another cell ran, for one.
 
 The time is a display of its own above the output, and nothing of it stays: protocols of notebooks can empty a display
 and clear a cell, and remove nothing in between. So where the magic is all of its cell, the cell is cleared and shown
-again, with the time above it and in the end without; elsewhere the display is emptied.
+again, with the time above it and in the end without; elsewhere the display is emptied. A kernel that is killed or
+restarted meanwhile can do neither. So the text is true whenever it is read, because it says when it was written, and
+its style hides it in a browser once no newer one has come for a while.
 
 A cell shows the beginning of a flood and its last lines: front ends lay out every line that they are given.
 """
@@ -37,7 +39,8 @@ _MOST_DISPLAYS = 500
 _MOST_AGAIN = 2_000_000  # characters that are sent to the cell a second time
 _NAMES = "|".join(name for entry in CATALOGUE for name in entry.names)
 _ALONE = re.compile(rf"\s*(?:\w+\s*<<\s*)?(?:%%(?:{_NAMES})\b|%(?:{_NAMES})\b[^\n]*\s*\Z)")
-_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%"
+_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%;animation:nbtools-over 0s 8s forwards"
+_OVER = "<style>@keyframes nbtools-over{to{visibility:hidden;position:absolute}}</style>"
 
 
 class _Window:
@@ -180,14 +183,16 @@ class Live:
         begun = time.monotonic()
         await asyncio.sleep(_SHOW_AFTER_S)
         while True:
-            line = f"{self._label} · {_elapsed(begun)} {self._stage}".rstrip()
+            so_far = f"running for {_elapsed(begun)} at {time.strftime('%Y-%m-%d %H:%M:%S')}"
+            line = f"{self._label} · {so_far} {self._stage}".rstrip()
             self._context.copy().run(self._tell, line)
             await asyncio.sleep(_EVERY_S)
 
     def _tell(self, line: str) -> None:
         """Show the time so far."""
         if hasattr(self._shell, "kernel"):
-            data = {"text/html": f"<span style='{_STYLE}'>{html.escape(line)}</span>", "text/plain": line}
+            shown = f"{_OVER}<span style='{_STYLE}'>{html.escape(line)}</span>"
+            data = {"text/html": shown, "text/plain": line}
             if self._display_id is not None:
                 self._publish(data, transient={"display_id": self._display_id}, update=True)
                 return

@@ -16,6 +16,7 @@ from nbtools.tool import Tool
 __all__ = [
     "FORMATS",
     "admits_null",
+    "data_schema",
     "is_strict",
     "mistakes_of",
     "output_schema",
@@ -89,19 +90,27 @@ FORMATS: Mapping[str, Callable[[Tool], _Schema]] = {
 }
 
 
+def data_schema(tool: Tool) -> _Schema:
+    """Return the JSON Schema of the data of a tool's result; ``{}`` where its return type says nothing."""
+    try:
+        said = tool.returns()
+        return copy.deepcopy(dict(said)) if isinstance(said, Mapping) else _schema_of(_data_type(said))
+    except Exception:  # of a type that is not there, not finished, or not pydantic's; its own hooks raise anything
+        return {}
+
+
 def output_schema(tool: Tool) -> _Schema:
     """Return the JSON Schema (2020-12) of a tool's structured content over MCP, made of its return type.
 
     The content is the data itself where that is an object, and ``{"result": data}`` otherwise. A return type that says
     nothing, or that pydantic does not know, gives the schema which every object fits.
     """
+    schema = data_schema(tool)
     try:
-        said = tool.returns()
-        if isinstance(said, Mapping):
-            return copy.deepcopy(dict(said))
-        schema = _schema_of(_data_type(said))
+        if isinstance(tool.returns(), Mapping):
+            return schema
         contents = list(_contents(schema, schema))
-    except Exception:  # of a type that is not there, not finished, or not pydantic's; its own hooks raise anything
+    except Exception:  # of a type that is not there, not finished, or leads back into itself
         return {"type": "object"}
     if {"type": "object"} in contents:
         return {"type": "object"}

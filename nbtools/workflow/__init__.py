@@ -1,6 +1,55 @@
 """Workflows: YAML files that are checked before they run.
 
-::
+The modules build on each other in this order::
 
+    findings      what is wrong, where, how it is shown; codes.yaml says what each code means
+    document      YAML with the place of every key and value
+    expressions   ${…} in texts: read them, fill them in
     spec          models of the file
+    graph         who needs whom, cycles, what may be skipped
+    schemas       JSON Schemas as types
+    checks/       everything that can be wrong with a file
+    validation    all checks over a file and the files that it names
+
+`validate` needs the tools and nothing else; it runs nothing.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbtools.lazy import facade
+
+if TYPE_CHECKING:
+    from nbtools.workflow.expressions import fill, truth
+    from nbtools.workflow.findings import Report, WorkflowFinding, explain
+    from nbtools.workflow.graph import edges
+    from nbtools.workflow.spec import Workflow, editor_schema
+    from nbtools.workflow.validation import validate
+
+__all__ = [
+    "Report",
+    "Workflow",
+    "WorkflowFinding",
+    "edges",
+    "editor_schema",
+    "explain",
+    "fill",
+    "truth",
+    "validate",
+]
+
+__getattr__ = facade(
+    __name__,
+    {
+        "Report": "nbtools.workflow.findings",
+        "Workflow": "nbtools.workflow.spec",
+        "WorkflowFinding": "nbtools.workflow.findings",
+        "edges": "nbtools.workflow.graph",
+        "editor_schema": "nbtools.workflow.spec",
+        "explain": "nbtools.workflow.findings",
+        "fill": "nbtools.workflow.expressions",
+        "truth": "nbtools.workflow.expressions",
+        "validate": "nbtools.workflow.validation",
+    },
+)

@@ -1,0 +1,253 @@
+"""The shape of a file: keys, kinds of values, what is missing; what is wrong is left out, and the rest is checked."""
+
+from __future__ import annotations
+
+import copy
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
+
+from nbtools.errors import nearest
+from nbtools.workflow.document import Document, Place
+from nbtools.workflow.findings import allowed
+from nbtools.workflow.spec import KINDS, NODE, AnyNode, NodeFields, Workflow
+
+__all__ = ["read_workflow"]
+
+_WORKFLOW: TypeAdapter[Workflow] = TypeAdapter(Workflow)
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "mapping_type": "a mapping",
+}
+_WANTED_OF = {
+    "when": "an expression, always, true or false",
+    "for_each": "a list, or an expression for one",
+    "choose": "a list of texts, or an expression for one",
+}
+_GROUPS = {"ask": ("approve", "choose", "fill"), "tools": ("tool", "workflow", "node"), "nodes": KINDS}
+_TRIES = 4
+
+
+def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[int, NodeFields]], dict[str, int]]:
+    """Return the model of a document, its nodes by id with their index, and the index of every id in the file.
+
+    What is wrong is told and left out. The model is `None` where nothing can be made of the file.
+    """
+    raw = document.data
+    if not isinstance(raw, Mapping):
+        found = "empty" if raw is None else "no mapping"
+        document.tell(
+            "WF013", document.span(()), f"The file is {found}.", "It begins with version: 1, name: … and nodes: …."
+        )
+        return None, {}, {}
+    entries = raw.get("nodes")
+    nodes: dict[str, tuple[int, NodeFields]] = {}
+    ids: dict[str, int] = {}
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        known = _id_of(document, i, entry, ids)
+        made = _salvaged(document, NODE, entry, ("nodes", i), {"id": "_"})
+        if isinstance(made, NodeFields) and known is not None:
+            nodes[known] = i, made
+    placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
+    top = {**raw, "nodes": [placeholder]} if placeholder else dict(raw)
+    spare = {"version": 1, "name": "_", "nodes": [{"id": "_", "tool": "_"}]}
+    workflow = _salvaged(document, _WORKFLOW, top, (), spare)
+    if workflow is None:
+        return None, nodes, ids
+    return workflow.model_copy(update={"nodes": tuple(node for _, node in nodes.values())}), nodes, ids
+
+
+def _id_of(document: Document, index: int, entry: Any, ids: dict[str, int]) -> str | None:
+    """Return the id of a node, and tell when another has it; `None` where it has none of its own."""
+    name = entry.get("id") if isinstance(entry, Mapping) else None
+    if not isinstance(name, str):
+        return None
+    if name in ids:
+        line = document.line_column(document.span(("nodes", ids[name], "id"))[0])[0]
+        span = document.span(("nodes", index, "id"))
+        document.tell("WF022", span, f"The id {name!r} is given twice.", f"Line {line} has it too; rename one.")
+        return None
+    ids[name] = index
+    return name
+
+
+def _salvaged(document: Document, adapter: TypeAdapter[Any], raw: Any, top: Place, spare: Mapping[str, Any]) -> Any:
+    """Return the model of a value without what is wrong in it, which is told; `None` where too little is left.
+
+    `spare` stands in for what is missing or wrong and must be there.
+    """
+    told: set[Place] = set()
+    for attempt in range(_TRIES):
+        try:
+            return adapter.validate_python(raw)
+        except ValidationError as exc:
+            problems = exc.errors(include_url=False)
+        if attempt == 0:
+            raw = copy.deepcopy(raw)
+        left = True
+        for problem in problems:
+            inner = _without_tags(problem["loc"], raw, problem["type"])
+            if attempt == 0 and (inner or not isinstance(raw, Mapping)) and inner not in told:
+                told.add(inner)
+                _tell(document, problem, (*top, *inner), inner, raw)
+            elif attempt == 0 and not inner:
+                _tell_kind(document, top, raw)
+            left = left and bool(inner)
+        for problem in reversed(problems):
+            _remove(raw, _without_tags(problem["loc"], raw, problem["type"]), spare)
+        if not left:
+            return None
+    return None
+
+
+def _without_tags(loc: tuple[str | int, ...], raw: Any, kind: str) -> Place:
+    """Return the place of a problem without the names that pydantic gives to the members of unions."""
+    found: list[str | int] = []
+    node = raw
+    for i, part in enumerate(loc):
+        is_last = i == len(loc) - 1
+        if isinstance(node, Mapping) and (part in node or (is_last and kind == "missing")):
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
+            continue
+        found.append(part)
+    return tuple(found)
+
+
+def _remove(raw: Any, place: Place, spare: Mapping[str, Any]) -> None:
+    """Take what is wrong out of a value; an item of a list takes the list along, so that no index changes."""
+    while place and isinstance(place[-1], int):
+        place = place[:-1]
+    if not place:
+        return
+    node = raw
+    for part in place[:-1]:
+        try:
+            node = node[part]
+        except (KeyError, IndexError, TypeError):
+            return
+    if isinstance(node, dict):
+        if place[-1] not in node and len(place) > 1:
+            _remove(raw, place[:-1], spare)  # what is missing makes its mapping useless
+            return
+        node.pop(place[-1], None)
+        if len(place) == 1 and place[0] in spare:
+            node[place[0]] = spare[str(place[0])]
+
+
+def _tell(document: Document, problem: Mapping[str, Any], place: Place, inner: Place, raw: Any) -> None:
+    kind, value, name = problem["type"], problem.get("input"), inner[-1] if inner else ""
+    if kind == "extra_forbidden":
+        known = _keys_at(problem["loc"], top=place[: len(place) - len(inner)])
+        _tell_unknown(document, place, str(name), known, is_node=len(inner) == 1 and place[:1] == ("nodes",))
+    elif kind == "missing":
+        span = document.span(place[:-1], key=bool(place[:-1]) and not isinstance(place[-2], int))
+        document.tell("WF016", span, f"The key {name!r} is missing.")
+    elif place == ("version",):
+        document.tell("WF014", document.span(place), f"There is no version {value!r}.", "The version is 1.")
+    elif kind == "union_tag_not_found":
+        _tell_kind(document, place, value)
+    elif kind == "string_pattern_mismatch":
+        in_key = "[key]" in problem["loc"]
+        hint = "It has letters, digits, _ and -, at most 64, and begins with a letter or _."
+        document.tell("WF021", document.span(place, key=in_key), f"{name if in_key else value!r} is no name.", hint)
+    elif kind in _WANTED:
+        _tell_type(document, place, value, kind)
+    else:
+        shown = problem["msg"].removeprefix("Input should be ").replace("'", "")
+        message = f"{name} is {value!r:.60}; it should be {shown}."
+        close = nearest(value, shown.replace(" or ", ", ").split(", ")) if isinstance(value, str) else None
+        document.tell("WF018", document.span(place), message, f"Did you mean {close!r}?" if close else "")
+
+
+def _tell_type(document: Document, place: Place, value: Any, kind: str) -> None:
+    name = next((str(part) for part in reversed(place) if isinstance(part, str)), "value")
+    wanted = _WANTED_OF.get(name, _WANTED[kind]) if not isinstance(place[-1], int) else _WANTED[kind]
+    shown = "empty" if value is None else f"{value!r:.60}"
+    hint = ""
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off"}:
+        hint = f"YAML 1.2 has true and false; {value} is text."
+    elif kind in {"int_type", "float_type"} and isinstance(value, str):
+        hint = "Take the quotes away." if value.replace(".", "", 1).isdigit() else "Seconds and numbers have no unit."
+    elif kind == "string_type" and isinstance(value, int | float):
+        hint = "Put it in quotes."
+    elif wanted == "a list" and isinstance(value, str):
+        hint = f"Write [{value}]."
+    document.tell("WF017", document.span(place), f"{name} is {shown}, but {wanted} is wanted.", hint)
+
+
+def _tell_kind(document: Document, place: Place, value: Any) -> None:
+    """Tell that a node, a question or a tool has none of the keys that decide its kind, or two of them."""
+    group = "ask" if place and place[-1] == "ask" else str(place[0]) if place else ""
+    keys = _GROUPS.get(group, KINDS)
+    if not isinstance(value, Mapping):
+        document.tell(
+            "WF017", document.span(place), f"{value!r:.60} is no mapping.", f"It has one of {', '.join(keys)}."
+        )
+        return
+    found = [key for key in keys if key in value]
+    noun = {"ask": "question", "tools": "tool"}.get(group, "node")
+    if found:
+        hint = f"Keep one of {' and '.join(found)}."
+        document.tell("WF020", document.span((*place, found[1]), key=True), f"The {noun} is of two kinds.", hint)
+        return
+    near = {key: close for key in value if (close := nearest(str(key), keys))}
+    for key, close in near.items():
+        span = document.span((*place, key), key=True)
+        document.tell("WF015", span, f"{key!r} is no key of a {noun}.", f"Did you mean {close!r}?")
+        return
+    code, hint = ("WF016", "Add prompt: ….") if "agent" in value and group == "nodes" else ("WF019", "")
+    message = "The key 'prompt' is missing." if hint else f"The {noun} is of no kind."
+    document.tell(code, document.span(place), message, hint or f"It has one of {', '.join(keys)}.")
+
+
+def _tell_unknown(document: Document, place: Place, name: str, known: list[str], *, is_node: bool) -> None:
+    hint = allowed(name, known, "Keys")
+    if is_node and name not in known:
+        owners = [model.kind for model in NodeFields.__subclasses__() if name in _keys_of(model)]
+        hint = f"Nodes with {' or '.join(owners)} have it." if owners else hint
+    document.tell("WF015", document.span(place, key=True), f"{name!r} is no key here.", hint)
+
+
+def _keys_of(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _keys_at(loc: tuple[str | int, ...], top: Place) -> list[str]:
+    """Return the keys of the model that a problem's place leads into, the last part being the wrong key."""
+    hint: Any = AnyNode if top else Workflow
+    for part in loc[:-1]:
+        models = _models(hint)
+        if isinstance(part, str) and (tagged := models.get(part)):
+            hint = tagged
+        elif isinstance(part, str) and len(models) == 1:
+            (model,) = models.values()
+            fields = {field.alias or name: field for name, field in model.model_fields.items()}
+            if part in fields:
+                hint = fields[part].rebuild_annotation()
+    models = _models(hint)
+    return [] if len(models) != 1 else _keys_of(next(iter(models.values())))
+
+
+def _models(hint: Any) -> dict[str, type[BaseModel]]:
+    """Return the models in a type, by their tags; one without a tag by its own name."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return {hint.__name__: hint}
+    found: dict[str, type[BaseModel]] = {}
+    tag = next((extra.tag for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Tag)), None)
+    for part in typing.get_args(hint):
+        for name, model in _models(part).items():
+            found[tag or name] = model
+    return found

@@ -1,0 +1,248 @@
+"""Expressions: what they may refer to, whether that is there, and whether their filters and types fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nbtools.workflow.checks.subject import Subject
+from nbtools.workflow.document import Place
+from nbtools.workflow.expressions import FILTERS, Expression, FilterCall, parse, walk
+from nbtools.workflow.findings import allowed
+from nbtools.workflow.graph import edges, skippable, texts
+from nbtools.workflow.schemas import SchemaType
+from nbtools.workflow.spec import RESULT_FIELDS, AskNode, Choose, CodeFile, CodeNode, NodeFields
+
+__all__ = ["check_values"]
+
+_ALWAYS_THERE = {"ok", "state", "error", "duration_s"}
+_ARGS: dict[str, tuple[int, int, type]] = {
+    "json": (0, 1, int),
+    "default": (1, 1, object),
+    "len": (0, 0, object),
+    "join": (0, 1, str),
+}
+_TAKES = {"len": {"string", "array", "object"}, "join": {"array"}}
+_BRACES = re.compile(r"\{\{-?\s*([A-Za-z_][\w-]*)[^{}]*\}\}")
+_LITERAL = ("tool", "workflow", "agent", "model")
+
+
+def check_values(subject: Subject) -> None:
+    """Tell what is wrong with expressions, and where there is one that is not filled in."""
+    workflow = subject.workflow
+    for _, node in subject.nodes.values():
+        for place, text in texts(node):
+            has_item = node.for_each is not None and place[0] not in {"when", "for_each"}
+            roots = ("inputs", "nodes", "item", "env") if has_item else ("inputs", "nodes", "env")
+            _check_text(subject, subject.place(node, *place), text, roots, node)
+        _check_literals(subject, node)
+        _check_lists(subject, node)
+        _check_condition(subject, node)
+        _check_braces(subject, node)
+    for place, text in walk(workflow.outputs):
+        _check_text(subject, ("outputs", *place), text, ("inputs", "nodes"), None)
+    for name, tool in workflow.tools.items():
+        for place, text in walk(tool.fixed_config):
+            _check_text(subject, ("tools", name, "fixed_config", *place), text, ("inputs", "env"), None)
+    for name, schema in workflow.inputs.items():
+        for place, _ in walk(schema):
+            subject.tell(
+                "WF035", ("inputs", name, *place), "Here no expression is filled in.", "Write the value itself."
+            )
+    _check_skipped(subject)
+
+
+def _check_text(subject: Subject, place: Place, text: str, roots: tuple[str, ...], node: NodeFields | None) -> None:
+    template = parse(text)
+    for error in template.errors:
+        subject.tell_within("WF023", place, error.start, error.width, error.message, error.hint)
+    for expression in template.expressions:
+        kind = _check_path(subject, place, expression, roots, node)
+        if kind is None:
+            continue
+        kind = _check_filters(subject, place, expression, kind)
+        pasted = kind is not None and template.single is None and kind.kinds() - {"null"} <= {"object", "array"}
+        if pasted and kind is not None and kind.kinds() - {"null"}:
+            message = f"{expression.path} is {kind.words()}, and stands in a text."
+            _tell(subject, "WF031", place, expression, message, "Add | json, or | join for a list.")
+
+
+def _tell(subject: Subject, code: str, place: Place, expression: Expression, message: str, hint: str = "") -> None:
+    subject.tell_within(code, place, expression.start, expression.end - expression.start, message, hint)
+
+
+def _check_path(
+    subject: Subject, place: Place, expression: Expression, roots: tuple[str, ...], node: NodeFields | None
+) -> SchemaType | None:
+    """Return the type that a path leads to; `None` when it leads nowhere, which is told."""
+    root, steps = expression.root, expression.steps
+    if root not in roots:
+        start = expression.places[0]
+        if root == "item":
+            hint = "A node has one for each item of its for_each."
+            subject.tell_within("WF032", place, start, len(root), "There is no item here.", hint)
+            return None
+        hint = allowed(root, roots, "Paths begin with")
+        if root in subject.ids:
+            hint = f"Write nodes.{root}."
+        elif root in subject.workflow.inputs:
+            hint = f"Write inputs.{root}."
+        subject.tell_within("WF024", place, start, len(root), f"No path begins with {root!r} here.", hint)
+        return None
+    if root in {"nodes", "inputs", "env"} and not steps:
+        noun = {"nodes": "the id of a node", "inputs": "the name of an input", "env": "the name of a variable"}[root]
+        _tell(subject, "WF024", place, expression, f"{noun[0].upper()}{noun[1:]} is missing.", f"Write {root}.NAME.")
+        return None
+    if expression.node is not None and expression.node not in subject.ids:
+        _tell_step(
+            subject, "WF026", place, expression, 0, "There is no node", allowed(str(steps[0]), subject.ids, "Nodes")
+        )
+        return None
+    found = subject.follow(expression, node)
+    if isinstance(found, SchemaType):
+        return found
+    if root == "inputs" and found == 0:
+        hint = allowed(str(steps[0]), subject.workflow.inputs, "Inputs")
+        _tell_step(subject, "WF025", place, expression, 0, "There is no input", hint)
+    else:
+        _tell_nowhere(subject, place, expression, found, node)
+    return None
+
+
+def _tell_step(
+    subject: Subject, code: str, place: Place, expression: Expression, step: int, message: str, hint: str
+) -> None:
+    start = expression.places[step + 1]
+    name = expression.steps[step]
+    subject.tell_within(code, place, start, len(str(name)), f"{message} {name!r}.", hint)
+
+
+def _tell_nowhere(subject: Subject, place: Place, expression: Expression, step: int, node: NodeFields | None) -> None:
+    before = Expression(root=expression.root, steps=expression.steps[:step])
+    kind = subject.follow(before, node)
+    name = str(expression.steps[step])
+    hint = ""
+    if expression.node is not None and step == 1:
+        target = subject.nodes[expression.node][1]
+        names = subject.data_type(target).names()
+        hint = f"Write {before.path}.data.{name}." if name in names else allowed(name, RESULT_FIELDS, "Results have")
+    elif isinstance(kind, SchemaType):
+        hint = allowed(name, kind.names(), "It has") if kind.names() else f"It is {kind.words()}."
+    _tell_step(subject, "WF027", place, expression, step, f"{before.path} has no", hint)
+
+
+def _check_filters(subject: Subject, place: Place, expression: Expression, kind: SchemaType) -> SchemaType | None:
+    """Return the type behind the filters; `None` when one is wrong, which is told."""
+    for i, call in enumerate(expression.filters):
+        if call.name not in FILTERS:
+            hint = allowed(call.name, FILTERS, "Filters")
+            subject.tell_within("WF028", place, call.start, len(call.name), f"There is no filter {call.name!r}.", hint)
+            return None
+        before = Expression(root=expression.root, steps=expression.steps, filters=expression.filters[:i])
+        given = kind if i == 0 else subject.infer(before) or kind
+        if problem := _filter_problem(call, given):
+            subject.tell_within("WF029", place, call.start, len(call.name), problem)
+            return None
+    # The path was followed above; only the filters change its type.
+    return (subject.infer(expression) or kind) if expression.filters and expression.root != "item" else kind
+
+
+def _filter_problem(call: FilterCall, given: SchemaType) -> str:
+    least, most, kind = _ARGS[call.name]
+    if not least <= len(call.args) <= most:
+        return f"{call.name} takes {least if least == most else f'{least} to {most}'} arguments, not {len(call.args)}."
+    if call.args and not isinstance(call.args[0], kind):
+        return f"{call.name} takes {'a whole number' if kind is int else 'a text'}, not {call.args[0]!r}."
+    takes = _TAKES.get(call.name)
+    if takes and not given.kinds() & takes:
+        return f"{call.name} does not fit {given.words()}."
+    return ""
+
+
+def _check_literals(subject: Subject, node: NodeFields) -> None:
+    """Tell of expressions where none is filled in."""
+    found: dict[Place, object] = {(name,): getattr(node, name, None) for name in _LITERAL}
+    if isinstance(node, CodeNode) and isinstance(node.code, CodeFile):
+        found["code", "file"] = node.code.file
+    for place, value in found.items():
+        if isinstance(value, str) and "${" in value:
+            hint = "The plan of a run is made before there are values."
+            subject.tell("WF035", subject.place(node, *place), "Here no expression is filled in.", hint)
+
+
+def _check_lists(subject: Subject, node: NodeFields) -> None:
+    """Tell of places that want a list and get none."""
+    wanted: dict[Place, object] = {("for_each",): node.for_each}
+    if isinstance(node, AskNode) and isinstance(node.ask, Choose):
+        wanted["ask", "choose"] = node.ask.choose
+    for place, value in wanted.items():
+        if not isinstance(value, str):
+            continue
+        template = parse(value)
+        kind = subject.infer(template.single) if template.single is not None else SchemaType({"type": "string"})
+        if not template.errors and kind is not None and "array" not in kind.kinds():
+            shown = template.single.path if template.single is not None else repr(value)
+            hint = "Write one expression for a list, or a list."
+            subject.tell("WF044", subject.place(node, *place), f"{shown} is {kind.words()}, no list.", hint)
+
+
+def _check_condition(subject: Subject, node: NodeFields) -> None:
+    if not isinstance(node.when, str) or node.when == "always":
+        return
+    template = parse(node.when)
+    if template.single is None and not template.errors:
+        hint = 'Write "${…}" with one path, always, true or false.'
+        if "${" in node.when:
+            hint = "A text with more around the expression is always true."
+        subject.tell("WF055", subject.place(node, "when"), f"{node.when!r:.60} is no condition.", hint)
+
+
+def _check_braces(subject: Subject, node: NodeFields) -> None:
+    """Tell of ``{{ … }}`` around what would be an expression."""
+    known = {"inputs", "nodes", "item", "env", *subject.ids, *subject.workflow.inputs}
+    args = {name: getattr(node, name, None) for name in ("args", "prompt", "instructions", "when", "for_each")}
+    for place, text in _all_texts(args):
+        for found in _BRACES.finditer(text) if "{{" in text else ():
+            if found[1] in known:
+                inner = found[0].strip("{}- ")
+                width = len(found[0])
+                message = "{{ }} is no expression."
+                subject.tell_within(
+                    "WF010", subject.place(node, *place), found.start(), width, message, f"Write ${{{inner}}}."
+                )
+
+
+def _all_texts(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _all_texts(item, (*place, key))
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _all_texts(item, (*place, i))
+
+
+def _check_skipped(subject: Subject) -> None:
+    """Tell of references to what may have been skipped, in what runs nevertheless."""
+    may_skip = skippable(node for _, node in subject.nodes.values())
+    for _, node in subject.nodes.values():
+        for edge in edges(node) if node.always else ():
+            target = edge.target
+            risky = target in may_skip or (node.finally_ and not _is_finally(subject, target))
+            if edge.reference is not None and risky and target in subject.nodes:
+                _tell_skipped(subject, subject.place(node, *edge.place), edge.reference)
+    for place, text in walk(subject.workflow.outputs):
+        for expression in parse(text).expressions:
+            if expression.node in may_skip:
+                _tell_skipped(subject, ("outputs", *place), expression)
+
+
+def _is_finally(subject: Subject, name: str) -> bool:
+    return name in subject.nodes and subject.nodes[name][1].finally_
+
+
+def _tell_skipped(subject: Subject, place: Place, expression: Expression) -> None:
+    if not expression.has_default and expression.steps[1:2] and expression.steps[1] not in _ALWAYS_THERE:
+        message = f"{expression.node} may have been skipped, and then {expression.path} is not there."
+        _tell(subject, "WF033", place, expression, message, "Add | default(…).")

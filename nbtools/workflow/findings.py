@@ -1,0 +1,264 @@
+"""Findings: what is wrong in a workflow file, where, and how it is shown.
+
+A `Report` holds all findings of one file and of the files that it names. It is written as text (the line and a caret),
+JSON, annotations of GitHub, or SARIF 2.1.0. The codes, with a title, an explanation and an example each, stand in
+``codes.yaml``; `explain` shows one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
+
+__all__ = ["FORMATS", "FindingRule", "Report", "WorkflowFinding", "allowed", "explain", "rules"]
+
+_SHOWN = 110
+_SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FindingRule:
+    """What a code means: a title, an explanation, and what is wrong and right in an example."""
+
+    code: str
+    title: str
+    explanation: str
+    wrong: str = ""
+    right: str = ""
+    level: Literal["error", "warning"] = "error"
+
+
+@functools.cache
+def rules() -> Mapping[str, FindingRule]:
+    """Return the rule of each code."""
+    import yaml
+
+    text = Path(__file__).with_name("codes.yaml").read_text(encoding="utf-8")
+    found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe loader
+    return {code: FindingRule(code=code, **fields) for code, fields in found.items()}
+
+
+def explain(code: str) -> str:
+    """Return the explanation of a code, with an example of what is wrong and what is right.
+
+    Raises
+    ------
+    InvalidArguments
+        There is no such code.
+    """
+    known = rules()
+    rule = known.get(code.upper())
+    if rule is None:
+        close = nearest(code.upper(), known)
+        hint = f"Did you mean {close}?" if close else f"Codes are {min(known)} to {max(known)}."
+        raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint, tried="explaining a finding")
+    parts = [f"{rule.code}: {rule.title}" + (" (a warning)" if rule.level == "warning" else ""), rule.explanation]
+    parts += [
+        f"{word}:\n" + "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+        for word, text in (("Wrong", rule.wrong), ("Right", rule.right))
+        if text
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkflowFinding:
+    """One thing that is wrong in a file.
+
+    Attributes
+    ----------
+    code
+        ``WF001`` and so on.
+    message
+        What was found.
+    hint
+        What is allowed, or the nearest name; empty where there is nothing to say.
+    path
+        The file as it was named; ``<text>`` for a text.
+    line, column
+        Where it stands, from 1, in characters.
+    width
+        How many characters of the line are meant.
+    excerpt
+        The line.
+    """
+
+    code: str
+    message: str
+    hint: str = ""
+    path: str = "<text>"
+    line: int = 1
+    column: int = 1
+    width: int = 1
+    excerpt: str = dataclasses.field(default="", repr=False)
+
+    @property
+    def level(self) -> Literal["error", "warning"]:
+        """Whether the file can be run nevertheless: a warning does not keep it from that."""
+        return rules()[self.code].level
+
+    @property
+    def told(self) -> str:
+        """The message and the hint in one line."""
+        return f"{self.message} {self.hint}".strip()
+
+    def caret(self) -> str:
+        """Return the line with carets below the place; a long line is cut around it. Empty where there is no line."""
+        text = "".join(char if char.isprintable() else " " for char in self.excerpt)
+        if not text.strip():
+            return ""
+        start = max(0, self.column - 1 - _SHOWN // 2) if len(text) > _SHOWN else 0
+        shown, before = text[start : start + _SHOWN], text[start : self.column - 1]
+        room = max(1, min(self.width, len(shown) - len(before)))
+        return f"    {shown.rstrip()}\n    {' ' * _columns(before)}{'^' * _columns(shown[len(before) :][:room] or ' ')}"
+
+    def __str__(self) -> str:
+        """Return ``file:line:column: CODE message``, the line, and a caret."""
+        return "\n".join(
+            filter(None, (f"{self.path}:{self.line}:{self.column}: {self.code} {self.told}", self.caret()))
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as JSON has it."""
+        return {**dataclasses.asdict(self), "level": self.level}
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
+
+
+def allowed(name: str, known: Iterable[str], what: str) -> str:
+    """Return the hint for an unknown name: the nearest one, else what there is."""
+    names = list(known)
+    close = nearest(name, names)
+    if close:
+        return f"Did you mean {close!r}?"
+    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"{what}: {shown}." if names else f"There are no {what[0].lower()}{what[1:]}."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What is wrong in a workflow file and in the files that it names, in the order of their lines.
+
+    Attributes
+    ----------
+    path
+        The file as it was named; ``<text>`` for a text.
+    findings
+        Everything that was found.
+    workflow
+        The model of the file, a `nbtools.workflow.spec.Workflow`; `None` unless there is no error.
+    files
+        Every file that was read: this one first, then scripts, agents and sub-workflows.
+    """
+
+    path: str
+    findings: tuple[WorkflowFinding, ...] = ()
+    workflow: Any = dataclasses.field(default=None, repr=False)
+    files: tuple[Path, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the workflow can be run: nothing was found but warnings."""
+        return not any(found.level == "error" for found in self.findings)
+
+    def raise_for_errors(self) -> None:
+        """Raise the errors as one.
+
+        Raises
+        ------
+        ConfigInvalid
+            There is one; the message shows each with its line and caret, ``data["findings"]`` holds them.
+        """
+        errors = [found for found in self.findings if found.level == "error"]
+        if errors:
+            raise ConfigInvalid(
+                "\n".join(map(str, errors)),
+                hint=f"nbtools explain {errors[0].code} tells more.",
+                tried=f"validating {self.path}",
+                data={"findings": [found.to_dict() for found in errors]},
+            )
+
+    def to_text(self, form: str = "text") -> str:
+        """Return the report as ``text``, ``json``, ``github`` or ``sarif``; empty text when nothing was found."""
+        return FORMATS[form](self.findings)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def _as_text(findings: Iterable[WorkflowFinding]) -> str:
+    return "\n".join(map(str, findings))
+
+
+def _as_json(findings: Iterable[WorkflowFinding]) -> str:
+    return json.dumps([found.to_dict() for found in findings], indent=2, ensure_ascii=False)
+
+
+def _as_github(findings: Iterable[WorkflowFinding]) -> str:
+    """Return commands of GitHub's workflow language, which show as annotations."""
+
+    def quoted(text: str, *, is_property: bool = False) -> str:
+        text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
+
+    return "\n".join(
+        f"::{found.level} file={quoted(found.path, is_property=True)},line={found.line},col={found.column},"
+        f"endColumn={found.column + found.width},title={found.code}::{quoted(found.told)}"
+        for found in findings
+    )
+
+
+def _as_sarif(findings: Iterable[WorkflowFinding]) -> str:
+    found = list(findings)
+    used = sorted({one.code for one in found})
+    described = [
+        {
+            "id": code,
+            "shortDescription": {"text": rules()[code].title},
+            "fullDescription": {"text": rules()[code].explanation.strip()},
+            "defaultConfiguration": {"level": rules()[code].level},
+        }
+        for code in used
+    ]
+    driver = {"name": "nbtools validate", "rules": described}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_sarif_result(one, used.index(one.code)) for one in found],
+    }
+    return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+
+
+def _sarif_result(found: WorkflowFinding, index: int) -> dict[str, Any]:
+    from urllib.parse import quote
+
+    path = Path(found.path)
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    region = {"startLine": found.line, "startColumn": found.column, "endColumn": found.column + found.width}
+    place = {"artifactLocation": {"uri": uri}, "region": {**region, "snippet": {"text": found.excerpt}}}
+    return {
+        "ruleId": found.code,
+        "ruleIndex": index,
+        "level": found.level,
+        "message": {"text": found.told},
+        "locations": [{"physicalLocation": place}],
+    }
+
+
+FORMATS: Mapping[str, Callable[[Iterable[WorkflowFinding]], str]] = {
+    "text": _as_text,
+    "json": _as_json,
+    "github": _as_github,
+    "sarif": _as_sarif,
+}
+"""Name of each form of a report to what writes it."""

@@ -1,0 +1,318 @@
+"""JSON Schemas as types: what kinds of value one admits, what a path into it leads to, and whether a value fits.
+
+Judged is what is certain: a schema that says nothing admits everything, and two schemas conflict only when no value
+could fit both. An object with named properties is taken as complete unless it says ``additionalProperties``, so that a
+slip in a name is found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from nbtools.errors import nearest
+from nbtools.parameters import resolved
+from nbtools.workflow.document import Place
+from nbtools.workflow.expressions import Expression, parse
+
+__all__ = ["ANY", "Misfit", "SchemaType"]
+
+_ALL = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
+_WORDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "a mapping",
+    "array": "a list",
+}
+_CHOICES = ("anyOf", "oneOf")
+_DEPTH = 20
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (Mapping, "object"))
+    return next((name for kind, name in names if isinstance(value, kind)), "array")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Misfit:
+    """Where a value does not fit a schema, and why.
+
+    `what` is ``"unknown"`` (a name), ``"missing"`` (a name), ``"literal"`` or ``"reference"`` (a value).
+    """
+
+    what: str
+    place: Place
+    message: str
+    hint: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SchemaType:
+    """A JSON Schema with the root that its references lead into.
+
+    Parameters
+    ----------
+    schema
+        A schema, or part of one.
+    root
+        The whole schema, whose ``$defs`` are meant; `None` is the schema itself.
+    """
+
+    schema: Any
+    root: Mapping[str, Any] | None = None
+
+    @property
+    def _root(self) -> Mapping[str, Any]:
+        return self.root if self.root is not None else (self.schema if isinstance(self.schema, Mapping) else {})
+
+    @property
+    def _plain(self) -> Mapping[str, Any]:
+        """The schema with its own reference followed; one that leads nowhere says nothing."""
+        if not isinstance(self.schema, Mapping):
+            return {}
+        try:
+            found = resolved(self.schema, self._root)
+        except (KeyError, RecursionError):
+            return {}
+        return found if isinstance(found, Mapping) else {}
+
+    def _of(self, schema: Any) -> SchemaType:
+        return SchemaType(schema, self._root)
+
+    def options(self, depth: int = 0) -> tuple[SchemaType, ...]:
+        """Return the choices that the schema leaves; the schema itself where it has none."""
+        plain = self._plain
+        found = next((plain[word] for word in _CHOICES if isinstance(plain.get(word), list)), None)
+        if not found or depth > _DEPTH:
+            return (self,)
+        return tuple(option for item in found for option in self._of(item).options(depth + 1))
+
+    def kinds(self) -> frozenset[str]:
+        """Return the kinds of JSON value that fit: ``string``, ``integer``, ``number`` and so on."""
+        options = self.options()
+        if options != (self,):
+            return frozenset().union(*(option.kinds() for option in options))
+        plain = self._plain
+        if isinstance(plain.get("enum"), list):
+            return frozenset(map(_kind, plain["enum"]))
+        if "const" in plain:
+            return frozenset({_kind(plain["const"])})
+        said = plain.get("type")
+        names = frozenset([said] if isinstance(said, str) else said if isinstance(said, list) else _ALL) & _ALL
+        return names | {"integer"} if "number" in names else names or _ALL
+
+    def is_any(self) -> bool:
+        """Tell whether the schema says nothing of what fits."""
+        return self.kinds() == _ALL
+
+    def is_listed(self) -> bool:
+        """Tell whether the values that fit are listed one by one."""
+        return self._values() is not None
+
+    def words(self) -> str:
+        """Return what fits, in words: ``text or null``."""
+        if values := self._values():
+            return "one of " + ", ".join(map(repr, values))
+        kinds = self.kinds()
+        kinds -= {"integer"} if "number" in kinds else set()
+        names = sorted((_WORDS[kind] for kind in kinds), key=list(_WORDS.values()).index)
+        return " or ".join(names) if kinds != _ALL else "anything"
+
+    def _values(self) -> list[Any] | None:
+        plain = self._plain
+        values = [plain["const"]] if "const" in plain else plain.get("enum")
+        return values if isinstance(values, list) else None
+
+    def names(self) -> list[str]:
+        """Return the names of the properties."""
+        found: dict[str, None] = {}
+        for option in self.options():
+            properties = option._plain.get("properties")  # noqa: SLF001 - of the same class
+            found |= dict.fromkeys(properties) if isinstance(properties, Mapping) else {}
+        return list(found)
+
+    def at(self, step: str | int) -> SchemaType | None:
+        """Return the type of a property or an item; `None` where there is none for certain."""
+        found = [inner for option in self.options() if (inner := option._step(step)) is not None]  # noqa: SLF001 - of the same class
+        if not found:
+            return None
+        if len(found) == 1:
+            return found[0]
+        if any(inner.is_any() for inner in found):
+            return ANY
+        return SchemaType({"anyOf": [inner.schema for inner in found]}, self._root)
+
+    def _step(self, step: str | int) -> SchemaType | None:
+        plain, kinds = self._plain, self.kinds()
+        if isinstance(step, int):
+            return self.items() if "array" in kinds else None
+        if "object" not in kinds:
+            return None
+        properties = plain.get("properties")
+        if not isinstance(properties, Mapping):
+            properties = {}
+        if step in properties:
+            return self._of(properties[step])
+        more = plain.get("additionalProperties")
+        if isinstance(more, Mapping):
+            return self._of(more)
+        return ANY if more is True or not properties or "patternProperties" in plain else None
+
+    def items(self) -> SchemaType:
+        """Return the type of the items of a list."""
+        inner = [o._plain.get("items", {}) for o in self.options() if "array" in o.kinds()]  # noqa: SLF001 - of the same class
+        return self._of(inner[0]) if len(inner) == 1 else self._of({"anyOf": inner}) if inner else ANY
+
+    def conflict(self, wanted: SchemaType, depth: int = 0) -> str | None:
+        """Return why no value of this type fits another, or `None` where one may."""
+        kinds, theirs = self.kinds(), wanted.kinds()
+        if (kinds - {"null"} or kinds) and not (kinds - {"null"} or kinds) & theirs:
+            return f"is {self.words()}, but {wanted.words()} is wanted"
+        mine, values = self._values(), wanted._values()
+        if mine and values and not any(value in values for value in mine):
+            return f"is {self.words()}, but {wanted.words()} is wanted"
+        if depth > _DEPTH or len(wanted.options()) > 1 or len(self.options()) > 1:
+            return None
+        if kinds == {"array"} == theirs and (inner := self.items().conflict(wanted.items(), depth + 1)):
+            return f"has items of which each {inner}"
+        return self._object_conflict(wanted, depth) if kinds == {"object"} == theirs else None
+
+    def _object_conflict(self, wanted: SchemaType, depth: int) -> str | None:
+        plain = wanted._plain
+        for name in plain.get("required", ()):
+            if self.at(name) is None:
+                return f"has no {name!r}"
+        for name in self.names():
+            mine, theirs = self.at(name), wanted.at(name)
+            if mine is not None and theirs is not None and (inner := mine.conflict(theirs, depth + 1)):
+                return f"has {name!r}, which {inner}"
+        return None
+
+    def misfits(
+        self, value: Any, infer: Callable[[Expression], SchemaType | None], place: Place = (), depth: int = 0
+    ) -> Iterator[Misfit]:
+        """Yield where a value does not fit.
+
+        Parameters
+        ----------
+        value
+            JSON-like, whose texts may hold expressions.
+        infer
+            Returns the type of an expression; `None` where that cannot be said.
+        """
+        if isinstance(value, str) and "${" in value:
+            yield from self._filled(value, infer, place)
+            return
+        options = self.options()
+        if len(options) > 1:
+            found = [list(option.misfits(value, infer, place, depth + 1)) for option in options]
+            if not all(found):
+                return
+            near = [f for o, f in zip(options, found, strict=True) if _kind(value) in o.kinds()]
+            if len(near) == 1:
+                yield from near[0]
+                return
+        kinds = self.kinds()
+        if _kind(value) not in kinds:
+            yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
+        elif isinstance(value, Mapping):
+            yield from self._object_misfits(value, infer, place, depth)
+        elif isinstance(value, list) and depth <= _DEPTH:
+            for i, item in enumerate(value):
+                yield from self.items().misfits(item, infer, (*place, i), depth + 1)
+            yield from self._bounds(value, place)
+        else:
+            yield from self._bounds(value, place)
+
+    def _filled(self, text: str, infer: Callable[[Expression], SchemaType | None], place: Place) -> Iterator[Misfit]:
+        template = parse(text)
+        given = SchemaType({"type": "string"}) if template.single is None else infer(template.single)
+        if template.errors or given is None:
+            return
+        why = given.conflict(self)
+        if why is None:
+            return
+        hint = ""
+        if template.single is not None and "string" in self.kinds():
+            hint = "Make it text: | json, or | join for a list."
+        shown = template.single.path if template.single is not None else "The text"
+        yield Misfit(what="reference", place=place, message=f"{shown} {why}.", hint=hint)
+
+    def _object_misfits(
+        self, value: Mapping[str, Any], infer: Callable[[Expression], SchemaType | None], place: Place, depth: int
+    ) -> Iterator[Misfit]:
+        plain = self._plain
+        said = plain.get("properties")
+        properties: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+        for name in plain.get("required", ()):
+            if name not in value:
+                yield Misfit(what="missing", place=place, message=str(name))
+        for name, item in value.items():
+            more = plain.get("additionalProperties", True)
+            if name in properties:
+                yield from self._of(properties[name]).misfits(item, infer, (*place, name), depth + 1)
+            elif more is False:
+                yield Misfit(what="unknown", place=(*place, name), message=str(name), hint="\n".join(properties))
+            elif isinstance(more, Mapping):
+                yield from self._of(more).misfits(item, infer, (*place, name), depth + 1)
+
+    def _bounds(self, value: Any, place: Place) -> Iterator[Misfit]:
+        plain = self._plain
+        values = self._values()
+        if values is not None and value not in values:
+            close = nearest(value, [v for v in values if isinstance(v, str)]) if isinstance(value, str) else None
+            hint = f"Did you mean {close!r}?" if close else ""
+            yield Misfit(what="literal", place=place, message=f"{value!r} is not {self.words()}.", hint=hint)
+        for word, (fits, told) in _BOUNDS.items():
+            bound = plain.get(word)
+            if bound is not None and not isinstance(value, bool):
+                try:
+                    broken = not fits(value, bound)
+                except (TypeError, re.error):
+                    continue
+                if broken:
+                    yield Misfit(what="literal", place=place, message=f"{value!r} is {told} {bound!r}.")
+
+
+def _sized(value: Any) -> int:
+    if isinstance(value, str | list):
+        return len(value)
+    raise TypeError
+
+
+def _matches(value: Any, pattern: Any) -> bool:
+    return re.search(pattern, value) is not None
+
+
+_BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "minimum": (lambda value, bound: value >= bound, "less than"),
+    "maximum": (lambda value, bound: value <= bound, "more than"),
+    "exclusiveMinimum": (lambda value, bound: value > bound, "not more than"),
+    "exclusiveMaximum": (lambda value, bound: value < bound, "not less than"),
+    "minLength": (lambda value, bound: _sized(value) >= bound, "shorter than"),
+    "maxLength": (lambda value, bound: _sized(value) <= bound, "longer than"),
+    "minItems": (lambda value, bound: _sized(value) >= bound, "shorter than"),
+    "maxItems": (lambda value, bound: _sized(value) <= bound, "longer than"),
+    "pattern": (_matches, "not of the form"),
+}
+ANY = SchemaType({})
+"""The type of what nothing is known of."""
+
+
+def _wrong_kind(value: Any, wanted: SchemaType) -> dict[str, str]:
+    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:39]}…"
+    hint = ""
+    if isinstance(value, str) and wanted.kinds() & {"boolean"} and value.lower() in {"yes", "no", "on", "off"}:
+        hint = f"YAML 1.2 has true and false; {value} is text."
+    elif isinstance(value, str) and wanted.kinds() & {"integer", "number"} and re.fullmatch(r"[\d.]+", value):
+        hint = "Take the quotes away."
+    elif not isinstance(value, str | list | Mapping) and "string" in wanted.kinds():
+        hint = "Put it in quotes."
+    return {"message": f"{shown} is {_WORDS[_kind(value)]}, but {wanted.words()} is wanted.", "hint": hint}

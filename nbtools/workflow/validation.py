@@ -1,0 +1,144 @@
+"""Validation: everything that is wrong with a workflow file, found in one pass, without running anything.
+
+The order is: YAML, shape, tools, order of nodes, expressions, calls, code, schemas, safety. Each check takes what the
+earlier ones left, so that one mistake hides no other. Workflow files that a file names are validated with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from nbtools.tool import Tool
+from nbtools.workflow.checks.calls import check_calls, configure
+from nbtools.workflow.checks.code import check_code
+from nbtools.workflow.checks.json_schema import check_schemas
+from nbtools.workflow.checks.order import check_order
+from nbtools.workflow.checks.safety import check_safety, find_tainted
+from nbtools.workflow.checks.shape import read_workflow
+from nbtools.workflow.checks.subject import Subject
+from nbtools.workflow.checks.values import check_values
+from nbtools.workflow.document import Document, Place, SourceText
+from nbtools.workflow.findings import Report, WorkflowFinding
+from nbtools.workflow.spec import ConfiguredWorkflow, PromptNode, WorkflowNode
+
+__all__ = ["validate"]
+
+
+def validate(source: str | os.PathLike[str], registry: Mapping[str, Tool] | None = None) -> Report:
+    """Return what is wrong with a workflow, and its model when nothing is.
+
+    Parameters
+    ----------
+    source
+        A path, or the YAML itself: a text with a line break is YAML. Files that the YAML names lie beside the file; for
+        a text, in the working folder.
+    registry
+        The tools that nodes may call; `None` leaves names and arguments of tools unchecked.
+
+    Returns
+    -------
+    Report
+        Findings sorted by file and line; ``report.workflow`` is the model when there is no error.
+    """
+    made = _Validation(registry)
+    if isinstance(source, str) and "\n" in source:
+        subject = made.read(Document(source), Path.cwd(), ())
+        path = "<text>"
+    else:
+        path = os.fspath(source)
+        subject = made.read(Document.open(Path(path), path), Path(path).parent, (Path(path).resolve(),))
+    return made.report(path, subject)
+
+
+@dataclasses.dataclass(eq=False)
+class _Validation:
+    """One run of the checks over a file and the files that it names."""
+
+    registry: Mapping[str, Tool] | None
+    sources: list[SourceText] = dataclasses.field(default_factory=list)
+    files: list[Path] = dataclasses.field(default_factory=list)
+    subs: dict[Path, Subject | None] = dataclasses.field(default_factory=dict)
+
+    def report(self, path: str, top: Subject | None) -> Report:
+        """Return the findings of all files, each once, the first file's first."""
+        findings: list[WorkflowFinding] = []
+        for source in self.sources:
+            findings += sorted(set(source.findings), key=lambda found: (found.line, found.column, found.code))
+        is_ok = not any(found.level == "error" for found in findings)
+        workflow = top.workflow if is_ok and top is not None else None
+        return Report(path=path, findings=tuple(findings), workflow=workflow, files=tuple(self.files))
+
+    def read(self, document: Document, folder: Path, trail: tuple[Path, ...]) -> Subject | None:
+        """Check one file, then the files that it names, and return what was made of it."""
+        self.sources.append(document)
+        self.files += trail[-1:]
+        if document.root is None and document.findings:
+            return None
+        workflow, nodes, ids = read_workflow(document)
+        if workflow is None:
+            return None
+        opened: dict[str, Subject | None] = {}
+        subject = Subject(
+            document=document, workflow=workflow, nodes=nodes, ids=ids, registry=self.registry, open_sub=opened.get
+        )
+        for path, place in _named_files(subject):
+            if path not in opened:
+                opened[path] = self._open(subject, path, place, folder, trail)
+        configure(subject)
+        find_tainted(subject)
+        check_order(subject)
+        check_values(subject)
+        check_calls(subject)
+        scripts: list[SourceText] = []
+        check_code(subject, folder, scripts)
+        self.sources += scripts
+        self.files += [Path(script.path).resolve() for script in scripts]
+        check_schemas(subject)
+        check_safety(subject)
+        self._check_agents(subject, folder)
+        return subject
+
+    def _open(self, subject: Subject, path: str, place: Place, folder: Path, trail: tuple[Path, ...]) -> Subject | None:
+        """Return the subject of a workflow file that another one names; a file that is not there is told."""
+        if "${" in path:
+            return None
+        file = (folder / path).resolve()
+        if file in trail:
+            names = [*trail[trail.index(file) :], file]
+            shown = " → ".join(name.name for name in names)
+            subject.tell("WF046", place, f"These files run each other: {shown}.", "One of them must not.")
+            return None
+        if not file.is_file():
+            near = ", ".join(sorted(other.name for other in file.parent.glob("*.y*ml"))[:8])
+            subject.tell("WF045", place, f"There is no file {path!r}.", f"Beside it are: {near}." if near else "")
+            return None
+        if file not in self.subs:
+            self.subs[file] = self.read(Document.open(file, str(folder / path)), file.parent, (*trail, file))
+        return self.subs[file]
+
+    def _check_agents(self, subject: Subject, folder: Path) -> None:
+        for _, node in subject.nodes.values():
+            if isinstance(node, PromptNode) and node.agent is not None and "${" not in node.agent:
+                file = (folder / node.agent).resolve()
+                if file.is_file():
+                    self.files.append(file)
+                else:
+                    subject.tell("WF045", subject.place(node, "agent"), f"There is no file {node.agent!r}.")
+
+
+def _named_files(subject: Subject) -> list[tuple[str, Place]]:
+    """Return the workflow files that a file names, with the places that name them."""
+    tools = [
+        (tool.workflow, ("tools", name, "workflow"))
+        for name, tool in subject.workflow.tools.items()
+        if isinstance(tool, ConfiguredWorkflow)
+    ]
+    nodes = [
+        (node.workflow, subject.place(node, "workflow"))
+        for _, node in subject.nodes.values()
+        if isinstance(node, WorkflowNode)
+    ]
+    return [*tools, *nodes]

@@ -61,7 +61,8 @@ class Limits:
     Attributes
     ----------
     timeout
-        Seconds a call may take when neither the tool nor the call says otherwise.
+        Seconds a call may take when neither the tool nor the call says otherwise. It is counted from the start of the
+        tool: while somebody is asked for approval, no time runs out, whoever set it.
     grace
         Seconds on top of a tool's own ``timeout`` argument before the door cancels it: the tool is given the chance
         to end its work in order and to keep what it has.

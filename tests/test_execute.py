@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import enum
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from nbtools import aio, telemetry
 from nbtools.door import Door, Limits
 from nbtools.errors import ExecutionFailed, InvalidArguments, SqlFailed, ToolNotFound
 from nbtools.execute import CompositeExecutor, LocalExecutor
-from nbtools.gate import AskFunction, Rule
+from nbtools.gate import ApprovalRequest, AskFunction, Rule
 from nbtools.result import Artifact, Output, ToolResult
 from nbtools.tool import Context, ToolCall, tool
 
@@ -548,3 +549,20 @@ def test_an_approver_that_fails_lets_nothing_through() -> None:
     assert "no terminal" in result.error.message
     assert not ran
     assert len(made.door.recorder.recent()) == 1
+
+
+def test_the_time_of_asking_is_not_counted_out_of_the_time_of_the_call() -> None:
+    @tool(destructive=True)
+    async def wipe(timeout: float = 0.05) -> str:
+        """Wipe it."""
+        return "wiped"
+
+    def slow(request: ApprovalRequest) -> bool:
+        time.sleep(0.3)
+        return True
+
+    limits = Limits(timeout=0.05, grace=0.0)
+    made = LocalExecutor([wipe], door=Door(approver=AskFunction(slow), limits=limits))
+    for given in ({}, {"timeout": 0.05}):
+        assert made.call(ToolCall(tool="wipe", caller="model", arguments=given)).text == "wiped"
+    assert made.call(ToolCall(tool="wipe", caller="model", timeout=0.05)).text == "wiped"

@@ -66,7 +66,7 @@ class _Session:
         self._secret = secrets.token_bytes(16)
         self._questions = Questions()
         self._files: collections.OrderedDict[str, tuple[str | None, Artifact]] = collections.OrderedDict()
-        self._levels: dict[str | None, int] = {}
+        self._levels: dict[str | None, int | None] = {}
         self.watch = Watch(self._versions)
         completions = {"path": self._paths_like, "key": self._keys_like, "topic": self._keys_like}
         self.prompts = Prompts(prompts, blocks=self._prompt_blocks, completions=completions, client=self._client)
@@ -226,7 +226,16 @@ class _Session:
         who = self._who(context)
         if who is None:
             raise self._mcp_error(self.types.INVALID_REQUEST, f"{context.method} needs a session, and there is none.")
+        if who not in self._levels:
+            self._levels[who] = None
+            # The official package has no public name for what ends with a connection.
+            context.session._connection.exit_stack.callback(self._forget, who)  # noqa: SLF001 - as said
         return who
+
+    def _forget(self, who: str) -> None:
+        """Keep nothing of a session that its client, or its idle time, has ended."""
+        self._levels.pop(who, None)
+        self.watch.forget(who)
 
     async def _versions(self, uris: frozenset[str], state: Any = None) -> tuple[Any, dict[str, Any]]:
         """Return the memory's count of changes, and the versions of items; of none when that count is the given one."""

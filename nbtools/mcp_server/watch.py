@@ -20,6 +20,8 @@ __all__ = ["Watch"]
 _WHY = "Serving tools over MCP"
 _LOOK_S = 0.5
 _MAX_SESSIONS = 1_000
+_MAX_RESOURCES = 1_000
+_INVALID_PARAMS = -32602
 
 
 class Watch:
@@ -59,22 +61,39 @@ class Watch:
             The official package's, which is another for each request; any of them reaches the connection.
         uri
             The resource.
+
+        Raises
+        ------
+        MCPError
+            The client is told of too many already.
         """
         await self._begin({uri})
-        _, uris = self._sessions.pop(who, (None, set()))
-        self._sessions[who] = (session, {*uris, uri})
+        uris = {*self._sessions.get(who, (None, set()))[1], uri}
+        self._check(uris)
+        self._sessions.pop(who, None)
+        self._sessions[who] = (session, uris)
         if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
         self._start()
 
     def unsubscribe(self, who: str, uri: str) -> None:
-        """Tell it no more."""
+        """Tell it no more of a resource."""
         if who in self._sessions:
             self._sessions[who][1].discard(uri)
+
+    def forget(self, who: str) -> None:
+        """Tell it nothing any more: its session is over."""
+        self._sessions.pop(who, None)
+
+    def _check(self, uris: set[str]) -> None:
+        if len(uris) > _MAX_RESOURCES:
+            error = need("mcp", extra="mcp", why=_WHY).MCPError
+            raise error(_INVALID_PARAMS, f"a client may subscribe to {_MAX_RESOURCES:,} resources at a time.")
 
     async def listen(self, context: Any, params: Any) -> Any:
         """Serve one stream of the newer era until its client leaves."""
         wanted = set(params.notifications.resource_subscriptions or ())
+        self._check(wanted)
         await self._begin(wanted)
         self._listening.update(wanted)
         self._start()
@@ -104,7 +123,7 @@ class Watch:
             with contextlib.suppress(Exception):  # same
                 state, versions = await self._versions(wanted, state)
                 changed = [uri for uri, version in versions.items() if self._known.get(uri) != version]
-                self._known |= versions
+                self._known = {uri: self._known.get(uri) for uri in self._wanted()} | versions
                 for uri in changed:
                     await self._tell(uri)
             await asyncio.sleep(self._interval)

@@ -6,12 +6,14 @@ import asyncio
 import warnings
 
 import pytest
+import requests
 from mcp import types
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
 from nbtools import aio
-from nbtools.mcp_server import make_server
+from nbtools.mcp_server import HttpServer, make_server, session, watch
+from nbtools.mcp_server.watch import Watch
 from nbtools.tool import Context, tool
 from nbtools.workbench import Workbench
 
@@ -129,6 +131,61 @@ def test_a_subscriber_of_the_older_era_hears_of_changes_alone(bench):
 
     bench.memory.write("a", 1)
     assert with_client(bench, work, mode="legacy", message_handler=hear) == "nbtools://memory/a"
+
+
+def test_subscriptions_end_with_the_session(bench, monkeypatch: pytest.MonkeyPatch):
+    made: list[Watch] = []
+
+    class Seen(Watch):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(session, "Watch", Seen)
+    server = HttpServer(bench, token="")
+    server.start()
+    try:
+        headers = {"Accept": "application/json, text/event-stream"}
+
+        def post(method, number=None, **params):
+            message = {"jsonrpc": "2.0", "method": method, "params": params, **({"id": number} if number else {})}
+            return requests.post(server.url, json=message, headers=headers, timeout=10)
+
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        headers["mcp-session-id"] = post("initialize", 1, **hello).headers["mcp-session-id"]
+        post("notifications/initialized")
+        assert post("logging/setLevel", 2, level="info").ok
+        assert post("resources/subscribe", 3, uri="nbtools://memory/a").ok
+        assert made[0]._wanted() == {"nbtools://memory/a"}
+        assert requests.delete(server.url, headers=headers, timeout=10).ok
+        aio.run(over(made[0]._task), timeout=20)
+        assert made[0]._wanted() == frozenset()
+    finally:
+        server.close()
+
+
+async def over(task):
+    await task
+
+
+def test_a_client_subscribes_to_so_many_resources_and_no_more(bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watch, "_MAX_RESOURCES", 2)
+
+    async def older(client):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for key in "abb":
+                await client.session.subscribe_resource(f"nbtools://memory/{key}")
+            with pytest.raises(MCPError, match="2 resources at a time"):
+                await client.session.subscribe_resource("nbtools://memory/c")
+
+    async def newer(client):
+        with pytest.raises(MCPError, match="2 resources at a time"):
+            async with client.listen(resource_subscriptions=[f"nbtools://memory/{key}" for key in "abc"]):
+                pass
+
+    with_client(bench, older, mode="legacy")
+    with_client(bench, newer)
 
 
 def test_a_listener_of_the_newer_era_hears_of_changes(bench):

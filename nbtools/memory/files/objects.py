@@ -162,19 +162,37 @@ class ObjectFileStore:
                     raise
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Copy every object to a free path, then delete the old ones; what was copied is taken back on a conflict."""
-        made: list[str] = []
+        """Copy every object to a free path, then delete the old ones, each if it is still what was copied.
+
+        Raises
+        ------
+        VersionConflict
+            An object is gone or was edited meanwhile, or a target is taken: what is not moved yet stays where it is.
+        """
+        left: list[tuple[str, str, tuple[str, str]]] = []
         try:
             for source, target in pairs:
                 found = self.read(source)
                 if found is None:
                     raise VersionConflict(f"{source} is gone.", hint="look again")
                 self.write(target, found[0], None)
-                made.append(target)
+                left.append((source, target, found))
+            for source, _, found in tuple(left):
+                # The stores have no conditional deletion, so this is as late as it can be.
+                if self.read(source) != found:
+                    raise VersionConflict(f"{source} was edited while it was moved.", hint="look again")
+                left.pop(0)  # from here on its copy may be all that is left of it
+                self.delete([source])
         except Exception:
-            self.delete(made)
+            self._take_back(left)
             raise
-        self.delete([source for source, _ in pairs])
+
+    def _take_back(self, copies: Sequence[tuple[str, str, tuple[str, str]]]) -> None:
+        """Delete copies whose originals are there; one that somebody edited already stays."""
+        for _, target, (text, _) in copies:
+            copied = self.read(target)
+            if copied is not None and copied[0] == text:
+                self.delete([target])
 
     def close(self) -> None:
         """Nothing is held open between calls."""

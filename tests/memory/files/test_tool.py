@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from nbtools import telemetry
-from nbtools.errors import MemoryUnavailable, NetworkError
+from nbtools.errors import MemoryUnavailable, NetworkError, VersionConflict
 from nbtools.memory import MemoryFiles, open_memory
 from nbtools.memory.files.objects import ObjectFileStore
 from nbtools.memory.files.paths import size_text
@@ -294,6 +294,25 @@ def test_a_write_is_known_again_below_the_writes_of_others():
         store.write("/memories/a", "three\n", store.read("/memories/a")[1])
         assert store._was_made("/memories/a", first, NetworkError("lost"))
         assert not store._was_made("/memories/a", "0" * 16, NetworkError("lost"))
+
+
+class EditedMeanwhile(ObjectFileStore):
+    """A store in which somebody edits one of two files while both are moved."""
+
+    def write(self, path, text, token):
+        super().write(path, text, token)
+        if path == "/memories/new/b":
+            super().write("/memories/old/a", "edited\n", self.read("/memories/old/a")[1])
+
+
+def test_an_edit_during_a_move_is_not_lost():
+    store = EditedMeanwhile("memory://")
+    for name in "ab":
+        store.write(f"/memories/old/{name}", f"{name}\n", None)
+    with pytest.raises(VersionConflict, match="/memories/old/a was edited while it was moved"):
+        store.move([("/memories/old/a", "/memories/new/a"), ("/memories/old/b", "/memories/new/b")])
+    assert store.read("/memories/old/a")[0] == "edited\n"
+    assert set(store.sizes("/memories")) == {"/memories/old/a", "/memories/old/b"}
 
 
 def test_an_outcome_that_cannot_be_learned_is_not_called_retryable():

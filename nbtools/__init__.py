@@ -13,7 +13,7 @@ A module imports its own package and the floors below it, never up, never sidewa
      1  contract     result, docstring, parameters → tool → schema → prepared → gate, record → door → registry → execute
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
-     0  ground       errors → lazy, aio, redaction → telemetry → config, paths, visible, framing, confine/
+     0  ground       errors → lazy, aio, redaction → telemetry → config, paths, visible → html_parts, framing, confine/
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from nbtools import errors
+from nbtools import errors, html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.paths import open_plain
 
@@ -230,15 +230,14 @@ class ToolResult:
 
     def _repr_html_(self) -> str:
         """Render for a notebook: text, pictures, and a footer that tells duration and files."""
-        parts = [_error_html(self.tool, self.error)] if self.error else []
-        if self.text and self.error is None:
-            parts.append(f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.shown_text())}</pre>")
-        parts += [_picture(artifact) for artifact in self.artifacts if artifact.mime.startswith("image/")]
-        files = ", ".join(f"{html.escape(Path(a.path).name)} ({a.size:,} B)" for a in self.artifacts)
-        facts = [f"<b>{html.escape(self.tool)}</b>", f"{self.duration_s * 1000:,.0f} ms", files]
-        footer = " · ".join(fact for fact in facts if fact)
-        style = "color:var(--jp-ui-font-color2,#777);font-size:85%;margin-top:4px"
-        return f"<div>{''.join(parts)}<div style='{style}'>{footer}</div></div>"
+        if self.error is None:
+            told = html_parts.preformatted(self.shown_text())
+        else:
+            told = html_parts.error_block(f"{self.tool} failed: {self.error.code}", self.error.message, self.error.hint)
+        pictures = "".join(_picture(artifact) for artifact in self.artifacts if artifact.mime.startswith("image/"))
+        files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
+        facts = (self.tool, f"{self.duration_s * 1000:,.0f} ms", files)
+        return f"<div>{told}{pictures}{html_parts.footer(' · '.join(filter(None, facts)))}</div>"
 
 
 def _error_class(code: str) -> type[NbtoolsError]:
@@ -249,14 +248,6 @@ def _error_class(code: str) -> type[NbtoolsError]:
             general: type[NbtoolsError] = found
             return general
     return errors.InternalError
-
-
-def _error_html(tool: str, error: ErrorInfo) -> str:
-    hint = f"<div>→ {html.escape(error.hint)}</div>" if error.hint else ""
-    style = "border-left:3px solid var(--jp-error-color1,#c33);padding-left:8px"
-    head = f"{html.escape(tool)} failed: {html.escape(error.code)}"
-    body = f"<div style='white-space:pre-wrap'>{html.escape(error.message)}</div>"
-    return f"<div style='{style}'><b>{head}</b>{body}{hint}</div>"
 
 
 def _picture(artifact: Artifact) -> str:

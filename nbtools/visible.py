@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["visible"]
+import json
+from typing import Any
+
+__all__ = ["brief", "visible"]
 
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
 _BLANK = frozenset(
@@ -39,3 +42,10 @@ def visible(text: str, *, lines: bool = False) -> str:
     return "".join(
         char if char in kept or (char.isprintable() and char not in _BLANK) else f"<U+{ord(char):04X}>" for char in text
     )
+
+
+def brief(value: Any, longest: int = 80) -> str:
+    """Return a value on one line, as text or JSON, cut to a number of characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    flat = visible(" ".join(text.split()))
+    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"

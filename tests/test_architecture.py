@@ -50,6 +50,7 @@ FLOORS = {
     "paths": 0,
     "visible": 0,
     "framing": 0,
+    "html_parts": 0,
     "result": 1,
     "docstring": 1,
     "parameters": 1,

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
+    from nbtools.kernels.fake import FakeKernels
     from nbtools.kernels.forked.provisioner import install_kernelspec
+    from nbtools.kernels.handle import KernelSession
     from nbtools.kernels.interface import (
         Backend,
         Cap,
@@ -46,8 +48,10 @@ __all__ = [
     "Cap",
     "ErrorDetail",
     "Execution",
+    "FakeKernels",
     "Kernel",
     "KernelOptions",
+    "KernelSession",
     "Kernels",
     "Level",
     "Output",
@@ -64,6 +68,8 @@ __getattr__ = facade(
     __name__,
     {
         **dict.fromkeys(_INTERFACE, "nbtools.kernels.interface"),
+        "FakeKernels": "nbtools.kernels.fake",
+        "KernelSession": "nbtools.kernels.handle",
         "Kernels": "nbtools.kernels.service",
         "install_kernelspec": "nbtools.kernels.forked.provisioner",
     },

@@ -25,7 +25,8 @@ class Backends:
     Parameters
     ----------
     choice
-        ``"auto"`` takes forked kernels where they can be had, else spawned ones.
+        ``"auto"`` takes forked kernels where they can be had, else spawned ones. A `Backend` runs every language, and
+        stays its maker's to close.
     folder
         The owner's folder; `None` when nothing is to be opened.
     preloads
@@ -36,14 +37,15 @@ class Backends:
 
     def __init__(
         self,
-        choice: Choice,
+        choice: Choice | Backend,
         *,
         folder: RuntimeDir | None = None,
         preloads: Sequence[str] = DEFAULT_PRELOADS,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
-        self._choice = choice
+        self._choice = choice if isinstance(choice, str) else choice.name
+        self._given = None if isinstance(choice, str) else choice
         self._folder = folder
         self._preloads = preloads
         self._gateway = (gateway_url, gateway_token)
@@ -66,6 +68,8 @@ class Backends:
 
     async def open(self, profile: KernelOptions) -> Kernel:
         """Open a kernel for a profile, whatever backend it takes."""
+        if self._given is not None:
+            return await self._given.open(profile)
         name = self._name(profile.language)
         try:
             return await self._backend(name).open(profile)

@@ -16,6 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from nbtools import html_parts
+from nbtools.errors import CallTimeout, Cancelled, ExecutionFailed, KernelDied, LimitExceeded, NbtoolsError
+from nbtools.visible import brief, visible
+
 __all__ = [
     "Backend",
     "Cap",
@@ -69,6 +73,12 @@ class OutputPiece:
 
 
 OnOutput = Callable[[OutputPiece], None]
+_SHOWN = 20_000  # characters of an execution's output in a notebook
+_LIMIT_HINTS = {
+    "memory_limit": "Read less at once: fewer columns, chunks, or SQL over the file.",
+    "output_limit": "Print less: a summary, or the first rows.",
+    "process_limit": "Start fewer processes.",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +106,7 @@ class ErrorDetail:
         return f"line {self.line}: {head}" if self.line else head
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Execution:
     """What became of one piece of code.
 
@@ -153,6 +163,111 @@ class Execution:
     def ok(self) -> bool:
         """Whether the code ran to its end without an exception."""
         return self.status == "ok"
+
+    def raise_for_error(self) -> Execution:
+        """Return the execution itself, or raise the error that its status stands for.
+
+        Raises
+        ------
+        ExecutionFailed
+            The code raised, or ended with another exit code than 0.
+        CallTimeout, Cancelled, KernelDied, LimitExceeded
+            Something else ended it; ``data`` of the error has the output so far.
+        """
+        error = self.to_error()
+        if error is None:
+            return self
+        raise error
+
+    def to_error(
+        self,
+        *,
+        timeout: float | None = None,
+        hint: str | None = None,
+        script: str = "",
+        data: Mapping[str, Any] | None = None,
+    ) -> NbtoolsError | None:
+        """Return the error that the status stands for; `None` when all went well.
+
+        Parameters
+        ----------
+        timeout
+            Seconds that were allowed; `None` names those that it ran.
+        hint
+            What to do next when the code itself raised.
+        script
+            The code, of which the line that raised is quoted.
+        data
+            Data of the error; `None` takes both streams, the status and the seconds.
+        """
+        data = {**(data if data is not None else self._outline())}
+        match self.status:
+            case "ok":
+                return None
+            case "error":
+                return ExecutionFailed(self.error_message(script), hint=hint, data=data | self._failure())
+            case "timeout":
+                more = "Allow more with timeout (seconds), or do less at once."
+                return CallTimeout(f"timed out after {timeout or self.duration_s:.6g} s", hint=more, data=data)
+            case "stopped":
+                return Cancelled("the script was stopped.", data=data)
+            case "died":
+                return self._death(data)
+        limit = f"the script reached its {self.status.removesuffix('_limit')} limit and was ended."
+        return LimitExceeded(limit, hint=_LIMIT_HINTS.get(self.status), data=data)
+
+    def error_message(self, script: str = "") -> str:
+        """Return what the code said of its failure: its exception and line, or its exit code and last words.
+
+        Parameters
+        ----------
+        script
+            The code, of which the line that raised is quoted.
+        """
+        if self.error is not None:
+            line = script.split("\n")[self.error.line - 1 :][:1] if self.error.line else []
+            return f"{self.error} (in: {brief(line[0])})" if line and line[0].strip() else str(self.error)
+        last = self.stderr.strip().splitlines()[-1:]
+        ended = f"the script ended with exit code {self.exit_code}"
+        return f"{ended}: {last[0]}" if last else f"{ended}."
+
+    def _outline(self) -> dict[str, Any]:
+        outline = {"status": self.status, "stdout": self.stdout, "stderr": self.stderr}
+        return {**outline, "duration_s": round(self.duration_s, 6)}
+
+    def _failure(self) -> dict[str, Any]:
+        if self.error is None:
+            return {"exit_code": self.exit_code}
+        return {"error_name": self.error.name, "line": self.error.line, "traceback": self.error.traceback}
+
+    def _death(self, data: dict[str, Any]) -> KernelDied:
+        if self.exit_code is not None:
+            message = f"the script ended its process, with exit code {self.exit_code}."
+            return KernelDied(message, hint="Let the script run to its end.", data=data, retryable=False)
+        how = f"by {self.signal}" if self.signal else "for no known reason"
+        hint = "Something outside killed it (too little memory?), or a library crashed."
+        return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)
+
+    def _summary(self) -> str:
+        session = f"session {self.session}" if self.session else ""
+        files = f"{len(self.artifacts)} files" if self.artifacts else ""
+        facts = (self.status, self.language, session, f"{self.duration_s:.3g} s", files, "cut" * self.truncated)
+        return " · ".join(filter(None, facts))
+
+    def __repr__(self) -> str:
+        texts = {"stdout": self.stdout, "stderr": self.stderr, "error": str(self.error or "")}
+        shown = "".join(f", {name}={brief(text)!r}" for name, text in texts.items() if text)
+        return f"Execution({self._summary()}{shown})"
+
+    def _repr_html_(self) -> str:
+        """Render for a notebook: both streams and the error, cut where they are long, and a line of facts."""
+        shown = [text for bundle in self.displays if (text := bundle.get("text/plain"))]
+        told = "\n".join(text.rstrip("\n") for text in (self.stdout, self.stderr, *shown) if text)
+        more = len(told) - _SHOWN
+        told = visible(told[:_SHOWN], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
+        error = self.to_error()
+        failure = html_parts.error_block(type(error).__name__, visible(error.message, lines=True)) if error else ""
+        return f"<div>{html_parts.preformatted(told)}{failure}{html_parts.footer(self._summary())}</div>"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

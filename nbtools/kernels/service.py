@@ -20,7 +20,16 @@ from nbtools.errors import KernelDied, LanguageUnavailable
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
-from nbtools.kernels.interface import Execution, KernelOptions, Level, OnOutput, OutputLimits, RunContext
+from nbtools.kernels.handle import KernelSession
+from nbtools.kernels.interface import (
+    Backend,
+    Execution,
+    KernelOptions,
+    Level,
+    OnOutput,
+    OutputLimits,
+    RunContext,
+)
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.sessions import Sessions
@@ -58,7 +67,7 @@ class Kernels:
     Parameters
     ----------
     backend
-        ``"auto"``, ``"forked"``, ``"spawned"`` or ``"gateway"``.
+        ``"auto"``, ``"forked"``, ``"spawned"``, ``"gateway"``, or a `Backend` that runs every language.
     home
         Where the folders of kernels are made when the system has no folder for temporary files that can be written.
     allowed_paths
@@ -87,7 +96,7 @@ class Kernels:
 
     def __init__(
         self,
-        backend: Choice = "auto",
+        backend: Choice | Backend = "auto",
         *,
         home: Path | None = None,
         allowed_paths: Sequence[str | Path] = (),
@@ -106,7 +115,7 @@ class Kernels:
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
-        self._choice: Choice = backend
+        self._choice = backend
         self._home = home
         self._roots = Roots(allowed_paths) if allowed_paths else None
         self._sandbox: Level = sandbox
@@ -340,6 +349,14 @@ class Kernels:
     restart = aio.blocking(arestart)
     interrupt = aio.blocking(ainterrupt)
     variables = aio.blocking(avariables)
+
+    def session(self, name: str, *, language: str = "python") -> KernelSession:
+        """Return a handle for the session of that name; its kernel starts with the first run."""
+        return KernelSession(self, validation.checked_name(name), language=language_of(language))
+
+    def state_of(self, name: str) -> str:
+        """Return the state of a session: ``"busy"``, ``"idle"``, ``"dead"``, or ``"not started"``."""
+        return self._sessions.known(name).state if name in self._sessions else "not started"
 
     def list(self) -> list[dict[str, Any]]:
         """Return the sessions, each with state, process id, age, idle time, CPU, memory and last call."""

@@ -129,6 +129,9 @@ class Sessions:
         self._by_name: dict[str, NamedSession] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
     def __len__(self) -> int:
         return len(self._by_name)
 

@@ -20,7 +20,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
+from nbtools import html_parts
 from nbtools.errors import InvalidArguments, LimitExceeded
+from nbtools.visible import brief, visible
 
 __all__ = [
     "KEEP",
@@ -46,6 +48,7 @@ ChangeKind = Literal["write", "incr", "restore", "delete", "expire"]
 _ESCAPES = str.maketrans({"%": "%25", ":": "%3A", "*": "%2A"})
 _MAX_DEPTH = 200
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_SHOWN, _SHOWN_HTML = 200, 10_000  # characters of a value in the two forms
 _MAX_TTL = 100 * 366 * 86400.0
 
 
@@ -103,7 +106,7 @@ class Scope:
         return "agent" if self.workflow_id is None else "workflow"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MemoryRecord:
     """One item as it was at one version.
 
@@ -149,6 +152,21 @@ class MemoryRecord:
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "version": self.version,
         }
+
+    def __repr__(self) -> str:
+        shown = repr(self.value) if isinstance(self.value, str | int | float | None) else brief(self.value, _SHOWN)
+        value = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+        tags = f", tags={self.tags}" if self.tags else ""
+        return f"MemoryRecord({self.key!r}, value={value}, version={self.version}{tags})"
+
+    def _repr_html_(self) -> str:
+        """Render for a notebook: the value, cut where it is long, and what is known of it."""
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False, indent=1)
+        more = len(text) - _SHOWN_HTML
+        shown = visible(text[:_SHOWN_HTML], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
+        facts = (self.key, f"version {self.version}", " ".join(self.tags), f"{self.updated_at:%Y-%m-%d %H:%M:%S %Z}")
+        foot = html_parts.footer(visible(" · ".join(filter(None, facts))))
+        return f"<div>{html_parts.preformatted(shown)}{foot}</div>"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryRecord:

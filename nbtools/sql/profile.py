@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nbtools import html_parts
 from nbtools.sql.results.compact import compact
 
 __all__ = ["ColumnProfile", "Profile", "profile_table", "source_of"]
@@ -107,13 +107,9 @@ class Profile:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{head}</th>" for head in _HEADS)
-        lines = "".join(
-            "<tr>" + "".join(f"<td>{html.escape('' if cell is None else str(cell))}</td>" for cell in row) + "</tr>"
-            for row in self.to_rows()
-        )
-        title = html.escape(f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns")
-        return f"<table><caption>{title}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
+        """Render for a notebook."""
+        title = f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns"
+        return html_parts.table(_HEADS, self.to_rows(), title=title)
 
 
 _HEADS = ("column", "type", "nulls", "distinct", "least", "greatest", "histogram")

@@ -69,6 +69,7 @@ class _Run(TypedDict):
     stdout: str
     stderr: str
     artifacts: list[str]
+    duration_s: float
     confinement: str
     session: NotRequired[str]
     truncated: NotRequired[bool]
@@ -76,7 +77,7 @@ class _Run(TypedDict):
 
 
 class ScriptRun(_Run):
-    """What a script printed and left; duration in seconds."""
+    """What a script printed and left; `duration` is another name of `duration_s`."""
 
     duration: float
 

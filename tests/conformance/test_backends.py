@@ -21,6 +21,7 @@ import pytest
 from nbtools import aio
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels import Backend, Execution, Kernel, KernelOptions, OutputLimits, OutputPiece, RunContext
+from nbtools.kernels.fake import FakeBackend
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.gateway.kernel import GatewayBackend
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
@@ -113,6 +114,16 @@ BACKENDS: dict[str, tuple[Callable[[], Backend], Dialect]] = {
     "process-bash": (ProcessBackend, BASH),
     "process-node": (ProcessBackend, NODE),
 }
+# A fake is no process of its own: what would end one, would end the tests.
+NOT_OF_FAKES = {
+    "test_a_stop_takes_the_children_of_the_code_along": "what the code starts in this process is this process's own",
+    "test_the_end_of_the_process_is_told_with_its_code": "os._exit would end the tests",
+    "test_the_end_of_the_process_is_told_with_its_signal": "the signal would end the tests",
+    "test_secrets_of_the_owner_are_not_in_the_environment": "it has the environment of the tests",
+}
+# It gives up code that does not listen, and cannot end its thread: that one ends by itself.
+FAKE = Dialect(deaf="import time\nprint('deaf')\ntime.sleep(3)")
+BACKENDS["fake"] = (FakeBackend, FAKE)
 # They need a server, whose address comes when they are made.
 GATEWAYS = ("gateway",)
 # An ordinary kernel takes a second to start: thirty of them belong to the slow part.
@@ -135,6 +146,13 @@ def _parts(request: pytest.FixtureRequest) -> tuple[Callable[[], Backend], Diale
     if dialect.language != "python" and shutil.which(dialect.language) is None:
         pytest.skip(f"{dialect.language} is not installed")
     return make, dialect
+
+
+@pytest.fixture(autouse=True)
+def _within_reach(request: pytest.FixtureRequest, made: tuple[Backend, Dialect]) -> None:
+    reason = NOT_OF_FAKES.get(request.node.originalname)
+    if made[0].name == "fake" and reason is not None:
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="module", params=_parameters())

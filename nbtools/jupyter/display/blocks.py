@@ -1,36 +1,17 @@
-"""What people see: tables, cards and records, each in HTML for notebooks and in plain text for everything else.
-
-HTML carries its few styles on the elements and takes colours from JupyterLab's variables, so it follows light and dark
-themes. Where a front end drops styles, as for untrusted notebooks, plain tables are left. Nothing is loaded from
-anywhere, and everything that came from outside is escaped.
-"""
+"""What people see: tables, cards and records, each in HTML for notebooks and in plain text for everything else."""
 
 from __future__ import annotations
 
 import dataclasses
-import html
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
-from nbtools.visible import visible
+from nbtools import html_parts
+from nbtools.visible import brief, visible
 
-__all__ = ["Block", "Card", "Listing", "Records", "Table", "brief", "duration", "moment", "size"]
-
-_MUTED = "color:var(--jp-ui-font-color2,#777)"
-_LINE = "border-top:1px solid var(--jp-border-color2,#ddd)"
-_CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
-_LONGEST = 80
-_UNBROKEN = 24  # a date, a name or an outcome should not be torn apart by a long neighbour
-
-
-def brief(value: Any, longest: int = _LONGEST) -> str:
-    """Return a value on one line, cut where it is long."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    flat = visible(" ".join(text.split()))
-    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+__all__ = ["Block", "Card", "Listing", "Records", "Table", "duration", "moment", "size"]
 
 
 def moment(when: datetime | float | None) -> str:
@@ -122,22 +103,7 @@ class Table(Block):
 
     def to_html(self) -> str:
         """Return a plain table; what is too long for a cell shows when the pointer rests on it."""
-        head = f"<div><b>{html.escape(self.title)}</b></div>" if self.title else ""
-        foot = f"<div style='{_MUTED};font-size:85%'>{html.escape(self.footer)}</div>" if self.footer else ""
-        if not self.rows:
-            return f"<div>{head}<i>{html.escape(self.empty)}</i>{foot}</div>"
-        names = "".join(f"<th style='{_CELL}'>{html.escape(name)}</th>" for name in self.columns)
-        rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
-        return f"<div>{head}<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{foot}</div>"
-
-
-def _cell(value: Any) -> str:
-    value = "" if value is None else value
-    whole = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), lines=True)
-    short = brief(value, 200)
-    hover = f" title='{html.escape(whole[:2_000])}'" if short != whole and len(whole) > 200 else ""
-    kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
-    return f"<td style='{_CELL}{kept}'{hover}>{html.escape(short)}</td>"
+        return html_parts.table(self.columns, self.rows, title=self.title, below=self.footer, empty=self.empty)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -169,15 +135,8 @@ class Card(Block):
 
     def to_html(self) -> str:
         """Return a card with the facts as a two-column table."""
-        about = f"<div style='white-space:pre-wrap'>{html.escape(self.about)}</div>" if self.about else ""
-        facts = "".join(
-            f"<tr><th style='{_CELL};font-weight:normal;{_MUTED}'>{html.escape(label)}</th>"
-            f"<td style='{_CELL}'>{html.escape(_fact(value))}</td></tr>"
-            for label, value in self.facts.items()
-        )
-        table = f"<table><tbody>{facts}</tbody></table>" if facts else ""
-        parts = "".join(part.to_html() for part in self.parts)
-        return f"<div style='{_LINE};padding:6px 0'><b>{html.escape(self.title)}</b>{about}{table}{parts}</div>"
+        facts = {label: _fact(value) for label, value in self.facts.items()}
+        return html_parts.card(self.title, self.about, facts, [part.to_html() for part in self.parts])
 
 
 def _fact(value: Any) -> str:
@@ -196,7 +155,7 @@ class Listing(Block):
 
     def to_html(self) -> str:
         """Return the text in a fixed font."""
-        return f"<pre style='margin:0'>{html.escape(self.text)}</pre>"
+        return html_parts.preformatted(self.text)
 
 
 class Records(Sequence[Any]):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
+
+from nbtools import html_parts
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
 __all__ = ["QueryFrame"]
-
-_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%"
 
 
 class QueryFrame(pd.DataFrame):
@@ -35,8 +34,7 @@ class QueryFrame(pd.DataFrame):
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""
         rows: str | None = super()._repr_html_()
-        foot = html.escape(str(self.attrs.get("footer", "")))
-        return rows if rows is None else f"{rows}<div style='{_STYLE}'>{foot}</div>"
+        return rows if rows is None else rows + html_parts.footer(str(self.attrs.get("footer", "")))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the rows and the footer at an IPython prompt."""

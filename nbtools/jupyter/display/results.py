@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import html
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools import html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display.blocks import duration
 from nbtools.result import Artifact, ToolResult
@@ -18,7 +18,6 @@ __all__ = ["ShownResult", "loss", "pictures", "shown"]
 _LARGEST = 8 * 2**20
 _TEXTUAL = ("image/svg+xml",)
 _KINDS = ("image/png", "image/jpeg", *_TEXTUAL)
-_STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%;margin-top:4px"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -45,8 +44,8 @@ class ShownResult(ToolResult):
 
     def _repr_html_(self) -> str:
         """Render the text, if it is to be repeated, and the footer."""
-        told = f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(self.shown_text())}</pre>"
-        return f"<div>{told if self.repeats else ''}<div style='{_STYLE}'>{html.escape(self.footer)}</div></div>"
+        told = html_parts.preformatted(self.shown_text()) if self.repeats else ""
+        return f"<div>{told}{html_parts.footer(self.footer)}</div>"
 
 
 def loss(value: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nbtools.jupyter.display.blocks import Table, brief
+from nbtools.jupyter.display.blocks import Table
+from nbtools.visible import brief
 
 __all__ = ["frames_in", "tables_table"]
 

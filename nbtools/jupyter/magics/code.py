@@ -36,7 +36,7 @@ def run_code(request: Request, code: str, language: str | None, session: str | N
     if told.get("success") is False:
         request.bind(result)
         late, code_of_exit = told.get("timed_out"), told.get("exit_code")
-        took = told.get("duration_seconds") or 0.0
+        took = told.get("duration_s") or 0.0
         found = f"it was ended after {took:.3g} s" if late else f"it ended with exit code {code_of_exit}"
         hint = "Allow more with --timeout." if late else "What it said is above."
         if told.get("error"):  # an exception: its traceback was not shown as it ran

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nbtools.jupyter.display.blocks import Card, Records, Table, brief, duration, moment
+from nbtools.jupyter.display.blocks import Card, Records, Table, duration, moment
 from nbtools.jupyter.line.arguments import Parser, count
 from nbtools.jupyter.magic import Magic, Request
 from nbtools.tool import Tool
+from nbtools.visible import brief
 
 __all__ = ["MAGIC"]
 

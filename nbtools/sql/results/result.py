@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from typing import Any, Literal
 
+from nbtools import html_parts
 from nbtools.lazy import has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import Rows, unique_names
@@ -169,4 +169,4 @@ class QueryResult:
         """Show the first rows as a table with the footer below."""
         frame = self.to_pandas()
         shown = frame.to_html(max_rows=20, notebook=True, border=0)
-        return f"{shown}<small>{html.escape(self.footer())}</small>"
+        return f"{shown}{html_parts.footer(self.footer())}"

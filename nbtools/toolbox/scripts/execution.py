@@ -12,14 +12,7 @@ from typing import Any
 
 from nbtools.aio import in_thread
 from nbtools.aio import run as run_blocking
-from nbtools.errors import (
-    CallTimeout,
-    Cancelled,
-    ExecutionFailed,
-    KernelDied,
-    LimitExceeded,
-    NbtoolsError,
-)
+from nbtools.errors import NbtoolsError
 from nbtools.kernels.interface import Execution
 from nbtools.kernels.interface import OutputPiece as Piece
 from nbtools.kernels.runs.ending import to_the_end
@@ -30,17 +23,10 @@ from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
 from nbtools.toolbox.policies import Acts, Confinements, Level
 
-__all__ = ["failure_of", "is_confined", "is_loose", "kept", "level_of", "run", "story_of"]
+__all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
 
 _MOST_HASHED = 256 * 2**20  # bytes of all files that one run left
-_QUOTED = 80  # characters of the line that raised
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
-_HINTS = {
-    "memory_limit": "Read less at once: fewer columns, chunks, or SQL over the file.",
-    "output_limit": "Print less: a summary, or the first rows.",
-    "process_limit": "Start fewer processes.",
-}
-
 
 # What a script may do with the memory, and under which name that is judged.
 _JUDGED: Mapping[str, str] = {
@@ -153,10 +139,10 @@ async def run(
     )
     if not execution.artifacts:
         return execution, ()
-    return await to_the_end(in_thread(_described, execution))
+    return await to_the_end(in_thread(_describe_files, execution))
 
 
-def _described(execution: Execution) -> tuple[Execution, tuple[Artifact, ...]]:
+def _describe_files(execution: Execution) -> tuple[Execution, tuple[Artifact, ...]]:
     """Describe the files that a script left, each opened once; it says how many are too large to be hashed."""
     found: list[Artifact] = []
     room = _MOST_HASHED
@@ -172,13 +158,13 @@ def _described(execution: Execution) -> tuple[Execution, tuple[Artifact, ...]]:
     return execution, tuple(found)
 
 
-def kept(execution: Execution) -> dict[str, Any]:
-    """Return what is worth keeping of a run, whether it succeeded or not."""
+def summary(execution: Execution) -> dict[str, Any]:
+    """Return the data of a run, whether it succeeded or not."""
     return {
         "stdout": execution.stdout,
         "stderr": execution.stderr,
-        "artifacts": [_named(path, execution.kept) for path in execution.artifacts],
-        "duration": round(execution.duration_s, 6),
+        "artifacts": [_artifact_name(path, execution.kept) for path in execution.artifacts],
+        "duration_s": round(execution.duration_s, 6),
         "confinement": execution.confinement,
         **({"session": execution.session} if execution.session else {}),
         **({"truncated": True} if execution.truncated else {}),
@@ -186,79 +172,8 @@ def kept(execution: Execution) -> dict[str, Any]:
     }
 
 
-def _named(path: Path, kept: Path | None) -> str:
+def _artifact_name(path: Path, kept: Path | None) -> str:
     """Return the name under which a file that a script left is read by the next call."""
     return (
         f"{ARTIFACTS}/{path.relative_to(kept).as_posix()}" if kept is not None and kept in path.parents else str(path)
     )
-
-
-def failure_of(
-    execution: Execution,
-    *,
-    timeout: float,
-    artifacts: tuple[Artifact, ...] = (),
-    hint: str | None = None,
-    script: str = "",
-) -> NbtoolsError | None:
-    """Return the error that a status stands for, with the output so far as its data; `None` when all went well.
-
-    Parameters
-    ----------
-    artifacts
-        The files that the script left.
-    hint
-        What to say when the script itself raised; `None` says nothing.
-    script
-        The script's text, of which the line that raised is quoted.
-    """
-    data: dict[str, Any] = {**kept(execution), "artifacts": artifacts}
-    status = execution.status
-    if status == "ok":
-        return None
-    if status == "error":
-        data |= _place(execution)
-        return ExecutionFailed(story_of(execution, script), hint=hint, data=data)
-    if status == "timeout":
-        more = "Allow more with timeout (seconds), or do less at once."
-        return CallTimeout(f"timed out after {timeout:g} s", hint=more, data=data)
-    if status == "stopped":
-        return Cancelled("the script was stopped.", data=data)
-    if status == "died":
-        return _death(execution, data)
-    limit = status.removesuffix("_limit")
-    return LimitExceeded(f"the script reached its {limit} limit and was ended.", hint=_HINTS.get(status), data=data)
-
-
-def story_of(execution: Execution, script: str = "") -> str:
-    """Return the script's own line and message.
-
-    Parameters
-    ----------
-    script
-        The script's text, of which the line that raised is quoted.
-    """
-    if execution.error is not None:
-        line = execution.error.line or 0
-        quoted = next((text.strip() for number, text in enumerate(script.split("\n"), 1) if number == line), "")
-        shown = quoted if len(quoted) <= _QUOTED else f"{quoted[: _QUOTED - 1]}…"
-        return f"{execution.error} (in: {shown})" if shown else str(execution.error)
-    last = execution.stderr.strip().splitlines()[-1:]
-    ended = f"the script ended with exit code {execution.exit_code}"
-    return f"{ended}: {last[0]}" if last else f"{ended}."
-
-
-def _place(execution: Execution) -> dict[str, Any]:
-    error = execution.error
-    if error is None:
-        return {"exit_code": execution.exit_code}
-    return {"error_name": error.name, "line": error.line, "traceback": error.traceback}
-
-
-def _death(execution: Execution, data: dict[str, Any]) -> KernelDied:
-    if execution.exit_code is not None:
-        message = f"the script ended its process, with exit code {execution.exit_code}."
-        return KernelDied(message, hint="Let the script run to its end.", data=data, retryable=False)
-    how = f"by {execution.signal}" if execution.signal else "for no known reason"
-    hint = "Something outside killed it (too little memory?), or a library crashed."
-    return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)

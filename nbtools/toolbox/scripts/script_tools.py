@@ -19,7 +19,7 @@ from nbtools.paths import FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
-from nbtools.toolbox.scripts.execution import failure_of, is_confined, is_loose, kept, run, story_of
+from nbtools.toolbox.scripts.execution import is_confined, is_loose, run, summary
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
@@ -124,23 +124,11 @@ async def data_analyze(
     CallTimeout
         It outlived its time.
     """
-    seconds = _time(ctx, timeout)
-    roots = ctx.use(Roots)
-    file = _input(roots, input_file_path)
-    execution, artifacts = await run(
-        ctx,
-        analysis_script,
-        session=session,
-        timeout=seconds,
-        variables={"input_file_path": str(file)},
-        inputs=[file],
-        cwd=_folder(ctx),
-    )
-    _check(execution, artifacts, seconds, _Script(roots, file, analysis_script))
-    said = _said(execution)
-    if len(said) > OutputLimits.text_bytes:
-        execution, said = dataclasses.replace(execution, truncated=True), said[: OutputLimits.text_bytes]
-    return Output(data=kept(execution), text=said, artifacts=artifacts)
+    execution, artifacts = await _run_over_file(ctx, input_file_path, analysis_script, timeout, session=session)
+    text = _output_text(execution)
+    if len(text) > OutputLimits.text_bytes:
+        execution, text = dataclasses.replace(execution, truncated=True), text[: OutputLimits.text_bytes]
+    return Output(data=_script_data(execution), text=text, artifacts=artifacts)
 
 
 @tool(
@@ -193,28 +181,18 @@ async def data_visualize(
         It outlived its time.
     """
     roots = ctx.use(Roots)
-    file = _input(roots, input_file_path)
-    seconds = _time(ctx, timeout)
-    target = _picture(roots, output_image_path)
+    _input_file(roots, input_file_path)
+    target = _picture_path(roots, output_image_path)
     # A confined script draws in its own folder, and the finished picture is put in place afterwards.
-    execution, artifacts = await run(
-        ctx,
-        visualization_script,
-        session=None,
-        timeout=seconds,
-        variables={"input_file_path": str(file)},
-        inputs=[file],
-        cwd=_folder(ctx),
-        figure=_in_own_folder(output_image_path) if is_confined(ctx) else target,
-    )
-    _check(execution, artifacts, seconds, _Script(roots, file, visualization_script))
+    figure = _within_own_folder(output_image_path) if is_confined(ctx) else target
+    execution, artifacts = await _run_over_file(ctx, input_file_path, visualization_script, timeout, figure=figure)
     own = execution.artifacts if execution.kept else ()
     drawn = execution.figure or next((path for path in own if path.name == target.name), None)
     if drawn is None:
         raise _nothing_drawn(execution, artifacts, output_image_path)
-    picture = await in_thread(_delivered, roots, drawn, target)
+    picture = await in_thread(_deliver, roots, drawn, target)
     others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in {drawn, target}))
-    data = {**kept(others), "path": str(target)}
+    data = {**_script_data(others), "path": str(target)}
     data["artifacts"] = sorted([str(target), *data["artifacts"]])
     rest = (artifact for artifact in artifacts if Path(artifact.path) not in {drawn, target})
     return Output(data=data, text=f"Visualization saved to: {output_image_path}", artifacts=(picture, *rest))
@@ -271,22 +249,61 @@ async def code_execute(
     folder = _folder(ctx) if working_dir is None else roots.resolve(working_dir)
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
-    seconds = _time(ctx, timeout)
+    seconds = _timeout(ctx, timeout)
     execution, artifacts = await run(
         ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder
     )
+    data = _code_data(execution, code)
     if execution.status == "stopped":
-        raise Cancelled("the code was stopped.", data=_outcome(execution, code))
-    data = _outcome(execution, code)
+        raise Cancelled("the code was stopped.", data=data)
     return Output(data=data, text=_report(data), artifacts=artifacts)
 
 
-def _outcome(execution: Execution, script: str) -> dict[str, Any]:
-    facts = kept(execution)
+async def _run_over_file(
+    ctx: Context,
+    path: str,
+    script: str,
+    timeout: float | None,
+    *,
+    session: str | None = None,
+    figure: Path | None = None,
+) -> tuple[Execution, tuple[Artifact, ...]]:
+    """Run a script that finds a file in ``input_file_path``; raise the error of a run that failed."""
+    roots, seconds = ctx.use(Roots), _timeout(ctx, timeout)
+    file = _input_file(roots, path)
+    execution, artifacts = await run(
+        ctx,
+        script,
+        session=session,
+        timeout=seconds,
+        variables={"input_file_path": str(file)},
+        inputs=[file],
+        cwd=_folder(ctx),
+        figure=figure,
+    )
+    hint = None
+    if execution.status == "error":
+        name = execution.error.name if execution.error else ""
+        refused = execution.confinement == "strict" and name == "PermissionError"
+        hint = _file_hint(roots, file, name) or (_REFUSED if refused else None)
+    data = {**_script_data(execution), "artifacts": artifacts}
+    error = execution.to_error(timeout=seconds, hint=hint, script=script, data=data)
+    if error is not None:
+        raise error
+    return execution, artifacts
+
+
+def _script_data(execution: Execution) -> dict[str, Any]:
+    data = summary(execution)
+    return {**data, "duration": data["duration_s"]}
+
+
+def _code_data(execution: Execution, script: str) -> dict[str, Any]:
+    facts = summary(execution)
     code = _exit_code(execution)
     stderr = execution.stderr
     if execution.error is not None and execution.error.traceback:
-        facts["error"] = story_of(execution, script)
+        facts["error"] = execution.error_message(script)
     if execution.error is not None:
         stderr += execution.error.traceback or str(execution.error)
     elif execution.status.endswith("_limit"):
@@ -295,7 +312,7 @@ def _outcome(execution: Execution, script: str) -> dict[str, Any]:
         "exit_code": code,
         "stdout": execution.stdout,
         "stderr": stderr,
-        "duration_seconds": facts.pop("duration"),
+        "duration_seconds": facts["duration_s"],
         "timed_out": execution.status == "timeout",
         "language": execution.language,
         "success": code == 0 and execution.status == "ok",
@@ -331,14 +348,14 @@ def _folder(ctx: Context) -> Path | None:
     return None if is_confined(ctx) else ctx.use(Roots).start()
 
 
-def _time(ctx: Context, given: float | None) -> float:
+def _timeout(ctx: Context, given: float | None) -> float:
     """Return the seconds that a script may take: those that were given, else the setting's."""
     from nbtools.kernels import Kernels
 
     return given or ctx.use(Kernels).timeout
 
 
-def _input(roots: Roots, path: str) -> Path:
+def _input_file(roots: Roots, path: str) -> Path:
     """Return the resolved path of a data file that can be read.
 
     Raises
@@ -354,31 +371,10 @@ def _input(roots: Roots, path: str) -> Path:
     return real
 
 
-@dataclasses.dataclass(frozen=True)
-class _Script:
-    """A script, and the file that it was given."""
-
-    roots: Roots
-    file: Path
-    text: str
-
-
-def _check(execution: Execution, artifacts: tuple[Artifact, ...], timeout: float, script: _Script) -> None:
-    """Raise the error that a run stands for, with a hint about the file where that explains it."""
-    hint = None
-    if execution.status == "error":
-        hint = _about(script, execution.error.name if execution.error else "")
-        if hint is None and execution.confinement == "strict" and execution.error is not None:
-            hint = _REFUSED if execution.error.name == "PermissionError" else None
-    error = failure_of(execution, timeout=timeout, artifacts=artifacts, hint=hint, script=script.text)
-    if error is not None:
-        raise error
-
-
-def _about(script: _Script, error: str) -> str | None:
-    file = script.file
+def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
+    """Return what is odd about the file that a script was given, where that explains its exception."""
     try:
-        with os.fdopen(script.roots.open_file(file), "rb") as handle:
+        with os.fdopen(roots.open_file(file), "rb") as handle:
             head = handle.read(_HEAD_BYTES)
     except (OSError, NbtoolsError):
         return None
@@ -396,7 +392,7 @@ def _about(script: _Script, error: str) -> str | None:
     return f"{file.name} is text, but not of the form that the script expects."
 
 
-def _said(execution: Execution) -> str:
+def _output_text(execution: Execution) -> str:
     """Return the standard output, else the values that were shown as in a cell, else the files that are kept."""
     if execution.stdout:
         return execution.stdout
@@ -406,11 +402,11 @@ def _said(execution: Execution) -> str:
         if "text/plain" in bundle and not any(kind.startswith("image/") for kind in bundle)
     ]
     if not shown and execution.kept is not None and execution.artifacts:
-        return f"wrote {', '.join(kept(execution)['artifacts'])}\n"
+        return f"wrote {', '.join(summary(execution)['artifacts'])}\n"
     return "".join(f"{text}\n" for text in shown)
 
 
-def _picture(roots: Roots, path: str) -> Path:
+def _picture_path(roots: Roots, path: str) -> Path:
     if Path(path).suffix.lower() not in _PICTURES:
         raise InvalidArguments(
             f"{path!r} does not end like a picture.", hint=f"End it in one of {', '.join(_PICTURES)}."
@@ -422,13 +418,13 @@ def _picture(roots: Roots, path: str) -> Path:
     return target
 
 
-def _in_own_folder(path: str) -> Path:
+def _within_own_folder(path: str) -> Path:
     """Return where a confined script draws: under the name that it was given, as far as that stays in its folder."""
     given = Path(path)
     return Path(given.name) if given.is_absolute() or {"..", "~"} & {*given.parts} else given
 
 
-def _delivered(roots: Roots, drawn: Path, target: Path) -> Artifact:
+def _deliver(roots: Roots, drawn: Path, target: Path) -> Artifact:
     """Put a picture in place that was drawn elsewhere, if it is one."""
     with os.fdopen(open_plain(drawn), "rb") as picture:
         content = picture.read(_HEAD_BYTES if drawn == target else _PICTURE_BYTES + 1)
@@ -455,7 +451,7 @@ def _check_picture(head: bytes, target: Path) -> None:
 
 
 def _nothing_drawn(execution: Execution, artifacts: tuple[Artifact, ...], path: str) -> ExecutionFailed:
-    data = kept(execution)
+    data = _script_data(execution)
     elsewhere = [name for name in data["artifacts"] if name.lower().endswith(_PICTURES)]
     hint = _HOW_TO_DRAW
     if unsaved := [note for note in execution.notes if note.startswith(_UNSAVED) and note != f"{_UNSAVED}saved"]:

@@ -1,0 +1,88 @@
+"""The parts of HTML that results and records are shown by; every text is escaped here.
+
+The few styles stand on the elements and take colours from JupyterLab's variables, so a page follows light and dark
+themes. Where a front end drops styles, as for untrusted notebooks, plain elements are left.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nbtools.visible import brief, visible
+
+__all__ = ["card", "error_block", "footer", "preformatted", "table"]
+
+_MUTED = "color:var(--jp-ui-font-color2,#777)"
+_CELL = "text-align:left;vertical-align:top;padding:2px 10px 2px 0"
+_UNBROKEN = 24  # a date, a name or an outcome should not be torn apart by a long neighbour
+_SHOWN, _HOVERED = 200, 2_000  # characters of a cell, and of the text that shows when the pointer rests on it
+
+
+def footer(text: str) -> str:
+    """Return a line in small grey letters; nothing for an empty text."""
+    return f"<div style='{_MUTED};font-size:85%;margin-top:4px'>{html.escape(text)}</div>" if text else ""
+
+
+def preformatted(text: str) -> str:
+    """Return a text whose spaces and lines are kept, long lines wrapped; nothing for an empty text."""
+    return f"<pre style='margin:0;white-space:pre-wrap'>{html.escape(text)}</pre>" if text else ""
+
+
+def error_block(head: str, message: str, hint: str | None = None) -> str:
+    """Return what failed, why, and what to do next, marked as an error."""
+    body = f"<div style='white-space:pre-wrap'>{html.escape(message)}</div>"
+    advice = f"<div>→ {html.escape(hint)}</div>" if hint else ""
+    style = "border-left:3px solid var(--jp-error-color1,#c33);padding-left:8px"
+    return f"<div style='{style}'><b>{html.escape(head)}</b>{body}{advice}</div>"
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    below: str = "",
+    empty: str = "nothing here",
+) -> str:
+    """Return rows under column names; a cell shows 200 characters, and more when the pointer rests on it.
+
+    Parameters
+    ----------
+    columns, rows
+        Names, and for each row as many values: text, or what can be written as JSON.
+    title, below
+        Lines above and below; empty for none.
+    empty
+        What stands in place of a table without rows.
+    """
+    head = f"<div><b>{html.escape(title)}</b></div>" if title else ""
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    if not body:
+        return f"<div>{head}<i>{html.escape(empty)}</i>{footer(below)}</div>"
+    names = "".join(f"<th style='{_CELL}'>{html.escape(name)}</th>" for name in columns)
+    return f"<div>{head}<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>{footer(below)}</div>"
+
+
+def card(title: str, about: str, facts: Mapping[str, str], parts: Iterable[str] = ()) -> str:
+    """Return a title, a text, labelled facts, and more parts (HTML already) below them."""
+    text = f"<div style='white-space:pre-wrap'>{html.escape(about)}</div>" if about else ""
+    label = f"<tr><th style='{_CELL};font-weight:normal;{_MUTED}'>"
+    rows = "".join(
+        f"{label}{html.escape(name)}</th><td style='{_CELL}'>{html.escape(value)}</td></tr>"
+        for name, value in facts.items()
+    )
+    listed = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+    line = "border-top:1px solid var(--jp-border-color2,#ddd);padding:6px 0"
+    return f"<div style='{line}'><b>{html.escape(title)}</b>{text}{listed}{''.join(parts)}</div>"
+
+
+def _cell(value: Any) -> str:
+    value = "" if value is None else value
+    whole = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), lines=True)
+    short = brief(value, _SHOWN)
+    hover = f" title='{html.escape(whole[:_HOVERED])}'" if short != whole and len(whole) > _SHOWN else ""
+    kept = ";white-space:nowrap" if len(short) <= _UNBROKEN else ""
+    return f"<td style='{_CELL}{kept}'{hover}>{html.escape(short)}</td>"

@@ -9,19 +9,20 @@ upward, then in the home. Everything is read when a workbench opens, never at im
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypedDict, cast
 
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.paths import is_too_wide
 from nbtools.redaction import MASK, conceal, is_secret_name
 
-__all__ = ["Config", "Source", "default_home", "parse_bytes", "parse_seconds"]
+__all__ = ["Config", "Settings", "Source", "default_home", "parse_bytes", "parse_seconds", "with_settings"]
 
 Source = str
 _FILE = "nbtools.toml"
@@ -148,6 +149,41 @@ def _setting(doc: str, parse: Callable[[Any], Any], default: Any, *also: str) ->
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
+
+
+class Settings(TypedDict, total=False):
+    """What each setting takes where it is given as an argument; `None` counts as not given.
+
+    Seconds and bytes are numbers, or text with a unit (``"90s"``, ``"64MiB"``).
+    """
+
+    home: str | os.PathLike[str] | None
+    memory_url: str | None
+    memory_files_url: str | None
+    agent_id: str | None
+    allowed_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    allowed_commands: str | Sequence[str] | None
+    allow_private: bool | None
+    web_search_provider: Literal["serper", "tavily"] | None
+    sandbox: Literal["off", "limits", "strict"] | None
+    model_sandbox: Literal["off", "limits", "strict"] | None
+    network: bool | None
+    spares: int | None
+    preloads: str | Sequence[str] | None
+    kernel_timeout: float | str | None
+    kernel_memory: int | str | None
+    kernel_idle: float | str | None
+    gateway_url: str | None
+    gateway_token: str | None
+    sql_timeout: float | str | None
+    sql_memory: int | str | None
+    sql_limit: int | None
+    sql_max_bytes: int | str | None
+    connections: Mapping[str, Any] | None
+    enabled_tools: str | Sequence[str] | None
+    policy: Mapping[str, Any] | None
+    mcp_servers: Mapping[str, Any] | None
+    otel: bool | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,6 +337,25 @@ class Config:
             for field in dataclasses.fields(self)
             if field.name != "sources"
         ]
+
+
+def with_settings(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature in which each setting stands for itself in place of ``**settings``, with its type and default.
+
+    That is what help shows. A default of ``...`` is taken from the machine when the settings are read.
+    """
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    made = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=... if fields[name].default is dataclasses.MISSING else fields[name].default,
+            annotation=annotation.__forward_arg__,
+        )
+        for name, annotation in Settings.__annotations__.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "settings"]
+    return signature.replace(parameters=[*own, *made])
 
 
 def _known(name: str, settings: Mapping[str, Any], place: str) -> None:

@@ -7,6 +7,7 @@ workbench built it closes.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import tempfile
@@ -14,10 +15,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, cast
 
 from nbtools import aio
-from nbtools.config import Config
+from nbtools.config import Config, Settings, with_settings
 from nbtools.door import Door
 from nbtools.errors import WorkbenchClosed
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
@@ -27,28 +28,26 @@ from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
-from nbtools.tool import Caller, Effects, Tool, ToolCall, tool_of
+from nbtools.tool import Caller, Tool, ToolCall, tool_of
 from nbtools.tool_functions import ToolFunctions
+from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from nbtools.health import Check
     from nbtools.kernels import Kernels
+    from nbtools.kernels.backends import Choice
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
     from nbtools.sql import QueryResult, SqlSession
+    from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
 
 __all__ = ["Workbench"]
 
 _GRACE_S = 10.0
-_Frames = Callable[[str], Any]
 # In the order in which they are closed: the memory is the last that is needed.
-_PARTS = (
-    *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
-    *("_memory_files", "_memory", "_folder"),
-)
-_READS = Effects(read_only=True)
+_PARTS = "_model_processes _processes _model_kernels _kernels _model_sql _sql _memory_files _memory _folder".split()
 
 
 class Workbench:
@@ -63,9 +62,13 @@ class Workbench:
     tools
         More tools, beside the shelf and those of installed packages; a mapping is the setting of that name.
     frames
-        Returns the DataFrame of a name, or `None`: that is how SQL sees the frames of a notebook.
+        The DataFrames that SQL sees: by name, or a function that returns the one of a name, or `None`.
+    kernels
+        A backend, see `nbtools.kernels.Kernels`; or kernels of your own (`nbtools.kernels.FakeKernels` in tests), which
+        run the scripts of every caller under their own settings, and stay yours to close.
     **settings
-        Settings given explicitly, see `nbtools.config.Config`: ``home``, ``memory_url``, ``allowed_paths``, …
+        Settings given explicitly, see `nbtools.config.Config`; one that is `None` counts as not given. Those with a
+        default of ``...`` take it from the machine.
 
     Raises
     ------
@@ -85,15 +88,17 @@ class Workbench:
         *,
         approver: Approver | None = None,
         tools: Iterable[Tool | Callable[..., Any]] | Mapping[str, Any] = (),
-        frames: _Frames | None = None,
-        **settings: Any,
+        frames: Frames | None = None,
+        kernels: Choice | Kernels | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
-        if isinstance(tools, Mapping):
-            settings["tools"], tools = tools, ()
-        self.config = Config.load(**settings) if config is None else config.but(**settings)
+        given: dict[str, Any] = {**settings, "kernels": kernels if isinstance(kernels, str) else None}
+        given["tools"] = tools if isinstance(tools, Mapping) else None
+        self.config = Config.load(**given) if config is None else config.but(**given)
+        self._given_kernels = None if isinstance(kernels, str) else kernels
         self._approver = approver
-        self._extra = tuple(tools)
-        self._frames = frames
+        self._extra = () if isinstance(tools, Mapping) else tuple(tools)
+        self._frames = _lookup_in(frames)
         self._lock = threading.RLock()
         self._closers: list[Any] = []
         self.is_closed = False
@@ -135,18 +140,17 @@ class Workbench:
     @property
     def memory_files(self) -> MemoryFiles:
         """The files of the memory tool: in the memory, or where ``NBTOOLS_MEMORY_FILES_URL`` says."""
-        found: MemoryFiles = self._built("_memory_files", self._open_memory_files)
-        return found
-
-    def _open_memory_files(self) -> MemoryFiles:
         from nbtools.memory import MemoryFiles
 
-        return MemoryFiles(self.config.memory_files_url or self.memory)
+        url = self.config.memory_files_url
+        found: MemoryFiles = self._built("_memory_files", lambda: MemoryFiles(url or self.memory))
+        return found
 
     @property
     def kernels(self) -> Kernels:
         """The managed kernels; nothing is started before the first run."""
-        found: Kernels = self._built("_kernels", self._open_kernels)
+        self.check_open()
+        found: Kernels = self._given_kernels or self._built("_kernels", self._open_kernels)
         return found
 
     def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
@@ -184,9 +188,9 @@ class Workbench:
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             artifacts=self.artifacts,
             connections=config.connections,
-            frames=self._frame,
+            frames=lambda name: self._frames(name) if self._frames is not None else None,
             frame_names=lambda: names_behind(self._frames),
-            tables={"nbtools.memory": self._memory_table, "nbtools.calls": self._calls_table},
+            tables={"nbtools.memory": lambda: self.memory.snapshot("memory"), "nbtools.calls": self._calls_table},
             timeout=config.sql_timeout,
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,
@@ -310,7 +314,7 @@ class Workbench:
         roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._left)
 
         return {
-            Kernels: lambda: self._built("_model_kernels", lambda: self._open_kernels(narrow)),
+            Kernels: lambda: self._given_kernels or self._built("_model_kernels", lambda: self._open_kernels(narrow)),
             Processes: lambda: self._built("_model_processes", lambda: self._open_processes(roots)),
             Roots: lambda: roots,
             SqlSession: lambda: self._built("_model_sql", lambda: self._open_sql(narrow)),
@@ -403,7 +407,7 @@ class Workbench:
         caller
             The face that asks.
         **options
-            More for `nbtools.sql.SqlSession.aquery`: ``dialect``, ``isolated``, ``timeout``, ``max_bytes``.
+            More for `nbtools.sql.SqlSession.aquery`: ``frames``, ``dialect``, ``isolated``, ``timeout``, ``max_bytes``.
 
         Raises
         ------
@@ -419,8 +423,9 @@ class Workbench:
         async def ask() -> QueryResult:
             return await self.sql_session.aquery(query, params=params, **given, **options)
 
-        call = self._asked("sql_query", {"query": query, **given}, caller, options.get("timeout"))
-        result: QueryResult = (await self.aperform(call, ask, effects=_READS, said=lambda found: found.footer()))[0]
+        call = self._sql_call("sql_query", {"query": query, **given}, caller, options.get("timeout"))
+        how = {**ACTS["sql_query"], "said": lambda found: found.footer()}
+        result: QueryResult = (await self.aperform(call, ask, **how))[0]
         return result
 
     query = aio.blocking(aquery)
@@ -447,25 +452,24 @@ class Workbench:
 
         async def write() -> int:
             if isinstance(to, str | os.PathLike):
-                return await self._written(query, os.fspath(to), options)
+                return await self._write_file(query, os.fspath(to), options)
             return await self.sql_session.aexport(query, to, **options)
 
         arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
-        call = self._asked("sql_export", arguments, caller, options.get("timeout"))
-        effects = Effects(read_only=path is None, destructive=path is not None)
-        how: dict[str, Any] = {"effects": effects, "origins": ("sql_query",)}
-        rows: int = (await self.aperform(call, write, said=lambda written: f"{written:,} rows written", **how))[0]
+        call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
+        how = {**ACTS["sql_export" if path is None else "sql_export to"], "said": lambda n: f"{n:,} rows written"}
+        rows: int = (await self.aperform(call, write, **how))[0]
         return rows
 
     export = aio.blocking(aexport)
 
-    def _asked(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
+    def _sql_call(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
         """Return a call that lets the query's own clock end it, which says more than the door's."""
         seconds = self.config.sql_timeout if timeout is None else timeout
         given = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
         return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=given)
 
-    async def _written(self, query: str, path: str, options: Mapping[str, Any]) -> int:
+    async def _write_file(self, query: str, path: str, options: Mapping[str, Any]) -> int:
         from nbtools.sql.results.export import form_of
 
         form = form_of(path)
@@ -493,22 +497,17 @@ class Workbench:
 
     perform = aio.blocking(aperform)
 
-    def sql(
-        self,
-        query: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        connection: str | None = None,
-        limit: int | None = None,
-    ) -> pd.DataFrame:
-        """Return all rows of a read-only query as a DataFrame; see `aquery` for the parameters and errors.
+    async def asql(self, query: str, **options: Any) -> pd.DataFrame:
+        """Return all rows of a read-only query as a DataFrame; `aquery` tells the options and errors.
 
-        A result that `limit` cut says so in ``.attrs["truncated"]``.
+        A result that ``limit`` cut says so in ``.attrs["truncated"]``.
         """
-        result = self.query(query, params=params, connection=connection, limit=limit)
-        frame: pd.DataFrame = result.to_pandas()
+        result = await self.aquery(query, **options)
+        frame: pd.DataFrame = await aio.in_thread(result.to_pandas)
         frame.attrs["truncated"] = result.truncated
         return frame
+
+    sql = aio.blocking(asql)
 
     @property
     def calls(self) -> pd.DataFrame:
@@ -532,16 +531,10 @@ class Workbench:
 
     # -- SQL's view of the notebook and of our own records -------------------------------------------------------------
 
-    def use_frames(self, frames: _Frames | None) -> None:
-        """Let SQL see the DataFrames that `frames` returns by name; `None` takes that back."""
+    def use_frames(self, frames: Frames | None) -> None:
+        """Let SQL see these DataFrames, by name or by a function of the name; `None` takes that back."""
         self.check_open()
-        self._frames = frames
-
-    def _frame(self, name: str) -> Any:
-        return self._frames(name) if self._frames is not None else None
-
-    def _memory_table(self) -> Any:
-        return self.memory.snapshot("memory")
+        self._frames = _lookup_in(frames)
 
     def _calls_table(self) -> Any:
         self.recorder.flush()
@@ -596,3 +589,10 @@ class Workbench:
 
     def __repr__(self) -> str:
         return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[str(p) for p in self.config.allowed_paths]})"
+
+
+def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:
+    return frames.get if isinstance(frames, Mapping) else frames
+
+
+Workbench.__signature__ = with_settings(inspect.signature(Workbench))  # type: ignore[attr-defined]  # `inspect` reads it

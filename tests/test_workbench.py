@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from nbtools import Workbench, aio
-from nbtools.errors import NbtoolsError, WorkbenchClosed
+from nbtools.config import Config
+from nbtools.errors import NbtoolsError, SqlInvalid, WorkbenchClosed
 from nbtools.tool import ToolCall
 
 
@@ -69,6 +72,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "export": ("select 1", "x.csv"),
     "perform": (ToolCall(tool="memory_list"), list),
     "query": ("select 1",),
+    "asql": ("select 1",),
     "sql": ("select 1",),
     "use_frames": (None,),
 }
@@ -96,3 +100,26 @@ def test_everything_of_a_closed_workbench_raises_one_error(tmp_path: Path, was_u
         tools.calculator(expression="1")
     with pytest.raises(NbtoolsError):
         memory.write("k", 1)
+
+
+def test_the_signature_shows_every_setting_with_type_and_default() -> None:
+    shown = inspect.signature(Workbench).parameters
+    settings = {field.name: field for field in dataclasses.fields(Config) if field.name != "sources"}
+    assert settings.keys() <= shown.keys()
+    assert shown["sql_timeout"].default == settings["sql_timeout"].default
+    assert shown["sql_timeout"].annotation == "float | str | None"
+    assert shown["home"].default is ...
+    assert all(parameter.annotation is not parameter.empty for parameter in shown.values())
+
+
+@pytest.mark.parametrize("given", ["mapping", "function"])
+def test_frames_are_given_by_name_or_by_a_function(tmp_path: Path, given: str) -> None:
+    known, other = {"t": pd.DataFrame({"x": [1, 2]})}, {"u": pd.DataFrame({"x": [4]})}
+    with Workbench(home=tmp_path, memory_url=":memory:", frames=known if given == "mapping" else known.get) as bench:
+        assert bench.sql("select sum(x) as x from t")["x"].to_list() == [3]
+        found = bench.sql("select x from u", frames=other if given == "mapping" else other.get, timeout=20)
+        assert found["x"].to_list() == [4]
+        bench.use_frames(other if given == "mapping" else other.get)
+        assert bench.sql("select x from u")["x"].to_list() == [4]
+        with pytest.raises(SqlInvalid):
+            bench.sql("select x from t")

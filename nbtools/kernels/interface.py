@@ -248,6 +248,9 @@ class Execution:
         hint = "Something outside killed it (too little memory?), or a library crashed."
         return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)
 
+    def _shown(self) -> str:
+        return "\n".join(str(bundle["text/plain"]) for bundle in self.displays if "text/plain" in bundle)
+
     def _summary(self) -> str:
         session = f"session {self.session}" if self.session else ""
         files = f"{len(self.artifacts)} files" if self.artifacts else ""
@@ -255,14 +258,13 @@ class Execution:
         return " · ".join(filter(None, facts))
 
     def __repr__(self) -> str:
-        texts = {"stdout": self.stdout, "stderr": self.stderr, "error": str(self.error or "")}
+        texts = {"stdout": self.stdout, "stderr": self.stderr, "shown": self._shown(), "error": str(self.error or "")}
         shown = "".join(f", {name}={brief(text)!r}" for name, text in texts.items() if text)
         return f"Execution({self._summary()}{shown})"
 
     def _repr_html_(self) -> str:
         """Render for a notebook: both streams and the error, cut where they are long, and a line of facts."""
-        shown = [text for bundle in self.displays if (text := bundle.get("text/plain"))]
-        told = "\n".join(text.rstrip("\n") for text in (self.stdout, self.stderr, *shown) if text)
+        told = "\n".join(text.rstrip("\n") for text in (self.stdout, self.stderr, self._shown()) if text)
         more = len(told) - _SHOWN
         told = visible(told[:_SHOWN], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
         error = self.to_error()

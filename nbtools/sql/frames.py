@@ -7,7 +7,7 @@ as a frame is told by its class, so that no library is imported just to look.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from nbtools.lazy import need
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 
-__all__ = ["EXCEL", "find_frames", "frame_columns", "is_frame", "read_excel"]
+__all__ = ["EXCEL", "Frames", "as_lookup", "find_frames", "frame_columns", "is_frame", "read_excel"]
+
+Frames = Mapping[str, Any] | Callable[[str], Any]
+"""Frames by name, or a function that returns the frame of a name, or `None`."""
 
 EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
 _CLASSES = {
@@ -37,10 +40,15 @@ def is_frame(value: object) -> bool:
     return any(kind.__name__ in _CLASSES.get(kind.__module__.partition(".")[0], ()) for kind in kinds)
 
 
+def as_lookup(frames: Frames | None) -> Callable[[str], Any] | None:
+    """Return the function that returns the frame of a name, or `None`."""
+    return frames.get if isinstance(frames, Mapping) else frames
+
+
 def find_frames(
-    names: Iterable[str],
+    names: Sequence[str],
     *,
-    given: Mapping[str, Any] | None,
+    given: Frames | None,
     tables: Mapping[str, Callable[[], Any]],
     lookup: Callable[[str], Any] | None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -51,7 +59,7 @@ def find_frames(
     names
         Tables the query names, as it writes them.
     given
-        Frames passed with this very query, or functions that return them; they win.
+        Frames passed with this very query, or functions that return them, by name, or a function of the name; they win.
     tables
         Records of the toolkit, such as ``nbtools.memory``: each call returns a snapshot.
     lookup
@@ -59,6 +67,8 @@ def find_frames(
     """
     frames: dict[str, Any] = {}
     phrases: list[str] = []
+    if given is not None and not isinstance(given, Mapping):
+        given = {name: found for name in names if (found := given(name)) is not None}
     records = {name.casefold(): name for name in tables}
     own = {name.casefold(): value for name, value in (given or {}).items()}
     for name in names:

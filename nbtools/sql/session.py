@@ -28,7 +28,7 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.protocol import CatalogTable, Engine, EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import file_of, mask_url
-from nbtools.sql.frames import EXCEL, find_frames, read_excel
+from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
 from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.profile import Profile, profile_table, source_of
 from nbtools.sql.results.export import FORMS, RowSink
@@ -57,7 +57,7 @@ class _Call:
     connection: str | None = None
     dialect: str | None = None
     isolated: bool = False
-    frames: Mapping[str, Any] | None = None
+    frames: Frames | None = None
     progress: bool = False
     on_rows: OnRows | None = None
 
@@ -75,7 +75,7 @@ class SqlSession:
         Databases by name: URLs such as ``"sqlite:///sales.db"``. A password belongs into an environment variable
         (``postgresql://me:${PGPASSWORD}@host/db``) or the keyring, and is never shown.
     frames
-        Returns the notebook's variable of a name, or `None`.
+        Frames by name, or a function that returns the frame of a name, or `None`.
     frame_names
         Returns the names of the notebook's frames, to suggest one; `None` asks `frames`, where that can tell.
     tables
@@ -102,7 +102,7 @@ class SqlSession:
         allowed_paths: Iterable[str | Path] = (),
         artifacts: Path | None = None,
         connections: Mapping[str, str] | None = None,
-        frames: Callable[[str], Any] | None = None,
+        frames: Frames | None = None,
         frame_names: Callable[[], Iterable[str]] | None = None,
         tables: Mapping[str, Callable[[], Any]] | None = None,
         timeout: float | None = 30.0,
@@ -118,8 +118,8 @@ class SqlSession:
         paths = tuple(allowed_paths)
         self._roots = Roots(paths, artifacts=lambda: artifacts) if paths else None
         readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
-        self._frames = frames
-        self._frame_names = frame_names or (lambda: names_behind(frames))
+        self._frames = as_lookup(frames)
+        self._frame_names = frame_names or (lambda: names_behind(self._frames))
         self._tables = dict(tables or {})
         self._opening = EngineOptions(
             roots=readable,
@@ -152,7 +152,7 @@ class SqlSession:
         limit: int | None = None,
         dialect: str | None = None,
         isolated: bool = False,
-        frames: Mapping[str, Any] | None = None,
+        frames: Frames | None = None,
         timeout: float | None = None,
         max_bytes: int | None = None,
         whole: bool = True,
@@ -173,7 +173,8 @@ class SqlSession:
         isolated
             Run in the confined worker process.
         frames
-            Tables for this query alone, by name, or functions that return them; they win over all others.
+            Tables for this query alone, or functions that return them, by name, or a function that returns the table of
+            a name, or `None`; they win over all others.
         whole
             Whether a result of more bytes is an error. Otherwise, for a model, it is cut, as at the session's limit.
         on_progress
@@ -251,7 +252,7 @@ class SqlSession:
         connection: str | None = None,
         dialect: str | None = None,
         isolated: bool = False,
-        frames: Mapping[str, Any] | None = None,
+        frames: Frames | None = None,
     ) -> str:
         """Return the plan of a read-only statement as a readable tree; it is not run."""
         call = self._call(sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames)
@@ -439,7 +440,8 @@ class SqlSession:
         except SqlInvalid as exc:
             known: list[str] = []
             if engine.takes_frames:
-                known = [*(call.frames or ()), *self._tables, *self._frame_names()]
+                given = call.frames if isinstance(call.frames, Mapping) else ()
+                known = [*given, *self._tables, *self._frame_names()]
             tables: list[CatalogTable] = []
             # The connection may be gone by now; the statement's own error is what counts.
             with contextlib.suppress(NbtoolsError):

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from nbtools.parameters import AlsoCalled
 from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Effects, tool
 from nbtools.toolbox.result_types import Rows
 
-__all__ = ["TOOLS", "sql_query"]
+__all__ = ["ACTS", "TOOLS", "sql_query"]
 
 # A model reads the text, a program the rows: what is larger belongs in a file or in a narrower question.
 _MAX_BYTES = 4_000_000
+_READS = Effects(read_only=True)
+ACTS: Mapping[str, Mapping[str, Any]] = {
+    "sql_query": {"effects": _READS},
+    "sql_tables": {"effects": _READS, "origins": ("sql_query",)},
+    "sql_profile": {"effects": _READS, "origins": ("sql_query",)},
+    # Rows go to a file that the caller has open, or to the path of one, which may be replaced.
+    "sql_export": {"effects": _READS, "origins": ("sql_query",)},
+    "sql_export to": {"effects": Effects(destructive=True), "origins": ("sql_query",)},
+}
+"""What people do by SQL, by the name under which it is judged: its effects, and whose rules hold for it."""
 
 
 @tool(

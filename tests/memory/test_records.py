@@ -189,3 +189,18 @@ def test_a_record_survives_its_dict():
 def test_a_scope_reads_as_people_say_it():
     assert str(Scope(agent_id="a")) == "agent 'a'"
     assert str(Scope(agent_id="a", workflow_id="w", node_id="n")) == "node 'n' of workflow 'w' of agent 'a'"
+
+
+def test_the_forms_of_a_record_are_short_and_escaped() -> None:
+    now = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    record = MemoryRecord(
+        agent_id="a", key="<k>", value="<b>" + "x" * 100_000, created_at=now, updated_at=now, version=3, tags=("t",)
+    )
+    assert repr(record).startswith("MemoryRecord('<k>', value='<b>xxx")
+    assert repr(record).endswith("…, version=3, tags=('t',))")
+    assert len(repr(record)) < 300
+    page = record._repr_html_()
+    assert len(page) < 11_000
+    assert "&lt;b&gt;xxx" in page
+    assert "&lt;k&gt; · version 3 · t · 2026-01-02 00:00:00 UTC" in page
+    assert "90,003 more characters" in page

@@ -1,0 +1,50 @@
+"""Fake kernels as users' tests hold them: answers that were given, and scripts that run in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbtools import Workbench
+from nbtools.errors import LanguageUnavailable
+from nbtools.kernels import Execution, FakeKernels, World
+
+
+def test_a_script_is_answered_by_its_text() -> None:
+    with FakeKernels({"ls": "a.csv\n", "boom": Execution(status="died", signal="SIGSEGV")}) as kernels:
+        assert kernels.run("ls", language="bash").stdout == "a.csv\n"
+        assert kernels.run("boom").signal == "SIGSEGV"
+        assert kernels.run("print(6 * 7)").stdout == "42\n"
+        assert str(kernels.run("pwd", language="bash").error) == "LookupError: no answer was given for this script"
+        assert kernels.codes == ["ls", "boom", "print(6 * 7)", "pwd"]
+
+
+def test_a_function_answers_by_what_is_around_a_script() -> None:
+    def answer(code: str, world: World) -> str | None:
+        return f"{code} over {world.variables['n']}" if "n" in world.variables else None
+
+    with FakeKernels(answer) as kernels:
+        assert kernels.run("count", variables={"n": 3}).stdout == "count over 3"
+        assert kernels.run("print(1)").stdout == "1\n"
+
+
+def test_a_fake_without_answers_runs_python_alone() -> None:
+    with FakeKernels() as kernels, pytest.raises(LanguageUnavailable, match="cannot run bash"):
+        kernels.run("ls", language="bash")
+
+
+def test_a_workbench_with_fake_kernels_runs_its_tools(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("grün")
+    script = "memory.write('seen', open(input_file_path).read())\nprint(memory['seen'])"
+    fake = FakeKernels()
+    with Workbench(home=tmp_path / "home", memory_url=":memory:", allowed_paths=[tmp_path], kernels=fake) as bench:
+        assert bench.kernels is fake
+        given = {"input_file_path": str(tmp_path / "a.txt"), "analysis_script": script}
+        result = bench.call("data_analyze", given).raise_for_error()
+        assert (result.text, bench.memory["seen"]) == ("grün\n", "grün")
+        failed = bench.call("data_analyze", {**given, "analysis_script": "x = 1\n1 / 0"})
+        assert failed.error is not None
+        assert failed.error.message == "line 2: ZeroDivisionError: division by zero (in: 1 / 0)"
+    assert fake.run("print('still there')").ok
+    fake.close()

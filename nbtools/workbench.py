@@ -47,7 +47,10 @@ __all__ = ["Workbench"]
 
 _GRACE_S = 10.0
 # In the order in which they are closed: the memory is the last that is needed.
-_PARTS = "_model_processes _processes _model_kernels _kernels _model_sql _sql _memory_files _memory _folder".split()
+_PARTS = (
+    *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
+    *("_memory_files", "_memory", "_folder"),
+)
 
 
 class Workbench:
@@ -424,9 +427,8 @@ class Workbench:
             return await self.sql_session.aquery(query, params=params, **given, **options)
 
         call = self._sql_call("sql_query", {"query": query, **given}, caller, options.get("timeout"))
-        how = {**ACTS["sql_query"], "said": lambda found: found.footer()}
-        result: QueryResult = (await self.aperform(call, ask, **how))[0]
-        return result
+        result, _ = await self.aperform(call, ask, said=lambda found: found.footer(), **ACTS["sql_query"])
+        return cast("QueryResult", result)
 
     query = aio.blocking(aquery)
 
@@ -457,9 +459,9 @@ class Workbench:
 
         arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
         call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
-        how = {**ACTS["sql_export" if path is None else "sql_export to"], "said": lambda n: f"{n:,} rows written"}
-        rows: int = (await self.aperform(call, write, **how))[0]
-        return rows
+        act = ACTS["sql_export" if path is None else "sql_export to"]
+        rows, _ = await self.aperform(call, write, said=lambda n: f"{n:,} rows written", **act)
+        return cast("int", rows)
 
     export = aio.blocking(aexport)
 
@@ -588,7 +590,7 @@ class Workbench:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[str(p) for p in self.config.allowed_paths]})"
+        return f"Workbench(home={str(self.config.home)!r}, allowed_paths={[*map(str, self.config.allowed_paths)]})"
 
 
 def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:

@@ -88,6 +88,7 @@ DOORS = {"nbtools", "nbtools.__main__"}
 # level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
 # may stand anywhere, as long as it and the rooms import each other in no circle.
 ROOMS: dict[str, list[str]] = {
+    "jupyter": ["line display", "completion magics"],
     "memory": [
         "records",
         "repository",
@@ -108,6 +109,7 @@ ROOMS: dict[str, list[str]] = {
         "policy",
         "transpile",
     ],
+    "toolbox": ["charsets policies result_types", "memory_tools", "files scripts web", "commands"],
 }
 ROOM_MODULES = 12
 

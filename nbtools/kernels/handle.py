@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from nbtools import aio
 from nbtools.kernels.interface import Execution
-
-if TYPE_CHECKING:
-    from nbtools.kernels.service import Kernels
 
 __all__ = ["KernelSession"]
 
@@ -25,7 +22,7 @@ class KernelSession:
     Parameters
     ----------
     kernels
-        The service that has the session.
+        The service that has the session, a `nbtools.kernels.Kernels`.
     name
         Name of the session.
     language
@@ -39,14 +36,17 @@ class KernelSession:
     '2\n'
     """
 
-    def __init__(self, kernels: Kernels, name: str, *, language: str = "python") -> None:
+    def __init__(self, kernels: Any, name: str, *, language: str = "python") -> None:
         self._kernels = kernels
         self.name = name
         self.language = language
 
     async def arun(self, code: str, **options: Any) -> Execution:
         """Run code in the session; `nbtools.kernels.Kernels.arun` tells the options and errors."""
-        return await self._kernels.arun(code, session=self.name, **{"language": self.language, **options})
+        execution: Execution = await self._kernels.arun(
+            code, session=self.name, **{"language": self.language, **options}
+        )
+        return execution
 
     async def ainterrupt(self) -> None:
         """Interrupt what the session runs, as Ctrl-C does; its state stays. Harmless when it was not started."""
@@ -62,7 +62,7 @@ class KernelSession:
 
     async def avariables(self) -> Sequence[dict[str, Any]]:
         """Return what the session has defined: name, type, size and the start of its text for each variable."""
-        return await self._kernels.avariables(self.name) if self.state != _NOT_STARTED else []
+        return [] if self.state == _NOT_STARTED else list(await self._kernels.avariables(self.name))
 
     async def aclose(self) -> None:
         """End the session; a run under way in it ends too. Harmless when repeated; a later run starts it anew."""
@@ -78,7 +78,7 @@ class KernelSession:
     @property
     def state(self) -> str:
         """``"busy"``, ``"idle"``, ``"dead"`` when its kernel has ended, or ``"not started"``."""
-        return self._kernels.state_of(self.name)
+        return str(self._kernels.state_of(self.name))
 
     def __enter__(self) -> Self:
         return self

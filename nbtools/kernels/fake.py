@@ -43,8 +43,8 @@ class FakeKernels(Kernels):
     ----------
     answers
         What becomes of a script: its standard output, or the whole `Execution`. Either by the text of the script, or a
-        function of the text and the `RunContext` around it, which returns `None` for a script that is to be run. `None` runs
-        all scripts.
+        function of the text and the `RunContext` around it, which returns `None` for a script that is to be run. Not
+        given, or `None`, runs all scripts.
     **options
         As for `Kernels`, except for ``backend``.
 

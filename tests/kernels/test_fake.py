@@ -8,7 +8,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.errors import LanguageUnavailable
-from nbtools.kernels import Execution, FakeKernels, World
+from nbtools.kernels import Execution, FakeKernels, RunContext
 
 
 def test_a_script_is_answered_by_its_text() -> None:
@@ -21,7 +21,7 @@ def test_a_script_is_answered_by_its_text() -> None:
 
 
 def test_a_function_answers_by_what_is_around_a_script() -> None:
-    def answer(code: str, world: World) -> str | None:
+    def answer(code: str, world: RunContext) -> str | None:
         return f"{code} over {world.variables['n']}" if "n" in world.variables else None
 
     with FakeKernels(answer) as kernels:

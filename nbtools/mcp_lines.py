@@ -17,7 +17,7 @@ __all__ = ["LineReader", "LineWriter"]
 
 _WHY = "Talking MCP"
 _MANY_LINES = 1_000
-_TURN = 100
+_TURN = 20
 _MAX_LINE = 256 * 2**20
 
 
@@ -36,7 +36,7 @@ class LineReader(asyncio.BaseProtocol):
         self._paused = False
         self._ended = False
         self._closed = False
-        self._passed_over = 0
+        self._read = 0
 
     # -- what the loop calls
 
@@ -97,11 +97,11 @@ class LineReader(asyncio.BaseProtocol):
             if self._paused and not self._lines:
                 self._paused = False
                 self._transport.resume_reading()
+            self._read += 1
+            if self._read % _TURN == 0:
+                await asyncio.sleep(0)  # a flood of lines must not hold up the loop
             if self.takes(line):
                 return self.parsed(line.decode("utf-8", "replace"))
-            self._passed_over += 1
-            if self._passed_over % _TURN == 0:
-                await asyncio.sleep(0)  # a flood of lines that nobody wants must not hold up the loop
 
     def takes(self, line: bytes) -> bool:
         """Tell whether a line is to be read at all; overridden where the other side may say too much."""

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from nbtools.errors import ExecutionFailed, InvalidArguments, NetworkError
 from nbtools.lazy import need
 from nbtools.mcp_client.process import server_process
-from nbtools.mcp_client.tool_filter import filter_tools
+from nbtools.mcp_client.tool_filter import MAX_TOOLS, filter_tools
 
 __all__ = ["Connection"]
 
@@ -207,6 +207,6 @@ async def _all_tools(client: Any) -> list[Any]:
         page = await client.list_tools(cursor=cursor)
         found += page.tools
         cursor = page.next_cursor
-        if not cursor or cursor in cursors or len(cursors) > _MAX_PAGES:  # a list that never ends
-            return found
+        if not cursor or cursor in cursors or len(cursors) > _MAX_PAGES or len(found) >= MAX_TOOLS:
+            return found[:MAX_TOOLS]  # a list that ends, or one that never would
         cursors.add(cursor)

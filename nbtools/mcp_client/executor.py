@@ -12,6 +12,7 @@ import json
 import mimetypes
 import re
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from nbtools.errors import (
     ConfigInvalid,
     ExecutionFailed,
     InvalidArguments,
+    LimitExceeded,
     NbtoolsError,
     NetworkError,
     ToolNotFound,
@@ -35,6 +37,7 @@ from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
 from nbtools.result import Artifact, Output, ToolResult
 from nbtools.schema import mistakes_of
+from nbtools.telemetry import fresh_id
 from nbtools.tool import Effects, Tool, ToolCall
 
 __all__ = ["McpExecutor"]
@@ -43,6 +46,7 @@ _WHY = "Using tools of an MCP server"
 _KEYS = ("command", "args", "env", "cwd", "url", "headers", "trusted", "timeout", "enabled_tools")
 _TOLD = 5
 _MAX_SCHEMA = 256 * 1024
+_MAX_FILES = 100
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -84,6 +88,7 @@ class McpExecutor:
         self._connection: Connection | None = None
         self._tools = Registry()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._lock = threading.Lock()
 
     # -- Executor
 
@@ -124,7 +129,9 @@ class McpExecutor:
         # Kept before it is open: closing ends one that is still on its way.
         connection = self._connection = Connection(self.name, self._given, self.problems)
         await connection.open()
-        self._tools = self._registry(await connection.list_tools())
+        listed = await connection.list_tools()
+        # Beside the loop: a thousand schemas take their time.
+        self._tools = await aio.in_thread(self._registry, listed)
 
     connect = aio.blocking(aconnect)
 
@@ -141,7 +148,7 @@ class McpExecutor:
             try:
                 tools[name] = self._tool(name, item)
             except (InvalidArguments, TypeError, ValueError) as exc:
-                self.problems.append(f"the tool {item.name!r} has a bad schema and is left out: {exc}")
+                self.problems.append(f"the tool {item.name!r:.80} has a bad schema and is left out: {exc}")
         return Registry(tools.values())
 
     def _tool(self, name: str, item: Any) -> Tool:
@@ -155,7 +162,9 @@ class McpExecutor:
         words = (item.description or item.title or item.name, item.title, schema)
         about, title, schema = told = plain_words(words)
         if told != words:
-            self.problems.append(f"the tool {item.name!r} is described with too much, or unseen characters; it was cut")
+            self.problems.append(
+                f"the tool {item.name!r:.80} is described with too much, or unseen characters; it was cut"
+            )
 
         async def perform(**arguments: Any) -> Output[Any]:
             return await self._perform(item.name, arguments, again=bool(hints and hints.idempotent_hint))
@@ -185,7 +194,7 @@ class McpExecutor:
         if schema is None:
             return Any
         if len(json.dumps(schema)) > _MAX_SCHEMA or "type" not in schema or mistakes_of(schema):
-            self.problems.append(f"the output schema of the tool {item.name!r} is bad and is left out")
+            self.problems.append(f"the output schema of the tool {item.name!r:.80} is bad and is left out")
             return Any
         # One that says other words would not fit what the tool gives.
         return schema if plain_words(schema) == schema else Any
@@ -204,7 +213,7 @@ class McpExecutor:
                     hint="Look at what the call did, then try again.",
                 ) from None
             said = await connection.do(lambda client: client.call_tool(name, arguments))
-        output = self._output(said)
+        output = await aio.in_thread(self._output, said)
         if said.is_error:
             raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
         return output
@@ -224,6 +233,8 @@ class McpExecutor:
             kind = block.type
             if kind == "text":
                 texts.append(block.text)
+            elif kind in {"image", "audio"} and len(artifacts) == _MAX_FILES:
+                raise LimitExceeded(f"{self.name}: the answer has more than {_MAX_FILES} pictures and sounds.")
             elif kind in {"image", "audio"}:
                 artifacts.append(self._save(block.data, block.mime_type))
             elif kind == "resource_link":
@@ -235,12 +246,16 @@ class McpExecutor:
         return Output(data=data, text=text, artifacts=tuple(artifacts))
 
     def _save(self, content: str, mime: str) -> Artifact:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")
+        try:
+            decoded = base64.b64decode(content, validate=True)
+        except ValueError:
+            raise ExecutionFailed(f"{self.name}: a picture or sound of the answer is not base64.") from None
+        with self._lock:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")
         suffix = mimetypes.guess_extension(mime) or ".bin"
-        folder = Path(self._folder.name)
-        path = folder / f"{len(list(folder.iterdir())) + 1}{suffix}"
-        path.write_bytes(base64.b64decode(content))
+        path = Path(self._folder.name, fresh_id() + suffix)
+        path.write_bytes(decoded)
         return dataclasses.replace(Artifact.from_path(path), mime=mime)
 
     async def aclose(self) -> None:

@@ -21,7 +21,7 @@ _WHY = "Using tools of an MCP server"
 # Seconds a server is given to leave by itself once its input has ended, and again after each signal.
 _LEAVE_S = 2.0
 # More than a server has to say on its own account; answers are not counted.
-_NOTICES_A_SECOND = 1_000
+_NOTICES_A_SECOND = 200
 _HEAD = 200
 _ID = re.compile(r'"id"\s*:\s*(\d+|"[^"]*")')
 

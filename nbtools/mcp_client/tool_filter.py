@@ -9,10 +9,13 @@ from typing import Any, Self
 
 from nbtools.lazy import need
 
-__all__ = ["filter_tools", "plain_words"]
+__all__ = ["MAX_TOOLS", "filter_tools", "plain_words"]
 
 _WHY = "Using tools of an MCP server"
 _MAX_WORDS = 8_000
+MAX_TOOLS = 1_000
+"""How many tools of one server are taken."""
+_MAX_BLOCKS = 1_000
 
 
 def plain_words(value: Any) -> Any:
@@ -33,7 +36,7 @@ def plain_words(value: Any) -> Any:
 
 
 class _FilteredStream:
-    """A stream of messages with bad tools left out of lists."""
+    """A stream of messages with bad tools left out of lists, and with answers of bearable length."""
 
     def __init__(self, stream: Any, version: Callable[[], str | None], problems: list[str]) -> None:
         self._stream = stream
@@ -69,7 +72,11 @@ class _FilteredStream:
         result = getattr(getattr(item, "message", None), "result", None)
         version = self._version()
         if isinstance(result, dict) and isinstance(result.get("tools"), list) and version is not None:
-            result["tools"] = [tool for tool in result["tools"] if self._is_good(tool, result, version)]
+            if len(result["tools"]) > MAX_TOOLS:
+                self._problems.append(f"it lists {len(result['tools']):,} tools at once; {MAX_TOOLS:,} are taken")
+            result["tools"] = [tool for tool in result["tools"][:MAX_TOOLS] if self._is_good(tool, result, version)]
+        if isinstance(result, dict) and isinstance(result.get("content"), list):
+            result["content"] = _shortened(result["content"])
         return item
 
     def _is_good(self, tool: Any, result: dict[str, Any], version: str) -> bool:
@@ -85,6 +92,14 @@ class _FilteredStream:
             self._problems.append(f"the tool {name!r:.80} is declared badly and is left out: {place}: {first['msg']}")
             return False
         return True
+
+
+def _shortened(blocks: list[Any]) -> list[Any]:
+    """Return the blocks of an answer, each of which costs the official package its time, or its beginning."""
+    if len(blocks) <= _MAX_BLOCKS:
+        return blocks
+    note = f"[the answer has {len(blocks):,} blocks; this is the end of the first {_MAX_BLOCKS:,}]"
+    return [*blocks[:_MAX_BLOCKS], {"type": "text", "text": note}]
 
 
 @contextlib.asynccontextmanager

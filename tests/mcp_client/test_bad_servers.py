@@ -36,6 +36,15 @@ SERVER = """
                 {"type": "text", "text": "called " + str(asked.get("params", {}).get("name"))}
             ]},
         }
+        if method == "tools/call" and silent == "many texts":
+            results["tools/call"] = {"content": [{"type": "text", "text": "x"}] * 5_000}
+        if method == "tools/call" and silent == "many pictures":
+            results["tools/call"] = {"content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"}] * 200}
+        if method == "tools/call" and silent == "no picture":
+            results["tools/call"] = {"content": [{"type": "image", "mimeType": "image/png", "data": "A"}]}
+        if method == "tools/list" and silent == "asks":
+            asking = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"x": 1}}
+            print("\\n".join([json.dumps(asking)] * 20_000))
         if method == "tools/call" and silent in broken:
             print(broken[silent] % number, flush=True)
             continue
@@ -157,7 +166,33 @@ def test_a_broken_answer_fails_its_call_at_once(connect, kind):
 def test_a_flood_of_notices_is_thinned_out_and_told(connect):
     executor = connect([{"name": "a", "inputSchema": GOOD}], silent="flood", timeout=60)
     assert executor.call(ToolCall(tool="s__a")).ok
-    assert any("1,000 notices" in problem for problem in executor.problems)
+    assert any("200 notices" in problem for problem in executor.problems)
+
+
+def test_a_flood_of_requests_is_thinned_out_and_told(connect):
+    executor = connect([{"name": "t", "inputSchema": GOOD}], "asks", timeout=20)
+    assert executor.call(ToolCall(tool="s__t")).text == "called t"
+    assert any("200 notices" in problem for problem in executor.problems)
+
+
+def test_a_list_of_very_many_tools_is_cut_and_told(connect):
+    executor = connect([{"name": f"t{number}", "inputSchema": GOOD} for number in range(1_500)])
+    assert len(executor.tools()) == 1_000
+    assert "it lists 1,500 tools at once; 1,000 are taken" in executor.problems
+
+
+def test_an_answer_of_very_many_parts_is_cut_and_says_so(connect):
+    tools = [{"name": "t", "inputSchema": GOOD}]
+    text = connect(tools, "many texts", timeout=20).call(ToolCall(tool="s__t")).text
+    assert text.count("x\n") == 1_000
+    assert text.endswith("[the answer has 5,000 blocks; this is the end of the first 1,000]")
+    result = connect(tools, "many pictures", timeout=20).call(ToolCall(tool="s__t"))
+    assert result.error.message == "s: the answer has more than 100 pictures and sounds."
+
+
+def test_a_picture_that_is_none_is_a_failure_of_the_server(connect):
+    result = connect([{"name": "t", "inputSchema": GOOD}], "no picture").call(ToolCall(tool="s__t"))
+    assert result.error.code == "EXECUTION_FAILED"
 
 
 def test_odd_names_are_made_plain_and_reach_the_server_as_they_are(connect):

@@ -60,6 +60,10 @@ _ABOUT = frozenset(
         *("region", "scope", "service", "suffix", "type", "user", "username"),
     }
 )
+# ``conn_str_len`` and ``token_count`` say how much of it there is.
+_MEASURES = frozenset(
+    {*("age", "bytes", "count", "expiry", "fds", "index", "len", "length", "limit"), "max", "min", "size", "ttl"}
+)
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -70,16 +74,15 @@ def secrecy(name: str) -> Literal[0, 1, 2]:
     --------
     >>> secrecy("aws_secret_access_key"), secrecy("X-Api-Key"), secrecy("dbPassword")
     (2, 2, 2)
-    >>> secrecy("SORT_KEY"), secrecy("TOKENIZERS_PARALLELISM"), secrecy("PWD")
-    (1, 0, 0)
+    >>> secrecy("SORT_KEY"), secrecy("token_count"), secrecy("TOKENIZERS_PARALLELISM"), secrecy("PWD")
+    (1, 1, 0, 0)
     """
     if name in _FOLDERS:
         return 0
     words = _words(name)
-    if any(word != "tokens" and _SURE_WORD.fullmatch(word) for word in words):
-        return 2
-    if any(pair in _PAIRS for pair in itertools.pairwise(words)):
-        return 2
+    sure = any(word != "tokens" and _SURE_WORD.fullmatch(word) for word in words)
+    if sure or any(pair in _PAIRS for pair in itertools.pairwise(words)):
+        return 1 if words[-1] in _MEASURES else 2
     return 0 if _PERHAPS.isdisjoint(words) else 1
 
 

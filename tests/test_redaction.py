@@ -176,6 +176,8 @@ def test_each_form_of_a_credential_is_concealed(kind: str, text: str, secret: st
         "x = df['token'], df['count']\nzip(['token', 'count'])",
         "from sklearn import sk_classifier_results; hf_hub_download_something",
         "for key in keys: print(key)",
+        "conn_str_len = 5\nsubprocess.run(argv, pass_fds=fds, password_length=12)",
+        '{"token_count": 512, "secret_bytes": "16"}',
     ],
 )
 def test_data_and_code_that_only_sound_secret_stay(text: str) -> None:
@@ -294,3 +296,13 @@ def test_named_entries_of_mappings_are_concealed() -> None:
         "key": "note",
         "password": "",
     }
+
+
+def test_a_name_that_only_measures_a_secret_keeps_its_value() -> None:
+    assert conceal({"token_count": 5, "pass_fds": (3,), "token": 5}) == {
+        "token_count": 5,
+        "pass_fds": (3,),
+        "token": "***",
+    }
+    # What such a variable holds may be a secret all the same, and then it looks like one.
+    assert conceal("x-token-count: q8ZkWm2LpT9vRx4N") == "x-token-count: ***"

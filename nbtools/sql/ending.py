@@ -1,9 +1,9 @@
-"""One running statement under watch: its time, its Stop button, its progress.
+"""One running statement under supervision: its time limit, its Stop button, its progress.
 
-The statement runs in a thread. Whoever awaits it keeps the clock: when time runs out, or the caller is cancelled, the
-engine is interrupted again and again until the thread is back, because interrupts that arrive while a statement is
-being prepared are lost. An engine that does not come back within the grace is abandoned: the thread ends whenever it
-ends, and the next statement gets a fresh connection.
+The statement runs in a thread. The coroutine that awaits it keeps the clock: when the time is over, or the caller is
+cancelled, it interrupts the engine again and again until the thread returns, because an engine loses an interrupt that
+arrives while it prepares a statement. An engine that does not return within the grace is abandoned: its thread ends
+some time later, and the next statement gets a fresh connection.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ __all__ = ["run_supervised"]
 
 T = TypeVar("T")
 
+# An interrupt costs microseconds, and a lost one costs the rest of the grace: 25 fit into it.
 _INTERRUPT_EVERY_S = 0.02
+# People see progress five times a second as continuous; asking a worker for it takes two messages.
 _LOOK_S = 0.2
 
 
 async def run_supervised(
     work: Callable[[QueryControl], T],
+    control: QueryControl,
     *,
     timeout: float | None,
     abandon: Callable[[], None],
     on_progress: Callable[[float], None] | None = None,
-    control: QueryControl | None = None,
     killed: bool = False,
 ) -> T:
     """Run `work` in a thread until it ends, its time is over, or the caller is cancelled.
@@ -39,15 +41,13 @@ async def run_supervised(
     Parameters
     ----------
     work
-        Gets the control that interrupts it.
+        Gets `control`, which interrupts it.
     timeout
         Seconds; `None` waits for ever.
     abandon
         Called when the engine did not react to interrupts.
     on_progress
-        Called about five times a second with the share that is done, while the engine can tell.
-    control
-        The line to the statement, when others hold it too.
+        Called about five times a second with the share that is done, where the engine knows it.
     killed
         Whether abandoning ends the process that runs the statement.
 
@@ -56,9 +56,8 @@ async def run_supervised(
     CallTimeout
         The time ran out.
     """
-    control = control or QueryControl()
     future = asyncio.ensure_future(aio.in_thread(work, control))
-    # An abandoned thread may fail much later, when nobody listens any more.
+    # An abandoned thread may fail much later, when nobody awaits it: reading the error avoids asyncio's warning.
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     end = None if timeout is None else time.monotonic() + timeout
     try:
@@ -109,7 +108,7 @@ async def _watch(
 
 
 async def _interrupt_until_back(future: asyncio.Future[T], control: QueryControl) -> bool:
-    """Interrupt until the work is back or the grace is over; tell whether it is back."""
+    """Interrupt until the work returns or the grace is over; return whether it has returned."""
     end = time.monotonic() + GRACE_S
     while not future.done() and time.monotonic() < end:
         control.interrupt()

@@ -10,11 +10,13 @@ from typing import Any
 from nbtools import html_parts
 from nbtools.sql.results.compact import compact
 
-__all__ = ["ColumnProfile", "Profile", "profile_table", "source_of"]
+__all__ = ["ColumnProfile", "Profile", "profile_table", "quoting", "source_of"]
 
 _Ask = Callable[[str], list[list[Any]]]
 _Histogram = tuple[tuple[str, int], ...]
 
+# Dialects that quote names in backticks; all others take double quotes.
+_BACKTICKS = frozenset({"bigquery", "mysql", "spark"})
 _BINS = 10
 _TOP = 5
 _MOST_COLUMNS = 200
@@ -113,6 +115,12 @@ class Profile:
 
 
 _HEADS = ("column", "type", "nulls", "distinct", "least", "greatest", "histogram")
+
+
+def quoting(dialect: str) -> Callable[[str], str]:
+    """Return the function that quotes an identifier in a dialect."""
+    mark = "`" if dialect in _BACKTICKS else '"'
+    return lambda name: mark + name.replace(mark, mark * 2) + mark
 
 
 def source_of(table: str, quote: Callable[[str], str]) -> str:

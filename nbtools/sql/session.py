@@ -11,30 +11,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking
-from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid, SqlNotAllowed, did_you_mean
+from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.paths import Roots
-from nbtools.sql.connections import in_memory, is_local_file, open_engine
+from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
-from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.duckdb.frames import quote_identifier
-from nbtools.sql.engines.protocol import CatalogTable, Engine, EngineOptions, OnRows, QueryControl, QueryRequest
-from nbtools.sql.engines.urls import file_of, mask_url
+from nbtools.sql.engines.protocol import Engine, EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
 from nbtools.sql.parameters import Style, bind, placeholders
-from nbtools.sql.profile import Profile, profile_table, source_of
+from nbtools.sql.profile import Profile, profile_table, quoting, source_of
 from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.suggestions import columns_of, names_behind, names_of_tables, suggest
-from nbtools.sql.verdict.duckdb.macros import Definitions
+from nbtools.sql.suggestions import names_behind, suggest
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
@@ -42,6 +36,8 @@ from nbtools.sql.worker.client import IsolatedEngine
 __all__ = ["SqlSession"]
 
 T = TypeVar("T")
+# How the placeholders of a dialect look; all others write :name.
+_STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,7 @@ class SqlSession:
     frames
         Frames by name, or a function that returns the frame of a name, or `None`.
     frame_names
-        Returns the names of the notebook's frames, to suggest one; `None` asks `frames`, where that can tell.
+        Returns the names of the notebook's frames, to suggest one; `None` takes those of a mapping.
     tables
         Records that queries may name, such as ``nbtools.memory``; each call returns a snapshot as a frame.
     timeout
@@ -119,20 +115,16 @@ class SqlSession:
         self._roots = Roots(paths, artifacts=lambda: artifacts) if paths else None
         readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
         self._frames = as_lookup(frames)
-        self._frame_names = frame_names or (lambda: names_behind(self._frames))
+        self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
-        self._opening = EngineOptions(
+        options = EngineOptions(
             roots=readable,
             memory_bytes=memory_bytes,
             spill_bytes=spill_bytes,
             schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),
         )
-        self._lock = threading.Lock()
-        self._engines: dict[tuple[str | None, bool], Engine] = {}
-        self._policies: dict[str, Policy] = {}
-        self._judges: dict[str, Policy] = {}
+        self._engines = SessionEngines(self.connections, options, self._roots)
         self._running: set[QueryControl] = set()
-        self._warned: set[str | None] = set()
 
     def __enter__(self) -> Self:
         """Return the session; leaving the block closes it."""
@@ -276,10 +268,10 @@ class SqlSession:
         """
 
         def work(control: QueryControl) -> list[dict[str, Any]]:
-            tables = self._engine(connection, isolated=False).catalog()
+            tables = self._engines.engine(connection, isolated=False).catalog()
             found = [
                 {
-                    "name": table.name if table.schema is None else f"{table.schema}.{table.name}",
+                    "name": table.full_name,
                     "kind": table.kind,
                     "schema": table.schema,
                     "columns": [(column.name, column.type) for column in table.columns],
@@ -307,8 +299,8 @@ class SqlSession:
         """
 
         def work(control: QueryControl) -> Profile:
-            engine = self._engine(connection, isolated=isolated)
-            quote = _quote_with_backticks if engine.dialect in {"mysql", "bigquery", "spark"} else quote_identifier
+            engine = self._engines.engine(connection, isolated=isolated)
+            quote = quoting(engine.dialect)
             source = source_of(table, quote)
 
             def ask(sql: str, rows: int = 1_000) -> QueryResult:
@@ -357,11 +349,11 @@ class SqlSession:
         try:
             return await run_supervised(
                 work,
+                control,
                 timeout=timeout,
-                abandon=lambda: self._engine(connection, isolated=isolated).discard(control),
+                abandon=lambda: self._engines.engine(connection, isolated=isolated).discard(control),
                 killed=isolated,
                 on_progress=on_progress,
-                control=control,
             )
         finally:
             self._running.discard(control)
@@ -397,7 +389,7 @@ class SqlSession:
             call.sql if len(call.sql) == len(text) and call.dialect is None else None,
             hint=f"If :{unbound[0]} is a parameter, give it a value." if unbound else None,
         )
-        self._warn_once(call.connection, engine)
+        self._engines.warn_once(call.connection, engine)
         frames, sources = self._find_sources(call, engine, verdict)
         request = QueryRequest(
             sql=text,
@@ -416,10 +408,10 @@ class SqlSession:
         """Return the engine, its text and the values to bind, and the verdict on that text."""
         if not isinstance(call.sql, str):
             raise InvalidArguments(f"the query is {type(call.sql).__name__}, not text.", tried="running SQL")
-        engine = self._engine(call.connection, isolated=call.isolated)
+        engine = self._engines.engine(call.connection, isolated=call.isolated)
         text = call.sql if call.dialect in {None, engine.dialect} else self._transpile(call, engine)
-        text, values = bind(text, call.params, _style(engine.dialect))
-        return engine, text, values, self._policy_of(call.connection, engine).check(text)
+        text, values = bind(text, call.params, _STYLES.get(engine.dialect, "colon"))
+        return engine, text, values, self._engines.policy(engine.dialect, call.connection, engine).check(text)
 
     def _find_sources(self, call: _Call, engine: Engine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name}" for name in verdict.files)
@@ -438,19 +430,11 @@ class SqlSession:
         try:
             yield
         except SqlInvalid as exc:
-            known: list[str] = []
-            if engine.takes_frames:
-                given = call.frames if isinstance(call.frames, Mapping) else ()
-                known = [*given, *self._tables, *self._frame_names()]
-            tables: list[CatalogTable] = []
-            # The connection may be gone by now; the statement's own error is what counts.
-            with contextlib.suppress(NbtoolsError):
-                tables = engine.catalog()
-            named = self._policy_of(call.connection, engine).check(request.sql).tables
-            hint = suggest(named, [*known, *names_of_tables(tables)])
-            if hint is None and "unknown_column" in exc.data:
-                hint = suggest([exc.data["unknown_column"]], columns_of(tables, named))
-            # DuckDB never heard of the frames that were not handed to it; a server knows best what it has.
+            given = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
+            known = [*given, *self._tables, *self._frame_names()] if engine.takes_frames else []
+            named = self._engines.policy(engine.dialect, call.connection, engine).check(request.sql).tables
+            hint = suggest(named, known, engine, exc.data.get("unknown_column"))
+            # DuckDB does not know the frames that it was not given; a server knows best what it has.
             exc.hint = (hint or exc.hint) if engine.takes_frames else (exc.hint or hint)
             raise
 
@@ -476,74 +460,7 @@ class SqlSession:
 
     def policy(self, dialect: str = "duckdb") -> Policy:
         """Return the policy that judges texts of a dialect."""
-        with self._lock:
-            if dialect not in self._policies:
-                self._policies[dialect] = Policy(dialect=dialect, allowed_paths=self._opening.roots)
-            return self._policies[dialect]
-
-    def _policy_of(self, connection: str | None, engine: Engine) -> Policy:
-        """Return the policy of a connection: a DuckDB file brings macros and views of its own to be judged."""
-        if connection is None or not isinstance(engine, DuckDBEngine | IsolatedEngine):
-            return self.policy(engine.dialect)
-        with self._lock:
-            found = self._judges.get(connection)
-        if found is None:
-            found = Policy(
-                dialect=engine.dialect,
-                allowed_paths=self._opening.roots,
-                definitions=Definitions(*engine.definitions()),
-            )
-            with self._lock:
-                self._judges[connection] = found
-        return found
-
-    def _engine(self, connection: str | None, *, isolated: bool) -> Engine:
-        key = (connection, isolated)
-        url = self._url(connection, isolated=isolated)
-        with self._lock:
-            if key not in self._engines:
-                self._engines[key] = open_engine(url, self._opening, isolated=isolated)
-            return self._engines[key]
-
-    def _url(self, connection: str | None, *, isolated: bool) -> str | None:
-        if connection is None:
-            return None
-        if "://" in connection and connection not in self.connections:
-            return self._checked_url(connection) if isolated else connection
-        if connection in self.connections:
-            return self.connections[connection]
-        known = ", ".join(sorted(self.connections)) or "none are configured"
-        raise InvalidArguments(
-            f"there is no connection {connection!r}.",
-            hint=did_you_mean(connection, self.connections, f"Known connections: {known}."),
-            tried="running SQL",
-        )
-
-    def _checked_url(self, url: str) -> str:
-        """Return a URL that came with an isolated query, a model's as a rule: it may lead to allowed files alone."""
-        if in_memory(url):
-            return url
-        if is_local_file(url) and self._roots is not None:
-            self._roots.resolve(file_of(url))
-            return url
-        raise SqlNotAllowed(
-            f"{mask_url(url)!r} is no configured connection, and isolated queries open no others.",
-            hint="Name one of the connections of the settings, or a database file below the allowed folders.",
-            tried="running SQL",
-        )
-
-    def _warn_once(self, connection: str | None, engine: Engine) -> None:
-        with self._lock:
-            if connection in self._warned:
-                return
-            self._warned.add(connection)
-        why = engine.can_write()
-        if why:
-            warnings.warn(
-                f"connection {mask_url(connection or '')!r}: {why}; nbtools only reads, but a read-only role is safer.",
-                UserWarning,
-                stacklevel=2,
-            )
+        return self._engines.policy(dialect)
 
     @property
     def is_running(self) -> bool:
@@ -559,17 +476,7 @@ class SqlSession:
         """Stop what runs, end the worker, close the connections."""
         for control in tuple(self._running):
             control.stop("closed")
-        with self._lock:
-            engines, self._engines = list(self._engines.values()), {}
-            self._judges.clear()
-        for engine in engines:
-            engine.close()
-
-
-def _style(dialect: str) -> Style:
-    if dialect == "duckdb":
-        return "dollar"
-    return "numbered" if dialect == "postgres" else "colon"
+        self._engines.close()
 
 
 def _seconds(value: float) -> float:
@@ -586,7 +493,3 @@ def _not_negative(name: str, value: int) -> int:
     if value < 0:
         raise InvalidArguments(f"{name} is {value!r}; it must be a whole number of 0 or more.", tried="running SQL")
     return value
-
-
-def _quote_with_backticks(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

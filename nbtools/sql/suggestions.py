@@ -1,47 +1,60 @@
-"""Suggestions: the table that was meant by a name that nothing has."""
+"""Suggestions: the table or column that was meant by a name that nothing has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nbtools.errors import nearest
-from nbtools.sql.engines.protocol import CatalogTable
+from nbtools.errors import NbtoolsError, nearest
+from nbtools.sql.engines.protocol import CatalogTable, Engine
 from nbtools.sql.frames import is_frame
 
-__all__ = ["columns_of", "names_behind", "names_of_tables", "suggest"]
+__all__ = ["find_nearest", "names_behind", "suggest"]
 
 
-def names_behind(lookup: Callable[[str], Any] | None) -> list[str]:
-    """Return the names of the frames that a lookup finds.
-
-    Only a mapping's own ``get``, such as that of a notebook's namespace, can tell; others give none.
-    """
-    known = getattr(lookup, "__self__", None)
+def names_behind(frames: Mapping[str, Any] | Callable[[str], Any] | None) -> list[str]:
+    """Return the names of the frames in a mapping, or in the mapping whose ``get`` is given; else none."""
+    known = getattr(frames, "__self__", frames)
     if not isinstance(known, Mapping):
         return []
-    # A copy: the notebook may go on while we look.
+    # A copy: the notebook may change its variables meanwhile.
     found = ((name, value) for name, value in dict(known).items() if isinstance(name, str))
     return [name for name, value in found if not name.startswith("_") and is_frame(value)]
 
 
-def names_of_tables(tables: Iterable[CatalogTable]) -> list[str]:
-    """Return what a query may call the tables of a connection."""
-    return [table.name if table.schema is None else f"{table.schema}.{table.name}" for table in tables]
+def suggest(named: Sequence[str], known: Iterable[str], engine: Engine, column: str | None) -> str | None:
+    """Return a hint for a statement that could not be bound; `None` when nothing resembles its names.
+
+    Parameters
+    ----------
+    named
+        The tables that it names.
+    known
+        Names of frames and records; the engine's own tables are added.
+    engine
+        What could not bind it.
+    column
+        The column that the engine misses, where it says so.
+    """
+    tables: list[CatalogTable] = []
+    # The connection may be gone by now; the statement's own error is what counts.
+    with contextlib.suppress(NbtoolsError):
+        tables = engine.catalog()
+    hint = find_nearest(named, [*known, *(table.full_name for table in tables)])
+    if hint is None and column is not None:
+        folded = {name.casefold() for name in named}
+        columns = [known.name for table in tables if table.name.casefold() in folded for known in table.columns]
+        hint = find_nearest([column], columns)
+    return hint
 
 
-def columns_of(tables: Iterable[CatalogTable], named: Iterable[str]) -> list[str]:
-    """Return the columns of those tables that a query names."""
-    asked = {name.casefold() for name in named}
-    return [column.name for table in tables if table.name.casefold() in asked for column in table.columns]
-
-
-def suggest(names: Iterable[str], known: Iterable[str]) -> str | None:
+def find_nearest(names: Iterable[str], known: Iterable[str]) -> str | None:
     """Return a hint for the first name that is not known and resembles one that is; `None` when there is none.
 
     Examples
     --------
-    >>> suggested(["city", "peple"], ["people", "City"])
+    >>> find_nearest(["city", "peple"], ["people", "City"])
     "Did you mean 'people'?"
     """
     whole = list(known)

@@ -129,7 +129,11 @@ class CatalogTable:
     kind: Literal["table", "view", "frame", "record", "file"]
     columns: tuple[CatalogColumn, ...] = ()
     schema: str | None = None
-    rows: int | None = None
+
+    @property
+    def full_name(self) -> str:
+        """What a query calls it: with the schema, unless that is the default one."""
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
 class QueryControl:

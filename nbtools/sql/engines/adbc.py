@@ -11,17 +11,16 @@ has neither an authorizer nor a progress handler, so SQLite stays with Python's 
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from nbtools.errors import CallTimeout
+from nbtools.sql.engines.errors import server_timeout
 from nbtools.sql.engines.fetch import read_arrow
-from nbtools.sql.engines.postgres import PostgresEngine
+from nbtools.sql.engines.postgres import PostgresEngine, begin_read_only
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
-from nbtools.sql.engines.urls import resolve_url
 from nbtools.sql.results.rows import ArrowRows
 
 __all__ = ["AdbcPostgresEngine"]
@@ -29,18 +28,7 @@ __all__ = ["AdbcPostgresEngine"]
 # What ADBC and psycopg give the same values for.
 _PLAIN = frozenset(
     {
-        "bool",
-        "bpchar",
-        "bytea",
-        "date",
-        "float4",
-        "float8",
-        "int2",
-        "int4",
-        "int8",
-        "name",
-        "text",
-        "timestamp",
+        *("bool", "bpchar", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "name", "text", "timestamp"),
         "varchar",
     }
 )
@@ -55,8 +43,7 @@ class AdbcPostgresEngine(PostgresEngine):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._adbc_lock = threading.Lock()
-        self._adbc_idle: list[Any] = []
+        self._adbc_idle: collections.deque[Any] = collections.deque()
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
@@ -76,27 +63,23 @@ class AdbcPostgresEngine(PostgresEngine):
         import adbc_driver_manager.dbapi as manager
         import adbc_driver_postgresql.dbapi as adbc
 
-        with self._adbc_lock:
-            connection = self._adbc_idle.pop() if self._adbc_idle else None
+        connection = None
+        with contextlib.suppress(IndexError):
+            connection = self._adbc_idle.pop()
         if connection is None:
-            url = resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
             with contextlib.suppress(manager.Error):
-                connection = adbc.connect(url, autocommit=True)
+                connection = adbc.connect(self._libpq_url(), autocommit=True)
         if connection is None:
             yield None
             return
         clean = False
         try:
-            cursor = connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(_BATCH_BYTES)})
-            try:
+            with connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(_BATCH_BYTES)}) as cursor:
                 yield cursor
-            finally:
-                cursor.close()
             clean = _reset(connection, manager.Error)
         finally:
             if clean:
-                with self._adbc_lock:
-                    self._adbc_idle.append(connection)
+                self._adbc_idle.append(connection)
             else:
                 connection.close()
 
@@ -109,9 +92,7 @@ class AdbcPostgresEngine(PostgresEngine):
         begun = time.monotonic()
         with control.attach(cursor.adbc_cancel):
             try:
-                cursor.execute("BEGIN READ ONLY")
-                if request.timeout is not None:
-                    cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(request.timeout * 1_000))}")
+                begin_read_only(cursor, request.timeout)
                 schema = cursor.adbc_execute_schema(text)
             except manager.Error:
                 control.check()
@@ -125,7 +106,7 @@ class AdbcPostgresEngine(PostgresEngine):
             except (manager.Error, OSError, ValueError) as exc:
                 control.check()
                 if request.timeout is not None and time.monotonic() - begun >= request.timeout:
-                    raise _timeout_error() from exc
+                    raise server_timeout() from exc
                 # It fails by psycopg as well, which says where and why.
                 return None
             finally:
@@ -138,10 +119,9 @@ class AdbcPostgresEngine(PostgresEngine):
     def close(self) -> None:
         """Close the idle connections of both kinds."""
         super().close()
-        with self._adbc_lock:
-            idle, self._adbc_idle = self._adbc_idle, []
-        for connection in idle:
-            connection.close()
+        with contextlib.suppress(IndexError):
+            while True:
+                self._adbc_idle.pop().close()
 
 
 def _reset(connection: Any, error: type[Exception]) -> bool:
@@ -151,11 +131,3 @@ def _reset(connection: Any, error: type[Exception]) -> bool:
         cursor.execute("DISCARD ALL")
         return True
     return False
-
-
-def _timeout_error() -> CallTimeout:
-    return CallTimeout(
-        "the query outlived its time and the server ended it.",
-        hint="Ask for less, or allow more time.",
-        tried="running SQL",
-    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nbtools.errors import FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
+from nbtools.errors import CallTimeout, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
+from nbtools.sql.verdict.verdict import caret_below
 
-__all__ = ["at_place", "from_duckdb", "from_position"]
+__all__ = ["from_duckdb", "from_position", "server_timeout"]
 
 # DuckDB ends its message with the line in question and a caret below it.
 _PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
@@ -26,21 +27,19 @@ _SETTINGS = re.compile(
 _LONG = 400
 
 
-def at_place(sql: str, line: int, column: int) -> str:
-    """Return the line of the text with a caret below the column; both count from 1."""
-    lines = sql.split("\n")
-    if not 1 <= line <= len(lines):
-        return ""
-    text = lines[line - 1].replace("\t", " ")
-    start = max(0, column - 60)
-    shown = text[start : start + 100]
-    return f"    {shown}\n    {' ' * (column - 1 - start)}^"
-
-
 def from_position(kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, **more: Any) -> NbtoolsError:
     """Return an error that points into the text."""
-    message = f"line {line}: {what}\n{at_place(sql, line, column)}"
+    message = f"line {line}: {what}\n{caret_below(sql, line, column)}"
     return kind(message, data={"line": line, "column": column}, tried="running SQL", **more)
+
+
+def server_timeout() -> CallTimeout:
+    """Return the error for a statement that the server ended by its ``statement_timeout``."""
+    return CallTimeout(
+        "the query outlived its time and the server ended it.",
+        hint="Ask for less, or allow more time.",
+        tried="running SQL",
+    )
 
 
 def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsError:

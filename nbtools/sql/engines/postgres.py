@@ -7,30 +7,23 @@ used again only after ``DISCARD ALL``, so that nothing of one query reaches the 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nbtools.errors import (
-    CallTimeout,
-    LimitExceeded,
-    NbtoolsError,
-    NetworkError,
-    SqlFailed,
-    SqlInvalid,
-    SqlNotAllowed,
-)
+from nbtools.errors import LimitExceeded, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.lazy import need
-from nbtools.sql.engines.errors import from_position
+from nbtools.sql.engines.errors import from_position, server_timeout
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.urls import mask_url, resolve_url
 from nbtools.sql.results.rows import PythonRows
+from nbtools.sql.verdict.verdict import line_and_column
 
-__all__ = ["PostgresEngine"]
+__all__ = ["PostgresEngine", "begin_read_only"]
 
 _CHUNK = 1_000
 _CONNECT_S = 10
@@ -67,16 +60,18 @@ class PostgresEngine:
         self.name = "PostgreSQL"
         self._url = url
         self._psycopg = need("psycopg", extra="postgres", why="Connecting to PostgreSQL")
-        self._lock = threading.Lock()
-        self._idle: list[Any] = []
+        # Append and pop are atomic, so threads need no lock.
+        self._idle: collections.deque[Any] = collections.deque()
 
     # -- connections -------------------------------------------------------------------------------------------------
 
+    def _libpq_url(self) -> str:
+        return resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
+
     def _connect(self) -> Any:
-        url = resolve_url(self._url).replace("postgresql+psycopg://", "postgresql://", 1)
         try:
             connection = self._psycopg.connect(
-                url,
+                self._libpq_url(),
                 autocommit=True,
                 # A prepared statement goes by the extended protocol, which carries exactly one.
                 prepare_threshold=0,
@@ -97,27 +92,24 @@ class PostgresEngine:
     def _connection(self) -> Iterator[Any]:
         """Lend a connection; only one that was wiped clean goes back to the idle ones."""
         connection = self._take()
-        clean = False
         try:
             yield connection
-            clean = True
         finally:
-            if not self._give_back(connection, clean=clean):
+            if not self._give_back(connection):
                 connection.close()
 
     def _take(self) -> Any:
-        while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._connect()
-            # The server may have restarted, or dropped what was idle for long.
-            with contextlib.suppress(self._psycopg.Error):
-                connection.execute("SELECT 1")
-                return connection
-            connection.close()
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                # The server may have restarted, or dropped what was idle for long.
+                with contextlib.suppress(self._psycopg.Error):
+                    connection.execute("SELECT 1")
+                    return connection
+                connection.close()
+        return self._connect()
 
-    def _give_back(self, connection: Any, *, clean: bool) -> bool:
+    def _give_back(self, connection: Any) -> bool:
         try:
             connection.execute("ROLLBACK")
             # Closes prepared statements too, so psycopg has to forget the ones that it remembers.
@@ -125,8 +117,7 @@ class PostgresEngine:
             connection._prepared.clear()  # noqa: SLF001 - there is no public way
         except (self._psycopg.Error, AttributeError):
             return False
-        with self._lock:
-            self._idle.append(connection)
+        self._idle.append(connection)
         return True
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -138,9 +129,7 @@ class PostgresEngine:
             self._map_errors(request, control),
             control.attach(_throttle(connection.cancel)),
         ):
-            connection.execute("BEGIN READ ONLY")
-            if request.timeout is not None:
-                connection.execute(f"SET LOCAL statement_timeout = {max(1, int(request.timeout * 1_000))}")
+            begin_read_only(connection, request.timeout)
             return self._read(connection, request, control)
 
     def _read(self, connection: Any, request: QueryRequest, control: QueryControl) -> Fetched:
@@ -169,11 +158,7 @@ class PostgresEngine:
         """Return the error that fits one of PostgreSQL's, by its SQLSTATE."""
         state = exc.sqlstate or ""
         if state == "57014":
-            return CallTimeout(
-                "the query outlived its time and the server ended it.",
-                hint="Ask for less, or allow more time.",
-                tried="running SQL",
-            )
+            return server_timeout()
         kind: type[NbtoolsError] = SqlFailed
         if state in {"25006", "42501"}:
             kind = SqlNotAllowed
@@ -187,9 +172,7 @@ class PostgresEngine:
         position = exc.diag.statement_position
         if position is None:
             return kind(_message_of(exc), hint=hint, tried="running SQL")
-        before = request.sql[: int(position) - 1]
-        line = before.count("\n") + 1
-        column = len(before) - (before.rfind("\n") + 1) + 1
+        line, column = line_and_column(request.sql, int(position) - 1)
         return from_position(kind, _message_of(exc), request.sql, line, column, hint=hint)
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
@@ -218,10 +201,16 @@ class PostgresEngine:
 
     def close(self) -> None:
         """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+def begin_read_only(cursor: Any, timeout: float | None) -> None:
+    """Begin the transaction of one query, which the server ends after `timeout` seconds; `None` for no limit."""
+    cursor.execute("BEGIN READ ONLY")
+    if timeout is not None:
+        cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(timeout * 1_000))}")
 
 
 def _throttle(cancel: Callable[[], None]) -> Callable[[], None]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
 from nbtools.sql.results.rows import PythonRows
 
 __all__ = ["SQLiteEngine"]
@@ -132,16 +132,11 @@ class SQLiteEngine:
         """Return the tables and views with their columns."""
         with self._connect(QueryControl()) as connection:
             rows = connection.execute(
-                "SELECT m.name, m.type, p.name, p.type FROM sqlite_master m, pragma_table_xinfo(m.name) p "
+                "SELECT 'main', m.name, m.type, p.name, ifnull(p.type, '') "
+                "FROM sqlite_master m, pragma_table_xinfo(m.name) p "
                 "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
             ).fetchall()
-        found: dict[tuple[str, str], list[CatalogColumn]] = {}
-        for table, kind, column, declared in rows:
-            found.setdefault((table, kind), []).append(CatalogColumn(name=column, type=declared or ""))
-        return [
-            CatalogTable(name=table, kind="view" if kind == "view" else "table", columns=tuple(columns))
-            for (table, kind), columns in found.items()
-        ]
+        return tables_of(rows, default_schema="main")
 
     def can_write(self) -> str | None:
         """Return `None`: the file is opened read-only."""

@@ -7,6 +7,7 @@ linear, never recurses, and by definition agrees with its parser about where a q
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from nbtools.sql.verdict.verdict import Finding
@@ -55,27 +56,18 @@ def scan(sql: str) -> list[Token]:
     """Return the tokens of DuckDB's lexer, comments left out."""
     import duckdb
 
-    data = sql.encode()
     marks = duckdb.tokenize(sql)
-    names = {kind: kind.name for kind in {mark[1] for mark in marks}}
-    if len(data) == len(sql):
-        ends = [*(mark[0] for mark in marks[1:]), len(sql)][: len(marks)]
-        parts = zip(marks, ends, strict=True)
-        return [
-            Token(sql[start:end].rstrip(), start, names[kind])
-            for (start, kind), end in parts
-            if names[kind] != "comment"
-        ]
-    ends = [*(mark[0] for mark in marks[1:]), len(data)][: len(marks)]
-    tokens: list[Token] = []
-    seen = at = 0
-    for (start, kind), end in zip(marks, ends, strict=True):
-        # Offsets are bytes; characters are what people count.
-        at += len(data[seen:start].decode(errors="replace"))
-        seen = start
-        if names[kind] != "comment":
-            tokens.append(Token(data[start:end].decode(errors="replace").rstrip(), at, names[kind]))
-    return tokens
+    # The lexer counts bytes, people count characters.
+    place: Sequence[int] = range(len(sql) + 1)
+    if not sql.isascii():
+        place = [*(at for at, char in enumerate(sql) for _ in char.encode()), len(sql)]
+    starts = [*(place[start] for start, _ in marks), len(sql)]
+    names = {kind: kind.name for kind in {kind for _, kind in marks}}
+    return [
+        Token(sql[start:end].rstrip(), start, names[kind])
+        for (_, kind), start, end in zip(marks, starts, starts[1:], strict=False)
+        if names[kind] != "comment"
+    ]
 
 
 def nesting(sql: str) -> Finding | None:

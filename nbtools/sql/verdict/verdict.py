@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
 
-__all__ = ["READ_ONLY", "Finding", "Verdict", "VerdictCode", "refuse"]
+__all__ = ["READ_ONLY", "Finding", "Verdict", "VerdictCode", "caret_below", "line_and_column", "refuse"]
 
 READ_ONLY = "nbtools SQL is read-only"
 _SHOWN = 100
@@ -57,17 +57,7 @@ class Verdict:
         """
         if self.line is None or self.column is None:
             return ""
-        lines = _lines(self.sql if sql is None else sql)
-        if self.line > len(lines):
-            return ""
-        text = "".join(char if char.isprintable() else " " for char in lines[self.line - 1])
-        if not text.strip():
-            return ""
-        # A long line is cut around the place, so that the caret stays in sight.
-        start = max(0, self.column - 1 - _SHOWN // 2)
-        shown = text[start : start + _SHOWN]
-        at = self.column - 1 - start
-        return f"    {shown}\n    {' ' * at}{'^' * max(1, min(self.width, len(shown) - at))}"
+        return caret_below(self.sql if sql is None else sql, self.line, self.column, self.width)
 
     def error(self, sql: str | None = None, *, hint: str | None = None) -> NbtoolsError | None:
         """Return the refusal as an error whose message is three lines: why, the line, the caret; else `None`."""
@@ -94,22 +84,34 @@ class Verdict:
             raise error
 
 
-def _lines(sql: str) -> list[str]:
+def caret_below(sql: str, line: int, column: int, width: int = 1) -> str:
+    """Return a line of the text with carets below a place; both count from 1. Empty when there is nothing to show."""
     # Only what every engine counts as the end of a line; str.splitlines knows more.
-    return sql.replace("\r\n", "\n").split("\n")
+    lines = sql.replace("\r\n", "\n").split("\n")
+    if not 1 <= line <= len(lines):
+        return ""
+    text = "".join(char if char.isprintable() else " " for char in lines[line - 1])
+    if not text.strip():
+        return ""
+    # A long line is cut around the place, so that the caret stays in sight.
+    start = max(0, column - 1 - _SHOWN // 2)
+    shown = text[start : start + _SHOWN]
+    at = column - 1 - start
+    return f"    {shown}\n    {' ' * at}{'^' * max(1, min(width, len(shown) - at))}"
 
 
 def refuse(sql: str, findings: list[Finding], *, kind: str | None = None) -> Verdict:
     """Return the refusal for what was found, the first place in the text first."""
-    ordered = sorted(set(findings), key=lambda found: (found.offset < 0, found.offset))
+    # Equal findings once. The sort is stable, and a set has no order: reasons at one place keep that of the tree.
+    ordered = sorted(dict.fromkeys(findings), key=lambda found: (found.offset < 0, found.offset))
     first = ordered[0]
     offset = max(0, first.offset)
-    line, column = _place(sql, offset)
+    line, column = line_and_column(sql, offset)
     return Verdict(
         sql=sql,
         allowed=False,
         code=first.code,
-        reasons=tuple(f"line {_place(sql, max(0, found.offset))[0]}: {found.what}" for found in ordered),
+        reasons=tuple(f"line {line_and_column(sql, max(0, found.offset))[0]}: {found.what}" for found in ordered),
         kind=kind,
         line=line,
         column=column,
@@ -117,6 +119,7 @@ def refuse(sql: str, findings: list[Finding], *, kind: str | None = None) -> Ver
     )
 
 
-def _place(sql: str, offset: int) -> tuple[int, int]:
+def line_and_column(sql: str, offset: int) -> tuple[int, int]:
+    """Return the line and the column, from 1, of a place in characters."""
     before = sql[:offset].replace("\r\n", "\n")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -8,12 +8,11 @@ import os
 import tempfile
 import threading
 import uuid
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import RegisteredFrame, parts_of
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame
 
 __all__ = ["SharedFrames", "share_frame"]
 
@@ -82,12 +81,10 @@ class SharedFrames:
 
     def keep(self, frame: Any, descriptor: int) -> None:
         """Remember where a frame was written to, if it can be told to be unchanged."""
-        parts = parts_of(frame)
-        if parts is None or not _seal(descriptor):
+        seen = RegisteredFrame.remember(frame, self._gone)
+        if seen is None or not _seal(descriptor):
             return
         size = os.fstat(descriptor).st_size
-        # What is remembered is a copy of ours, whose blocks are the frame's own until one of them is written.
-        seen = RegisteredFrame(frame=weakref.ref(frame, self._gone.append), held=frame.copy(deep=False), parts=parts)
         with self._lock:
             self._forget(lambda old: old.frame() is None or old.frame() is frame)
             self._kept.append((seen, os.dup(descriptor), size))

@@ -21,7 +21,7 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from nbtools.sql.engines.protocol import (
     tables_of,
 )
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.verdict.duckdb.macros import read_definitions
 
 __all__ = ["DuckDBEngine"]
 
@@ -61,11 +62,7 @@ class DuckDBEngine:
     takes_frames = True
 
     def __init__(
-        self,
-        database: Path | None = None,
-        options: EngineOptions | None = None,
-        *,
-        spill: Path | None = None,
+        self, database: Path | None = None, options: EngineOptions | None = None, *, spill: Path | None = None
     ) -> None:
         import duckdb
 
@@ -255,14 +252,7 @@ class DuckDBEngine:
 
     def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
-        if self._database is None:
-            return {}, {}
-        macros = self._select(
-            "SELECT lower(function_name), macro_definition FROM duckdb_functions() "
-            "WHERE NOT internal AND macro_definition IS NOT NULL"
-        )
-        views = self._select("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal")
-        return _group(macros), _group(views)
+        return ({}, {}) if self._database is None else read_definitions(self._select)
 
     def can_write(self) -> str | None:
         """Return `None`: memory is private and a database is attached read-only."""
@@ -297,10 +287,3 @@ class DuckDBEngine:
 
 def _record_name(schema: str, table: str) -> str:
     return f"{quote_identifier(schema)}.main.{quote_identifier(table)}"
-
-
-def _group(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, body in rows:
-        found.setdefault(name, []).append(body)
-    return found

@@ -88,6 +88,15 @@ class RegisteredFrame:
     held: Any
     parts: tuple[Any, ...]
 
+    @classmethod
+    def remember(cls, frame: Any, gone: collections.deque[Any]) -> RegisteredFrame | None:
+        """Return what tells whether a frame was changed, if that can be told; `gone` learns when it is dropped."""
+        parts = parts_of(frame)
+        # What is held is a copy of ours, whose blocks are the frame's own until one of them is written.
+        if parts is None:
+            return None
+        return cls(frame=weakref.ref(frame, gone.append), held=frame.copy(deep=False), parts=parts)
+
     def is_still(self, frame: Any) -> bool:
         """Tell whether it is that very frame, and nothing of it was changed."""
         if self.frame() is not frame:
@@ -169,12 +178,10 @@ class CursorPool:
         seen: dict[str, RegisteredFrame] = {}
         try:
             for name, frame in frames.items():
-                parts = parts_of(frame)
-                # What is registered is a copy of ours, whose blocks are the frame's own until one of them is written.
-                held = frame if parts is None else frame.copy(deep=False)
-                register_frame(cursor, name, held)
-                if parts is not None:
-                    seen[name] = RegisteredFrame(frame=weakref.ref(frame, self._gone.append), held=held, parts=parts)
+                known = RegisteredFrame.remember(frame, self._gone)
+                register_frame(cursor, name, known.held if known else frame)
+                if known:
+                    seen[name] = known
         except BaseException:
             cursor.close()
             raise

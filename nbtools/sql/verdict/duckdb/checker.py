@@ -13,7 +13,7 @@ from typing import Any
 
 from nbtools.sql.verdict.duckdb import functions as known
 from nbtools.sql.verdict.duckdb.files import Files, is_path_like
-from nbtools.sql.verdict.duckdb.macros import Definitions, Kind, Node
+from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Definitions, Kind
 from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES, SHAPES, SHOWN, SHOWS
 from nbtools.sql.verdict.duckdb.parser import Tree
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
@@ -62,7 +62,7 @@ class CheckRules:
         """Return whether the catalog has a macro or view of the name, and why it is refused."""
         if self.definitions is None or not self.definitions.has(kind, name):
             return False, None
-        return True, None if self.judge is None else self.definitions.refusal(Node(kind, name), self.judge)
+        return True, None if self.judge is None else self.definitions.refusal(DefinitionKey(kind, name), self.judge)
 
 
 def check_tree(statement: Tree, rules: CheckRules) -> References:
@@ -138,12 +138,7 @@ class _Checker:
 
     def _refuse(self, what: str, node: Tree, word: str = "") -> None:
         self.reads.sights.append(
-            Violation(
-                what=what,
-                at=node.get("query_location"),
-                width=node.get("query_location_length", 1),
-                word=word,
-            )
+            Violation(what=what, at=node.get("query_location"), width=node.get("query_location_length", 1), word=word)
         )
 
     def _unknown(self, node: Tree, kind: str, shape: Any) -> None:

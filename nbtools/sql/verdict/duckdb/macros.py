@@ -14,17 +14,27 @@ from typing import Any, Literal, NamedTuple
 from nbtools.sql.verdict.guards import scan
 from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["Definitions", "Kind", "Node"]
+__all__ = ["DefinitionKey", "Definitions", "Kind", "read_definitions"]
 
 Kind = Literal["macro", "view"]
+_Bodies = dict[str, list[str]]
+_CATALOG = (
+    "SELECT lower(function_name), macro_definition FROM duckdb_functions() WHERE macro_definition IS NOT NULL"
+     " AND NOT internal",
+    "SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal",
+)
 _QUERY_WORDS = frozenset({"select", "with", "from", "values", "pivot", "unpivot", "table", "describe", "summarize"})
 
 
-class Node(NamedTuple):
+class DefinitionKey(NamedTuple):
     """A macro or a view, by its lower-case name."""
 
     kind: Kind
     name: str
+
+
+# Why a definition is refused, if it is, and which others it uses.
+_Judged = tuple[str | None, tuple[DefinitionKey, ...]]
 
 
 class Definitions:
@@ -44,12 +54,12 @@ class Definitions:
     """
 
     def __init__(self, macros: Mapping[str, Sequence[str]], views: Mapping[str, Sequence[str]]) -> None:
-        self._bodies: dict[Node, tuple[str, ...]] = {}
+        self._bodies: dict[DefinitionKey, tuple[str, ...]] = {}
         for kind, found in (("macro", macros), ("view", views)):
             for name, bodies in found.items():
-                node = Node("macro" if kind == "macro" else "view", name.lower())
+                node = DefinitionKey("macro" if kind == "macro" else "view", name.lower())
                 self._bodies[node] = (*self._bodies.get(node, ()), *bodies)
-        self._judged: dict[Node, tuple[str | None, tuple[Node, ...]]] = {}
+        self._judged: dict[DefinitionKey, _Judged] = {}
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -57,19 +67,14 @@ class Definitions:
 
     def has(self, kind: Kind, name: str) -> bool:
         """Tell whether the catalog has a macro or a view of that lower-case name."""
-        return Node(kind, name) in self._bodies
+        return DefinitionKey(kind, name) in self._bodies
 
     @classmethod
     def from_connection(cls, connection: Any) -> Definitions:
         """Read the definitions of all databases that an open DuckDB connection has attached."""
-        macros = connection.execute(
-            "SELECT lower(function_name), macro_definition FROM duckdb_functions()"
-            " WHERE NOT internal AND macro_definition IS NOT NULL"
-        ).fetchall()
-        views = connection.execute("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal").fetchall()
-        return cls(_group(macros), _group(views))
+        return cls(*read_definitions(lambda sql: connection.execute(sql).fetchall()))
 
-    def refusal(self, node: Node, judge: Callable[[str, Kind], Verdict]) -> str | None:
+    def refusal(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> str | None:
         """Return why a macro or a view is refused, or anything that it uses; `None` when all may be used.
 
         Parameters
@@ -79,7 +84,7 @@ class Definitions:
         judge
             Judges a query by itself, taking every macro and view in it as allowed.
         """
-        seen: set[Node] = set()
+        seen: set[DefinitionKey] = set()
         todo = [node]
         while todo:
             here = todo.pop()
@@ -92,7 +97,7 @@ class Definitions:
             todo += used
         return None
 
-    def _one(self, node: Node, judge: Callable[[str, Kind], Verdict]) -> tuple[str | None, tuple[Node, ...]]:
+    def _one(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> _Judged:
         with self._lock:
             known = self._judged.get(node)
         if known is None:
@@ -103,23 +108,27 @@ class Definitions:
                     self._judged[node] = known
         return known
 
-    def _judge(self, node: Node, judge: Callable[[str, Kind], Verdict]) -> tuple[str | None, tuple[Node, ...]]:
-        used: list[Node] = []
+    def _judge(self, node: DefinitionKey, judge: Callable[[str, Kind], Verdict]) -> _Judged:
+        used: list[DefinitionKey] = []
         for body in self._bodies[node]:
             verdict = judge(_query_of(body), node.kind)
             if not verdict.allowed:
                 return verdict.reasons[0].partition(": ")[2], ()
-            used += [Node("macro", name) for name in verdict.functions if Node("macro", name) in self._bodies]
-            names = [name.rpartition(".")[2].lower() for name in verdict.tables]
-            used += [Node("view", name) for name in names if Node("view", name) in self._bodies]
+            keys = [DefinitionKey("macro", name) for name in verdict.functions]
+            keys += [DefinitionKey("view", name.rpartition(".")[2].lower()) for name in verdict.tables]
+            used += [key for key in keys if key in self._bodies]
         return None, tuple(used)
 
 
-def _group(rows: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, body in rows:
-        found.setdefault(name, []).append(body)
-    return found
+def read_definitions(select: Callable[[str], Sequence[tuple[Any, ...]]]) -> tuple[_Bodies, _Bodies]:
+    """Return the macros and the views of a catalog, name to definitions; `select` runs a query and returns its rows."""
+    found: list[_Bodies] = []
+    for query in _CATALOG:
+        bodies: _Bodies = {}
+        for name, body in select(query):
+            bodies.setdefault(name, []).append(body)
+        found.append(bodies)
+    return found[0], found[1]
 
 
 def _query_of(body: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import FileMissing, LimitExceeded, SqlInvalid
+from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, SqlFailed, SqlInvalid
 from nbtools.lazy import need
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
@@ -160,16 +160,20 @@ def read_excel(path: Path) -> Any:
         The package that reads the format is not installed.
     LimitExceeded
         The workbook is larger than 64 MB.
+    SqlFailed
+        It was changed while it was read; the same query may succeed when it is tried again.
+    SqlInvalid
+        It is no workbook.
     """
     import pandas as pd
 
     try:
-        size = path.stat().st_size
+        before = path.stat()
     except OSError as exc:
         raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
-    if size > _EXCEL_BYTES:
+    if before.st_size > _EXCEL_BYTES:
         raise LimitExceeded(
-            f"{path.name} has {size:,} bytes; a workbook may have {_EXCEL_BYTES:,}.",
+            f"{path.name} has {before.st_size:,} bytes; a workbook may have {_EXCEL_BYTES:,}.",
             hint="Save the sheet as CSV or Parquet.",
         )
     if path.suffix.lower() in {".xlsx", ".xlsm"}:
@@ -177,13 +181,24 @@ def read_excel(path: Path) -> Any:
     try:
         return _with_text_names(pd.read_excel(path))
     except ImportError as exc:
-        raise _no_reader(path, exc) from exc
-    except (ValueError, KeyError, OSError) as exc:
-        raise SqlInvalid(f"{os.fspath(path)!r} is no workbook that can be read: {exc}.", tried="running SQL") from exc
+        raise MissingExtra(
+            f"Reading {path.suffix} files needs another package: {exc}.", hint="Save the sheet as CSV."
+        ) from exc
+    except Exception as exc:  # the readers raise errors of zip, XML and formats of their own
+        if _is_changed(path, before):
+            raise SqlFailed(
+                f"{str(path)!r} was changed while the query read it.",
+                hint="Ask again when whatever writes it has finished.",
+                tried="running SQL",
+                retryable=True,
+            ) from exc
+        what = str(exc) or type(exc).__name__
+        raise SqlInvalid(f"{str(path)!r} is no workbook that can be read: {what}.", tried="running SQL") from exc
 
 
-def _no_reader(path: Path, exc: ImportError) -> Exception:
-    """Return the error for a workbook format whose reader is not installed."""
-    from nbtools.errors import MissingExtra
-
-    return MissingExtra(f"Reading {path.suffix} files needs another package: {exc}.", hint="Save the sheet as CSV.")
+def _is_changed(path: Path, before: os.stat_result) -> bool:
+    try:
+        now = path.stat()
+    except OSError:
+        return True
+    return (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns)

@@ -220,17 +220,15 @@ class SqlSession:
         **options
             The other parameters of `aquery`, which also tells the errors.
         """
-        writer = FORMS[form](file)
-        outlet = RowSink(writer.take)
-        call = self._call(sql, progress=on_progress is not None, on_rows=outlet, **options)
+        sink = RowSink(FORMS[form](file))
+        call = self._call(sql, progress=on_progress is not None, on_rows=sink, **options)
 
         def work(control: QueryControl) -> int:
-            with outlet.raising():
+            with sink.finishing():
                 result = self._answer(call, control)
-                if not outlet.parts:
-                    outlet(result.columns, result.rows)
-            writer.finish()
-            return outlet.rows
+                if not sink.parts:
+                    sink(result.columns, result.rows)
+            return sink.rows
 
         return await self._supervise(call.connection, work, call.timeout, call.isolated, on_progress)
 

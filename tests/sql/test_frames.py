@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
-from nbtools.errors import MissingExtra, NbtoolsError, SqlInvalid
+from nbtools.errors import MissingExtra, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
+from nbtools.sql.engines.duckdb.frames import CursorPool
 from nbtools.sql.frames import frame_columns, is_frame, read_excel
 from nbtools.sql.worker.shared_frames import SharedFrames, share_frame
 
@@ -81,8 +83,26 @@ def test_a_remembered_frame_is_let_go_with_the_notebooks_own() -> None:
             gc.collect()
             time.sleep(0.01)
         assert alive() is None
-        session.query("select 1")
-        assert not [kept for kept in session._engines[None, False]._cursors._idle if kept.frames]
+
+
+def test_the_cursor_of_a_dropped_frame_is_closed() -> None:
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(duckdb.connect())
+        return made[-1]
+
+    pool = CursorPool(make)
+    frame = pd.DataFrame({"a": np.arange(100)})
+    with pool.borrow({"frame": frame}) as cursor:
+        assert cursor.execute("select sum(a) from frame").fetchall() == [(4950,)]
+    del frame
+    gc.collect()
+    with pool.borrow({}):
+        pass
+    with pytest.raises(duckdb.ConnectionException):
+        made[0].execute("select 1")
+    pool.close(0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -199,3 +219,22 @@ def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
         read_excel(tmp_path / "a.xlsx")
     with pytest.raises((MissingExtra, NbtoolsError)):
         read_excel(tmp_path / "missing.ods")
+
+
+class _Swapped(type(Path())):
+    """A path to a file that somebody else writes anew as soon as anybody has looked at it."""
+
+    def stat(self, **more: Any) -> os.stat_result:
+        found = super().stat(**more)
+        self.write_bytes(b"PK\3\4 half of a workbook" + bytes(found.st_size))
+        return found
+
+
+def test_a_workbook_that_changes_while_it_is_read_can_be_asked_for_again(tmp_path: Path) -> None:
+    place = _Swapped(tmp_path / "a.xlsx")
+    pd.DataFrame({"a": [1]}).to_excel(str(place), index=False)
+    with pytest.raises(SqlFailed, match="was changed while the query read it") as caught:
+        read_excel(place)
+    assert caught.value.retryable
+    with pytest.raises(SqlInvalid, match="no workbook that can be read"):
+        read_excel(Path(place))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Protocol
 
-from nbtools.errors import Cancelled, InvalidArguments
+from nbtools.errors import Cancelled, InvalidArguments, NbtoolsError, SqlFailed
 from nbtools.lazy import need
 from nbtools.sql.results.rows import ArrowRows, Rows, unique_names
 
@@ -94,8 +94,12 @@ FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {"csv": _Csv, "json": _Json, "
 """What a file of each form is written by."""
 
 
+class _WriteFailed(SqlFailed, OSError):
+    """The file took no more rows; it is an `OSError` too, because callers that pass a file expect one."""
+
+
 class RowSink:
-    """Hands rows on while the statement runs; what goes wrong there ends the statement, and is raised as it was.
+    """Hands rows to a writer while the statement runs; an error of the writer ends the statement.
 
     Attributes
     ----------
@@ -103,8 +107,8 @@ class RowSink:
         How many were handed on.
     """
 
-    def __init__(self, take: Callable[[tuple[str, ...], Rows], None]) -> None:
-        self._take = take
+    def __init__(self, writer: _Writer) -> None:
+        self._writer = writer
         self._failed: BaseException | None = None
         self.parts = 0
         self.rows = 0
@@ -112,23 +116,32 @@ class RowSink:
     def __call__(self, columns: tuple[str, ...], rows: Rows) -> None:
         """Hand on some rows."""
         try:
-            self._take(columns, rows)
+            self._writer.take(columns, rows)
         except BaseException as exc:
-            # Engines read errors of their drivers off the class, and this is none of theirs.
+            # Engines translate errors of their drivers by class, and must not take this one for their own.
             self._failed = exc
             raise Cancelled("the rows could not be handed on.", tried="running SQL") from exc
         self.parts += 1
         self.rows += len(rows)
 
     @contextlib.contextmanager
-    def raising(self) -> Iterator[None]:
-        """Raise what went wrong in handing on, where that ended the block."""
+    def finishing(self) -> Iterator[None]:
+        """End the file after the block, and raise the writer's own error where that ended the block."""
         try:
             yield
-        except Cancelled:
-            if self._failed is not None:
-                raise self._failed from None
-            raise
+            self._writer.finish()
+        except (Cancelled, OSError) as exc:
+            failed = self._failed or exc
+            # A closed pipe is no failure to the command line; errors of the query stay what they are.
+            if isinstance(failed, OSError) and not isinstance(failed, BrokenPipeError | NbtoolsError):
+                raise _WriteFailed(
+                    f"the rows could not be written: {failed.strerror or failed}.",
+                    hint="Look at the free space and the permissions of the place, or choose another.",
+                    tried="writing rows to a file",
+                ) from failed
+            if failed is exc:
+                raise
+            raise failed from None
 
 
 def form_of(name: str) -> str:

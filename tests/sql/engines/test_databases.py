@@ -107,7 +107,7 @@ def test_postgres_ends_what_takes_too_long(server: SqlSession) -> None:
 
 
 def test_nothing_stays_behind_in_a_postgres_session(server: SqlSession) -> None:
-    engine = server._engine("ro", isolated=False)
+    engine = server._engines.engine("ro", isolated=False)
     with engine._connection() as connection:  # type: ignore[attr-defined]  # PostgreSQL's
         connection.execute("set search_path to pg_catalog")
         connection.execute("create temporary table left_over as select 1")

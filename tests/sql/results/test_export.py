@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
 from nbtools.door import Limits
-from nbtools.errors import CallTimeout, InvalidArguments, LimitExceeded, PathNotAllowed
+from nbtools.errors import CallTimeout, InvalidArguments, LimitExceeded, PathNotAllowed, SqlFailed
 from nbtools.sql import SqlSession
 from nbtools.workbench import Workbench
 
@@ -88,6 +89,29 @@ def test_what_goes_wrong_in_writing_is_raised_and_harms_nothing(session: SqlSess
     with pytest.raises(OSError, match="No space"):
         session.export("from range(1_000_000)", full, isolated=isolated)
     assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
+
+
+class _Last(io.BytesIO):
+    """Takes the rows, and has no room for what ends the file."""
+
+    def write(self, data: Any) -> int:
+        if data == b"]\n":
+            raise OSError(28, "No space left on device")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("file", [_Full, _Last])
+def test_a_full_disk_is_an_error_of_the_query_with_a_hint(session: SqlSession, file: Callable[[], BinaryIO]) -> None:
+    with pytest.raises(SqlFailed, match="the rows could not be written: No space left on device") as caught:
+        session.export("from range(10)", file(), form="json")
+    assert "free space" in str(caught.value.hint)
+
+
+def test_a_closed_pipe_stays_what_it_is(session: SqlSession) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError), os.fdopen(writer, "wb", buffering=0) as file:
+        session.export("from range(10)", file)
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ __all__ = ["DefinitionKey", "Definitions", "Kind", "read_definitions"]
 
 Kind = Literal["macro", "view"]
 _Bodies = dict[str, list[str]]
+_MACROS = "lower(function_name), macro_definition FROM duckdb_functions() WHERE macro_definition IS NOT NULL"
 _CATALOG = (
-    "SELECT lower(function_name), macro_definition FROM duckdb_functions() WHERE macro_definition IS NOT NULL"
-     " AND NOT internal",
+    f"SELECT {_MACROS} AND NOT internal",
     "SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal",
 )
 _QUERY_WORDS = frozenset({"select", "with", "from", "values", "pivot", "unpivot", "table", "describe", "summarize"})

@@ -1,4 +1,4 @@
-"""The command line: ``nbtools demo | tools | call | check-tools | memory | sql | mcp | doctor | kernelspec``.
+"""The command line: ``nbtools demo | tools | call | check-tools | memory | sql | validate | mcp | doctor | …``.
 
 Every command parses, asks a workbench, and prints. Exit codes: 0 all is well, 1 the tool or query failed, 2 wrong
 usage.
@@ -51,12 +51,12 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from nbtools.cli import data, demo, serve, tools
+    from nbtools.cli import data, demo, serve, tools, workflows
 
     parser = _Parser(prog="nbtools", description="A notebook with a memory, clean kernels, safe SQL and tools.")
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for module in (demo, tools, data, serve):
+    for module in (demo, tools, data, serve, workflows):
         module.add_commands(commands)
     for said in commands._choices_actions:  # noqa: SLF001 - see above
         commands.choices[said.dest].description = said.help

@@ -219,7 +219,7 @@ class Document(SourceText):
         text = leaf.text
         at = min(offset, len(text) - 1)
         back = 0
-        while at > 0 and text[at].isspace() and text[at] != "\n":
+        while at > 0 and text[at].isspace() and (text[at] != "\n" or not back):
             at, back = at - 1, back + 1
         if at < 0 or text[at].isspace():
             after = next((i for i in range(max(at, 0), len(text)) if not text[i].isspace()), None)
@@ -401,6 +401,10 @@ class _Composer:
         """Tell why the source is no YAML, with a hint for the usual causes."""
         document, text = self._document, self._document.text
         mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
+        if "quoted scalar" in str(getattr(exc, "context", "")):
+            span = exc.context_mark.index, 1
+            document.tell("WF002", span, "This quote is not closed.", "Close it, or put the other quotes around it.")
+            return
         problem = " ".join(str(getattr(exc, "problem", None) or getattr(exc, "reason", None) or exc).split())
         if mark is None:
             at = next((i for i, char in enumerate(text) if not (char.isprintable() or char in "\t\n\r\x85")), 0)
@@ -430,6 +434,6 @@ def _hint(line: str, char: str, problem: str) -> str:
         return f"A text that begins with {char} needs quotes."
     if "mapping values" in problem:
         return "A text that holds ': ' needs quotes; or a key is indented wrongly."
-    if "quoted scalar" in problem or line.count("'") % 2 or line.count('"') % 2:
+    if line.count("'") % 2 or line.count('"') % 2:
         return "A quote is not closed, or stands inside of quotes."
     return "Keys of one mapping stand in one column."

@@ -278,7 +278,7 @@ def walk(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
     if isinstance(value, str):
         if "${" in value:
             yield place, value
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         for key, item in value.items():
             yield from walk(item, (*place, key))
     elif isinstance(value, list | tuple):
@@ -308,7 +308,7 @@ def fill(value: Any, scope: Mapping[str, Any]) -> Any:
     """
     if isinstance(value, str):
         return _filled(parse(value), scope) if "${" in value else value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {key: fill(item, scope) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [fill(item, scope) for item in value]

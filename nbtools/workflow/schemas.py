@@ -8,6 +8,7 @@ slip in a name is found.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -36,7 +37,7 @@ _DEPTH = 20
 def _kind(value: Any) -> str:
     if value is None:
         return "null"
-    names = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (Mapping, "object"))
+    names = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (dict, "object"))
     return next((name for kind, name in names if isinstance(value, kind)), "array")
 
 
@@ -70,35 +71,50 @@ class SchemaType:
 
     @property
     def _root(self) -> Mapping[str, Any]:
-        return self.root if self.root is not None else (self.schema if isinstance(self.schema, Mapping) else {})
+        return self.root if self.root is not None else (self.schema if isinstance(self.schema, dict) else {})
 
-    @property
+    @functools.cached_property
     def _plain(self) -> Mapping[str, Any]:
         """The schema with its own reference followed; one that leads nowhere says nothing."""
-        if not isinstance(self.schema, Mapping):
+        if not isinstance(self.schema, dict):
             return {}
+        if "$ref" not in self.schema:
+            return self.schema
         try:
             found = resolved(self.schema, self._root)
         except (KeyError, RecursionError):
             return {}
-        return found if isinstance(found, Mapping) else {}
+        return found if isinstance(found, dict) else {}
 
     def _of(self, schema: Any) -> SchemaType:
         return SchemaType(schema, self._root)
 
-    def options(self, depth: int = 0) -> tuple[SchemaType, ...]:
+    def options(self) -> tuple[SchemaType, ...]:
         """Return the choices that the schema leaves; the schema itself where it has none."""
+        return self._options or (self,)
+
+    @functools.cached_property
+    def _options(self) -> tuple[SchemaType, ...]:
+        return self._choices(0)
+
+    def _choices(self, depth: int) -> tuple[SchemaType, ...]:
         plain = self._plain
         found = next((plain[word] for word in _CHOICES if isinstance(plain.get(word), list)), None)
         if not found or depth > _DEPTH:
-            return (self,)
-        return tuple(option for item in found for option in self._of(item).options(depth + 1))
+            return ()
+        made: list[SchemaType] = []
+        for item in map(self._of, found):
+            made += item._choices(depth + 1) or (item,)  # noqa: SLF001 - of the same class
+        return tuple(made)
 
     def kinds(self) -> frozenset[str]:
         """Return the kinds of JSON value that fit: ``string``, ``integer``, ``number`` and so on."""
-        options = self.options()
-        if options != (self,):
-            return frozenset().union(*(option.kinds() for option in options))
+        return self._kinds
+
+    @functools.cached_property
+    def _kinds(self) -> frozenset[str]:
+        if self._options:
+            return frozenset().union(*(option.kinds() for option in self._options))
         plain = self._plain
         if isinstance(plain.get("enum"), list):
             return frozenset(map(_kind, plain["enum"]))
@@ -135,7 +151,7 @@ class SchemaType:
         found: dict[str, None] = {}
         for option in self.options():
             properties = option._plain.get("properties")  # noqa: SLF001 - of the same class
-            found |= dict.fromkeys(properties) if isinstance(properties, Mapping) else {}
+            found |= dict.fromkeys(properties) if isinstance(properties, dict) else {}
         return list(found)
 
     def at(self, step: str | int) -> SchemaType | None:
@@ -156,12 +172,12 @@ class SchemaType:
         if "object" not in kinds:
             return None
         properties = plain.get("properties")
-        if not isinstance(properties, Mapping):
+        if not isinstance(properties, dict):
             properties = {}
         if step in properties:
             return self._of(properties[step])
         more = plain.get("additionalProperties")
-        if isinstance(more, Mapping):
+        if isinstance(more, dict):
             return self._of(more)
         return ANY if more is True or not properties or "patternProperties" in plain else None
 
@@ -222,7 +238,7 @@ class SchemaType:
         kinds = self.kinds()
         if _kind(value) not in kinds:
             yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
-        elif isinstance(value, Mapping):
+        elif isinstance(value, dict):
             yield from self._object_misfits(value, infer, place, depth)
         elif isinstance(value, list) and depth <= _DEPTH:
             for i, item in enumerate(value):
@@ -250,7 +266,7 @@ class SchemaType:
     ) -> Iterator[Misfit]:
         plain = self._plain
         said = plain.get("properties")
-        properties: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+        properties: Mapping[str, Any] = said if isinstance(said, dict) else {}
         for name in plain.get("required", ()):
             if name not in value:
                 yield Misfit(what="missing", place=place, message=str(name))
@@ -260,7 +276,7 @@ class SchemaType:
                 yield from self._of(properties[name]).misfits(item, infer, (*place, name), depth + 1)
             elif more is False:
                 yield Misfit(what="unknown", place=(*place, name), message=str(name), hint="\n".join(properties))
-            elif isinstance(more, Mapping):
+            elif isinstance(more, dict):
                 yield from self._of(more).misfits(item, infer, (*place, name), depth + 1)
 
     def _bounds(self, value: Any, place: Place) -> Iterator[Misfit]:
@@ -313,6 +329,6 @@ def _wrong_kind(value: Any, wanted: SchemaType) -> dict[str, str]:
         hint = f"YAML 1.2 has true and false; {value} is text."
     elif isinstance(value, str) and wanted.kinds() & {"integer", "number"} and re.fullmatch(r"[\d.]+", value):
         hint = "Take the quotes away."
-    elif not isinstance(value, str | list | Mapping) and "string" in wanted.kinds():
+    elif not isinstance(value, str | list | dict) and "string" in wanted.kinds():
         hint = "Put it in quotes."
     return {"message": f"{shown} is {_WORDS[_kind(value)]}, but {wanted.words()} is wanted.", "hint": hint}

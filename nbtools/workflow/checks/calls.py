@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.errors import InvalidArguments, NbtoolsError, nearest
 from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.checks.safety import leaks
 from nbtools.workflow.checks.subject import Callee, Subject
-from nbtools.workflow.document import Place
+from nbtools.workflow.document import Branch, Place
 from nbtools.workflow.expressions import Expression
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import ANY, Misfit, SchemaType
@@ -197,9 +197,13 @@ def _check_args(
         found = list(callee.parameters.misfits(args, infer))
     except NbtoolsError:
         return
+    surplus = [misfit for misfit in found if misfit.what == "unknown"]
+    # A slip in a name is one mistake, not a missing argument and an unknown one.
+    meant = {(misfit.place[:-1], nearest(misfit.message, misfit.hint.split("\n"))) for misfit in surplus}
     for misfit in found:
         if misfit.what == "missing":
-            if is_whole or misfit.place:
+            counts = bool(misfit.place) or (is_whole and _is_readable(subject, place))
+            if counts and (misfit.place, misfit.message) not in meant:
                 _tell_missing(subject, callee, misfit, place, has_args=bool(args))
         elif misfit.what == "unknown":
             _tell_surplus(subject, callee, misfit, place)
@@ -207,6 +211,12 @@ def _check_args(
             where = ".".join(map(str, misfit.place))
             message = f"{where} of {callee.name}: {misfit.message}"
             subject.tell(_CODES[misfit.what], (*place, *misfit.place), message, misfit.hint)
+
+
+def _is_readable(subject: Subject, place: Place) -> bool:
+    """Tell whether arguments are absent or a mapping; what else stands there was told, and left out."""
+    key, value = subject.document.at(place)
+    return key is None or key.text != place[-1] or (isinstance(value, Branch) and value.keys is not None)
 
 
 def _tell_missing(subject: Subject, callee: Callee, misfit: Misfit, place: Place, *, has_args: bool) -> None:

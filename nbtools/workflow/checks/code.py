@@ -11,7 +11,6 @@ from pathlib import Path
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import SourceText
 from nbtools.workflow.findings import allowed
-from nbtools.workflow.graph import edges
 from nbtools.workflow.spec import CodeFile, CodeNode
 
 __all__ = ["check_code"]
@@ -83,11 +82,12 @@ def _check(subject: Subject, node: CodeNode, code: str, script: SourceText | Non
 
 def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, starts: list[int], tell: object) -> None:
     assert callable(tell)
-    needed = {edge.target for edge in edges(node)}
+    needed = {edge.target for edge in subject.edges[node.id]}
     lines = code.split("\n")
-    rebound = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    rebound |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    for name, key in _keys(tree):
+    parts = list(ast.walk(tree))
+    rebound = {n.id for n in parts if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    rebound |= {n.arg for n in parts if isinstance(n, ast.arg)}
+    for name, key in _keys(parts):
         if name in rebound:
             continue
         before = lines[key.lineno - 1].encode("utf-8")[: key.col_offset].decode("utf-8", "ignore")
@@ -103,9 +103,9 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
             tell("WF048", offset, width, f"{value!r} is not among the needs.", f"Write needs: [{shown}].")
 
 
-def _keys(tree: ast.AST) -> Iterator[tuple[str, ast.Constant]]:
+def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant]]:
     """Yield the literal keys with which ``nodes`` and ``inputs`` are asked."""
-    for found in ast.walk(tree):
+    for found in parts:
         owner: ast.expr | None = None
         key: ast.expr | None = None
         if isinstance(found, ast.Subscript):

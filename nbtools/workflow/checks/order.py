@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.findings import allowed
-from nbtools.workflow.graph import cycle_of, edges
+from nbtools.workflow.graph import cycle_of
 from nbtools.workflow.spec import NodeFields
 
 __all__ = ["check_order"]
@@ -13,7 +13,7 @@ __all__ = ["check_order"]
 def check_order(subject: Subject) -> None:
     """Tell of needs that cannot be met."""
     for _, node in subject.nodes.values():
-        for edge in edges(node):
+        for edge in subject.edges[node.id]:
             place = subject.place(node, *edge.place)
             if edge.target not in subject.ids:
                 if edge.reference is None:
@@ -28,7 +28,7 @@ def check_order(subject: Subject) -> None:
 
 def _check_cycles(subject: Subject) -> None:
     graph = {
-        name: {edge.target for edge in edges(node) if edge.target in subject.nodes}
+        name: {edge.target for edge in subject.edges[node.id] if edge.target in subject.nodes}
         for name, (_, node) in subject.nodes.items()
     }
     while cycle := cycle_of(graph):
@@ -36,7 +36,7 @@ def _check_cycles(subject: Subject) -> None:
         first = min(range(len(cycle) - 1), key=lambda i: subject.nodes[cycle[i]][0])
         turned = (*cycle[first:-1], *cycle[: first + 1])
         node = subject.nodes[turned[0]][1]
-        edge = next(edge for edge in edges(node) if edge.target == turned[1])
+        edge = next(edge for edge in subject.edges[node.id] if edge.target == turned[1])
         message = f"These nodes need each other: {' → '.join(turned)}."
         if len(turned) == 2:
             message = f"{node.id} needs itself."
@@ -57,7 +57,7 @@ def _check_reach(subject: Subject) -> None:
     while grown:
         grown = False
         for name, (_, node) in subject.nodes.items():
-            cause = None if name in never or node.always else _unmet(node, never)
+            cause = None if name in never or node.always else _unmet(subject, node, never)
             if cause is not None:
                 never[name], grown = cause, True
                 subject.tell(
@@ -65,7 +65,7 @@ def _check_reach(subject: Subject) -> None:
                 )
 
 
-def _unmet(node: NodeFields, never: dict[str, str]) -> str | None:
+def _unmet(subject: Subject, node: NodeFields, never: dict[str, str]) -> str | None:
     """Return the needed node that makes a node unreachable; an empty list of items skips nobody."""
-    targets = (edge.target for edge in edges(node) if edge.required)
+    targets = (edge.target for edge in subject.edges[node.id] if edge.required)
     return next((target for target in targets if never.get(target, "for_each") != "for_each"), None)

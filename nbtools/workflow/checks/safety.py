@@ -14,7 +14,6 @@ from nbtools.redaction import conceal, is_secret_name
 from nbtools.workflow.checks.subject import Callee, Subject
 from nbtools.workflow.document import Branch, Leaf, Place
 from nbtools.workflow.expressions import Expression, parse, walk
-from nbtools.workflow.graph import references
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
@@ -67,7 +66,8 @@ def _is_tainted(subject: Subject, node: NodeFields) -> bool:
         sub = subject.open_sub(node.workflow)
         if sub is not None and leaks(sub):
             return True
-    return any(_carries(subject, expression, node) for place, expression in references(node) if place[0] == "args")
+    args = [parse(text) for place, text in subject.texts[node.id] if place[0] == "args"]
+    return any(_carries(subject, expression, node) for template in args for expression in template.expressions)
 
 
 def _carries(subject: Subject, expression: Expression, node: NodeFields | None) -> bool:
@@ -135,6 +135,8 @@ def _leaves(node: Leaf | Branch, place: Place = (), name: str = "") -> Iterator[
 
 def _check_secret(subject: Subject, place: Place, leaf: Leaf, name: str) -> None:
     text = leaf.value
+    if place[0] == "inputs" and len(place) > 1:
+        name = str(place[1])
     if is_secret_name(name) and _is_value(place, text):
         hint = f"Write ${{env.{re.sub('[^A-Za-z0-9]+', '_', name).upper()}}} and set the variable."
         subject.tell("WF050", place, f"{name} looks like a secret that stands in the file.", hint)
@@ -157,5 +159,5 @@ def _is_value(place: Place, text: str) -> bool:
     if "${" in text or place[0] not in {"nodes", "tools", "outputs", "inputs"}:
         return False
     if place[0] == "inputs":
-        return place[-1] == "default"
+        return place[2:] == ("default",)
     return "properties" not in place and any(part in {"args", "fixed_config", "config"} for part in place)

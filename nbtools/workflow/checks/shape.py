@@ -57,7 +57,7 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
         known = _id_of(document, i, entry, ids)
         made = _salvaged(document, NODE, entry, ("nodes", i), {"id": "_"})
         if isinstance(made, NodeFields) and known is not None:
-            nodes[known] = i, made
+            nodes[known] = i, made if made.id == known else made.model_copy(update={"id": known})
     placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
     top = {**raw, "nodes": [placeholder]} if placeholder else dict(raw)
     spare = {"version": 1, "name": "_", "nodes": [{"id": "_", "tool": "_"}]}

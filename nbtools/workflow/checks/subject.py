@@ -10,7 +10,8 @@ from typing import Any
 from nbtools.schema import data_schema
 from nbtools.tool import Tool
 from nbtools.workflow.document import Document, Place
-from nbtools.workflow.expressions import Expression
+from nbtools.workflow.expressions import Expression, parse
+from nbtools.workflow.graph import Edge, edges, texts
 from nbtools.workflow.schemas import ANY, SchemaType
 from nbtools.workflow.spec import (
     RESULT_FIELDS,
@@ -102,6 +103,23 @@ class Subject:
     tools: dict[str, Callee | None] = dataclasses.field(default_factory=dict)
     tainted: set[str] = dataclasses.field(default_factory=set)
     _data: dict[str, SchemaType] = dataclasses.field(default_factory=dict)
+    _results: dict[str, SchemaType] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def edges(self) -> Mapping[str, tuple[Edge, ...]]:
+        """Whom each node needs, by id."""
+        return {name: edges(node) for name, (_, node) in self.nodes.items()}
+
+    @functools.cached_property
+    def texts(self) -> Mapping[str, tuple[tuple[Place, str], ...]]:
+        """The texts with expressions of each node, by id, with their places in the node."""
+        return {name: tuple(texts(node)) for name, (_, node) in self.nodes.items()}
+
+    @functools.cached_property
+    def inputs_type(self) -> SchemaType:
+        """Type of the inputs: an object that has these and no others."""
+        properties = dict(self.workflow.inputs)
+        return SchemaType({"type": "object", "properties": properties})
 
     def place(self, node: NodeFields, *inner: str | int) -> Place:
         """Return the place of a node, or of something in it."""
@@ -156,8 +174,6 @@ class Subject:
 
     def value_type(self, value: Any) -> SchemaType:
         """Return the type of a value whose texts may hold expressions."""
-        from nbtools.workflow.expressions import parse
-
         if isinstance(value, str):
             single = parse(value).single if "${" in value else None
             return _TEXT if single is None else self.infer(single) or ANY
@@ -190,9 +206,9 @@ class Subject:
         if root == "item":
             kind, start = (ANY if node is None else self.item_type(node)), 0
         elif root == "inputs":
-            kind, start = SchemaType({"type": "object", "properties": dict(self.workflow.inputs)}), 0
-            if not self.workflow.inputs:
-                return 0 if steps else kind
+            kind, start = self.inputs_type, 0
+            if not self.workflow.inputs and steps:
+                return 0
         elif root == "nodes" and steps and str(steps[0]) in self.nodes:
             kind, start = self.result_type(self.nodes[str(steps[0])][1]), 1
         else:
@@ -206,9 +222,13 @@ class Subject:
 
     def result_type(self, node: NodeFields) -> SchemaType:
         """Return the type of what can be read of a node's result."""
-        data = self.data_type(node)
-        properties = {**RESULT_FIELDS, "data": data.schema}
-        return SchemaType({"type": "object", "properties": properties, "$defs": _definitions(data)})
+        if node.id not in self._results:
+            data = self.data_type(node)
+            properties = {**RESULT_FIELDS, "data": data.schema}
+            self._results[node.id] = SchemaType(
+                {"type": "object", "properties": properties, "$defs": _definitions(data)}
+            )
+        return self._results[node.id]
 
 
 def _definitions(kind: SchemaType) -> Mapping[str, Any]:

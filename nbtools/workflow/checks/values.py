@@ -9,7 +9,7 @@ from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import FILTERS, Expression, FilterCall, parse, walk
 from nbtools.workflow.findings import allowed
-from nbtools.workflow.graph import edges, skippable, texts
+from nbtools.workflow.graph import skippable
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import RESULT_FIELDS, AskNode, Choose, CodeFile, CodeNode, NodeFields
 
@@ -31,7 +31,7 @@ def check_values(subject: Subject) -> None:
     """Tell what is wrong with expressions, and where there is one that is not filled in."""
     workflow = subject.workflow
     for _, node in subject.nodes.values():
-        for place, text in texts(node):
+        for place, text in subject.texts[node.id]:
             has_item = node.for_each is not None and place[0] not in {"when", "for_each"}
             roots = ("inputs", "nodes", "item", "env") if has_item else ("inputs", "nodes", "env")
             _check_text(subject, subject.place(node, *place), text, roots, node)
@@ -227,7 +227,7 @@ def _check_skipped(subject: Subject) -> None:
     """Tell of references to what may have been skipped, in what runs nevertheless."""
     may_skip = skippable(node for _, node in subject.nodes.values())
     for _, node in subject.nodes.values():
-        for edge in edges(node) if node.always else ():
+        for edge in subject.edges[node.id] if node.always else ():
             target = edge.target
             risky = target in may_skip or (node.finally_ and not _is_finally(subject, target))
             if edge.reference is not None and risky and target in subject.nodes:

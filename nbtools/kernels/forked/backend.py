@@ -5,20 +5,19 @@ A kernel is ready in milliseconds, shares most of its memory with all others, an
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import functools
 import secrets
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
 from nbtools.kernels.interface import KernelOptions
-from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterKernel
+from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
-from nbtools.kernels.jupyter.spawned import confinement_of, environment_of, limits_of
+from nbtools.kernels.runs.local import start_message
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["ForkedBackend"]
@@ -26,7 +25,7 @@ __all__ = ["ForkedBackend"]
 _READY_S = 20.0
 
 
-class ForkedBackend:
+class ForkedBackend(JupyterBackend):
     """Fork kernels from a zygote.
 
     Parameters
@@ -40,31 +39,19 @@ class ForkedBackend:
     name = "forked"
 
     def __init__(self, preloads: Sequence[str] = DEFAULT_PRELOADS, folder: RuntimeDir | None = None) -> None:
+        super().__init__(folder)
         self._preloads = preloads
-        self._folder = folder
-        self._owns_folder = folder is None
-        self._zygotes: ZygoteClient | None = None
-        self._context: Any = None
-        self._kernels: set[JupyterKernel] = set()
 
     @staticmethod
     def is_supported() -> bool:
         """Whether this system can have it at all."""
         return sys.platform.startswith("linux")
 
-    @property
-    def problem(self) -> str | None:
-        """Why forks cannot be had; `None` as long as nothing speaks against them."""
-        return self._zygotes.problem if self._zygotes is not None else None
-
-    @property
-    def zygote_pid(self) -> int | None:
-        """The process id of the zygote."""
-        return self._zygotes.pid if self._zygotes is not None else None
-
-    def is_outdated(self) -> bool:
-        """Whether what was forked so far should not be used for new work."""
-        return self._zygotes is not None and self._zygotes.is_outdated()
+    @functools.cached_property
+    def zygotes(self) -> ZygoteClient:
+        """The client of the zygote, which is started with the first kernel."""
+        self._starter = ZygoteClient(self._preloads, self.folder)
+        return self._starter
 
     async def open(self, profile: KernelOptions) -> JupyterKernel:
         """Fork a kernel; see `nbtools.kernels.interface.Backend.open`.
@@ -78,67 +65,27 @@ class ForkedBackend:
         """
         if profile.language != "python":
             raise LanguageUnavailable(f"{profile.language!r} cannot be forked; only Python can.")
-        zygotes = self._ready()
-        assert self._folder is not None
-        name = secrets.token_hex(6)
-        place = self._folder.make(name)
-        connection = ConnectionInfo(place, secrets.token_hex(16))
-        channel = MemoryRpc()
-        message = {
-            "id": name,
-            "env": environment_of(profile, place),
-            "cwd": str(profile.cwd or place),
-            "confinement": confinement_of(profile, place).to_dict(),
-            "connection": connection.to_dict(),
-            **limits_of(profile),
-        }
-        try:
-            child, facts = await zygotes.fork(message, [channel.theirs.fileno()])
-        except BaseException:
-            channel.close()
-            shutil.rmtree(place, ignore_errors=True)
-            raise
-        channel.theirs.close()
+        folder = self.folder.make(secrets.token_hex(6))
+        connection, memory_rpc = ConnectionInfo(folder), MemoryRpc()
+        message = {**start_message(profile, folder), "connection": connection.to_dict()}
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            undo.callback(memory_rpc.close)
+            process, facts = await self.zygotes.fork(message, [memory_rpc.theirs.fileno()])
+            undo.pop_all()
+        memory_rpc.theirs.close()
         kernel = JupyterKernel(
-            child=child,
+            process=process,
             connection=connection,
-            context=self._context,
+            zmq_context=self.zmq_context,
             confinement=facts["confinement"],
-            missing=tuple(facts["missing"]),
             python="loaded",
-            channel=channel,
-            on_close=lambda: self._forget(kernel, place),
+            memory_rpc=memory_rpc,
+            folder=folder,
+            on_close=self._forget,
         )
-        self._kernels.add(kernel)
-        try:
-            await kernel.connect(seconds=_READY_S)
-        except BaseException:
-            await kernel.close()
-            raise
-        return kernel
+        return await self._enter(kernel, kernel.connect(timeout=_READY_S))
 
-    def _ready(self) -> ZygoteClient:
-        if self._zygotes is None:
-            import zmq
-
-            self._folder = self._folder or RuntimeDir()
-            self._context = zmq.Context()
-            self._zygotes = ZygoteClient(self._preloads, self._folder)
-        return self._zygotes
-
-    def _forget(self, kernel: JupyterKernel, place: Path) -> None:
+    def _forget(self, kernel: JupyterKernel) -> None:
         self._kernels.discard(kernel)
-        shutil.rmtree(place, ignore_errors=True)
-        if self._zygotes is not None:
-            self._zygotes.tidy()
-
-    async def close(self) -> None:
-        """End all kernels and the zygote."""
-        await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
-        if self._zygotes is not None:
-            await self._zygotes.close()
-            self._zygotes = None
-            self._context.term()
-        if self._folder is not None and self._owns_folder:
-            self._folder.close()
-            self._folder = None
+        self.zygotes.tidy()

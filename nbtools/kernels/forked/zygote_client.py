@@ -60,7 +60,7 @@ class ZygoteClient:
         """Whether packages or the interpreter have changed since the zygote was started, or it is gone."""
         if self._zygote is None:
             return False
-        return not self._zygote.alive or self._fingerprint != _fingerprint(self._path)
+        return self._zygote.gone.done() or self._fingerprint != _fingerprint(self._path)
 
     @property
     def pid(self) -> int | None:
@@ -79,7 +79,7 @@ class ZygoteClient:
         """
         zygote = await self._ready()
         child = zygote.begin({"do": "fork", **message}, descriptors)
-        return child, await wait_or_died(child.ready, child, seconds=_READY_S, what="was not ready")
+        return child, await wait_or_died(child.ready, child, timeout=_READY_S, what="was not ready")
 
     async def _ready(self) -> WardenClient:
         async with self._lock:
@@ -94,7 +94,7 @@ class ZygoteClient:
 
     async def _start(self) -> WardenClient:
         try:
-            zygote = await start_with_retry(self._spawn, seconds=_START_S, what="forks kernels")
+            zygote = await start_with_retry(self._spawn, timeout=_START_S, what="forks kernels")
         except KernelDied:
             self.problem = "the process that forks them did not start"
             raise

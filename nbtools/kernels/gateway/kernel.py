@@ -35,16 +35,16 @@ from nbtools.errors import (
 from nbtools.kernels.gateway import staging
 from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
 from nbtools.kernels.gateway.staging import StagingPlan
-from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext, Status
+from nbtools.kernels.interface import Execution, KernelOptions, RunContext
 from nbtools.kernels.jupyter import bootstrap
-from nbtools.kernels.jupyter.kernel import JupyterRun
+from nbtools.kernels.jupyter.kernel import JupyterRun, code_content
 from nbtools.kernels.jupyter.messages import Message
-from nbtools.kernels.runs.ending import supervise, take_in
+from nbtools.kernels.runs.ending import Ending, take_in
+from nbtools.kernels.runs.local import RunningKernel
 from nbtools.kernels.runs.output import Collector
 
 __all__ = ["GatewayBackend", "GatewayKernel"]
 
-_READY_S = 60.0
 _STEP_S = 60.0
 _WATCH_S = 2.0
 _STEP = "nbtools"
@@ -58,7 +58,6 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 _RATE_WORDS = ("IOPub data rate exceeded", "IOPub message rate exceeded")
 _GONE = frozenset({"dead", "restarting", "autorestarting"})
-_CAP, _WORLD = OutputLimits(), RunContext()
 
 
 class GatewayBackend:
@@ -70,12 +69,15 @@ class GatewayBackend:
         Address of the server, as in ``http://host:8888``; a ``?token=`` in it is used.
     token
         Its token; `None` when it wants none.
+    start_timeout
+        Seconds that a kernel may take to answer for the first time.
     """
 
     name = "gateway"
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, *, start_timeout: float = 60.0) -> None:
         self._server = GatewayClient(url, token)
+        self._start_timeout = start_timeout
         self._kernels: set[GatewayKernel] = set()
 
     async def open(self, profile: KernelOptions) -> GatewayKernel:
@@ -103,7 +105,7 @@ class GatewayBackend:
         )
         self._kernels.add(kernel)
         try:
-            await kernel.connect()
+            await kernel.connect(timeout=self._start_timeout)
         except BaseException:
             await kernel.close()
             raise
@@ -138,8 +140,23 @@ class GatewayBackend:
         self._server.close()
 
 
-class GatewayKernel:
-    """One kernel of a Jupyter server.
+class _GatewayRun(JupyterRun):
+    """A request to a remote kernel; one that runs a script has the steps around it, which are requests too."""
+
+    context = RunContext()
+    plan: StagingPlan | None = None
+    preparation: _GatewayRun | None = None
+    listing: _GatewayRun | None = None
+    sending: asyncio.Future[None]
+    watching: asyncio.Future[None]
+
+    def __init__(self, msg_id: str, collector: Collector, content: Mapping[str, Any]) -> None:
+        super().__init__(msg_id, collector)
+        self.content = content
+
+
+class GatewayKernel(RunningKernel[_GatewayRun]):
+    """One kernel of a Jupyter server, whose confinement is not known here.
 
     Parameters
     ----------
@@ -151,6 +168,11 @@ class GatewayKernel:
         Whether it runs Python: then variables, figures and files work as in a local one.
     on_close
         Called once when it is released.
+
+    Attributes
+    ----------
+    socket
+        The websocket that carries its messages.
     """
 
     def __init__(self, server: GatewayClient, kernel_id: str, *, is_python: bool, on_close: Callable[[], None]) -> None:
@@ -158,8 +180,7 @@ class GatewayKernel:
         self._server = server
         self._is_python = is_python
         self._on_close = on_close
-        self._runs: dict[str, JupyterRun] = {}
-        self._contents: dict[str, dict[str, Any]] = {}
+        self._runs: dict[str, _GatewayRun] = {}
         self._ended: str | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._folder: str | None = None
@@ -175,7 +196,7 @@ class GatewayKernel:
 
             return call
 
-        self._channel = KernelSocket(server, kernel_id, on_message=on_loop(self._take), on_lost=on_loop(self._lose))
+        self.socket = KernelSocket(server, kernel_id, on_message=on_loop(self._take), on_lost=on_loop(self._lose))
 
     @property
     def pid(self) -> int | None:
@@ -187,12 +208,7 @@ class GatewayKernel:
         """Whether it can run code."""
         return self._ended is None and not self._closed
 
-    @property
-    def confinement(self) -> str:
-        """``"off"``: nothing is known of what confines it."""
-        return "off"
-
-    async def connect(self) -> None:
+    async def connect(self, *, timeout: float) -> None:
         """Open the websocket and wait until the kernel answers.
 
         Raises
@@ -202,32 +218,14 @@ class GatewayKernel:
         KernelDied
             The kernel does not answer.
         """
-        await aio.in_thread(self._channel.open)
-        await aio.in_thread(self._channel.send, self._message("kernel_info_request", {}, "info"))
-        await asyncio.wait({self._ready}, timeout=_READY_S)
+        await aio.in_thread(self.socket.open)
+        await aio.in_thread(self.socket.send, self._message("kernel_info_request", {}, "info"))
+        await asyncio.wait({self._ready}, timeout=timeout)
         if not self._ready.done() or self._ended is not None:
-            why = self._ended or f"it did not answer within {_READY_S:g} s"
+            why = self._ended or f"it did not answer within {timeout:g} s"
             raise KernelDied(f"The kernel on the gateway {self._server.shown} did not start: {why}.")
 
-    async def run(
-        self,
-        code: str,
-        *,
-        timeout: float | None = 300.0,
-        grace: float = 2.0,
-        on_output: OnOutput | None = None,
-        cap: OutputLimits = _CAP,
-        world: RunContext = _WORLD,
-    ) -> Execution:
-        """Run code; see `nbtools.kernels.interface.Kernel.run`.
-
-        Raises
-        ------
-        InvalidArguments
-            The code is no text.
-        LimitExceeded
-            Code or input files are too large to be sent.
-        """
+    async def _begin(self, code: str, collector: Collector, world: RunContext) -> _GatewayRun | Execution:
         if not isinstance(code, str):
             raise InvalidArguments("The code is not text.", tried="running code")
         if len(code) > _MAX_CODE:
@@ -236,32 +234,39 @@ class GatewayKernel:
                 hint="Put data into a file and hand that over.",
                 tried="running code on a gateway",
             )
-        collector = Collector(on_output, cap)
-        if not self.alive:
-            return collector.execution("died", confinement="off", notes=self._notes(world))
         try:
-            carried, begin = await self._prepare(world)
+            plan, preparation = await self._prepare(world)
         except (NetworkError, KernelDied, asyncio.CancelledError) as exc:
-            return self._broken(collector, exc)
+            return self._end_early(collector, exc)
         run = self._request(code, collector)
-        made = self._request("", Collector(), expression=_transfer("made()")) if carried is not None else None
+        run.context, run.plan, run.preparation = world, plan, preparation
+        if plan is not None:
+            run.listing = self._request("", Collector(), expression=_transfer("made()"))
         # In one go: the answers then come as fast as the kernel works, not as fast as the network.
-        sending = asyncio.ensure_future(self._send(*filter(None, (begin, run, made))))
-        watch = asyncio.ensure_future(self._watch())
-        ending = await supervise(
-            run.done, timeout=timeout, grace=grace, interrupt=self.interrupt, kill=self.kill, runaway=run.runaway
-        )
-        watch.cancel()
-        await asyncio.wait({sending})
-        execution = self._execution(run, ending, world)
-        if begin is not None and begin.reply is not None:
-            execution = _with_note(execution, _failure(begin.reply))
-        if made is not None and carried is not None and self.alive:
-            execution = await self._with_artifacts(execution, carried, made, world)
+        run.sending = asyncio.ensure_future(self._send(*filter(None, (preparation, run, run.listing))))
+        run.watching = asyncio.ensure_future(self._watch())
+        return run
+
+    async def _finish(self, run: _GatewayRun, ending: Ending | None) -> Execution:
+        run.watching.cancel()
+        await asyncio.wait({run.sending})
+        notes = self._notes(run.context)
+        if self._is_throttled:
+            notes = (*notes, "the gateway dropped output: it came faster than its iopub rate limits allow")
+            self._is_throttled = False
+        if self.socket.reconnects:
+            notes = (*notes, "the connection to the gateway was lost and came back")
+            self.socket.reconnects = 0
+        if run.preparation is not None and run.preparation.reply and (failure := _failure(run.preparation.reply)):
+            notes = (*notes, failure)
+        is_lost = self._ended is not None and run.reply is None
+        execution = run.execution(ending or ("died" if is_lost else None), notes=notes, confinement=self.confinement)
+        if run.plan is not None and run.listing is not None and self.alive:
+            execution = await self._with_artifacts(execution, run.plan, run.listing, run.context)
         self._runs.clear()
         return execution
 
-    def _broken(self, collector: Collector, exc: BaseException) -> Execution:
+    def _end_early(self, collector: Collector, exc: BaseException) -> Execution:
         """Return what became of a run that could not begin."""
         if isinstance(exc, asyncio.CancelledError):
             take_in()
@@ -269,7 +274,7 @@ class GatewayKernel:
         self._lose(str(exc))
         return collector.execution("died", confinement="off", notes=(str(exc),))
 
-    async def _prepare(self, world: RunContext) -> tuple[StagingPlan | None, JupyterRun | None]:
+    async def _prepare(self, world: RunContext) -> tuple[StagingPlan | None, _GatewayRun | None]:
         """Send the files that a Python script needs; return what was planned, and the request that makes its world."""
         if not self._is_python:
             return None, None
@@ -285,13 +290,13 @@ class GatewayKernel:
         return carried, self._request("", Collector(), expression=begin)
 
     async def _with_artifacts(
-        self, execution: Execution, carried: StagingPlan, asked: JupyterRun, world: RunContext
+        self, execution: Execution, carried: StagingPlan, listing: _GatewayRun, world: RunContext
     ) -> Execution:
         """Fetch what the code made; what cannot be fetched is told, the run is not lost for it."""
         found: list[Path] = []
         notes = list(execution.notes)
         try:
-            made = (await self._report(asked))["made"]
+            made = (await self._read_answer(listing))["made"]
             wanted = {place: local for place in made if (local := staging.local_path(place, carried, world))}
             total = 0
             for place, path in wanted.items():
@@ -318,16 +323,16 @@ class GatewayKernel:
         if not self._is_python:
             return []
         if self._folder is None:
-            await self._prepare(_WORLD)
+            await self._prepare(RunContext())
         return list((await self._step(bootstrap.variables_code())).get("variables", ()))
 
     async def _step(self, expression: str) -> dict[str, Any]:
         """Evaluate an expression of our own in the kernel and return its report."""
         run = self._request("", Collector(), expression=expression)
         await self._send(run)
-        return await self._report(run)
+        return await self._read_answer(run)
 
-    async def _report(self, run: JupyterRun) -> dict[str, Any]:
+    async def _read_answer(self, run: _GatewayRun) -> dict[str, Any]:
         """Wait for a step of our own and return its report."""
         watch = asyncio.ensure_future(self._watch())
         await asyncio.wait({run.done}, timeout=_STEP_S)
@@ -337,25 +342,20 @@ class GatewayKernel:
             raise KernelDied(self._ended or "The remote kernel did not answer.")
         if failure := _failure(run.reply):
             raise KernelDied(failure)
-        return {**run.report, **_answer(run.reply)}
+        return {**run.report, **_parse_answer(run.reply)}
 
-    def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> JupyterRun:
+    def _request(self, code: str, collector: Collector, *, expression: str | None = None) -> _GatewayRun:
         """Make a request that is not sent yet.
 
         Steps of our own are user expressions, because code would go through IPython's tokenizer: seconds for a
         megabyte of data.
         """
         self._count += 1
-        run = JupyterRun(f"{self._channel.session}_{self._count}", collector)
+        content = code_content(code, silent=expression is not None, recorded=expression is None)
+        if expression is not None:
+            content["user_expressions"] = {_STEP: expression}
+        run = _GatewayRun(f"{self.socket.session}_{self._count}", collector, content)
         self._runs[run.msg_id] = run
-        self._contents[run.msg_id] = {
-            "code": code,
-            "silent": expression is not None,
-            "store_history": expression is None,
-            "user_expressions": {} if expression is None else {_STEP: expression},
-            "allow_stdin": False,
-            "stop_on_error": False,
-        }
         return run
 
     async def _watch(self) -> None:
@@ -370,10 +370,10 @@ class GatewayKernel:
             except NbtoolsError:
                 continue  # the channel finds out whether the server is gone
 
-    async def _send(self, *runs: JupyterRun) -> None:
-        messages = [self._message("execute_request", self._contents.pop(run.msg_id), run.msg_id) for run in runs]
+    async def _send(self, *runs: _GatewayRun) -> None:
+        messages = [self._message("execute_request", run.content, run.msg_id) for run in runs]
         try:
-            await aio.in_thread(self._channel.send, *messages)
+            await aio.in_thread(self.socket.send, *messages)
         except NetworkError as exc:
             self._lose(str(exc))
 
@@ -382,7 +382,7 @@ class GatewayKernel:
             "msg_id": msg_id,
             "msg_type": kind,
             "username": "nbtools",
-            "session": self._channel.session,
+            "session": self.socket.session,
             "version": "5.3",
             "date": "",
         }
@@ -418,25 +418,6 @@ class GatewayKernel:
         for run in self._runs.values():
             run.finish()
 
-    def _execution(self, run: JupyterRun, ending: str | None, world: RunContext) -> Execution:
-        status: Status
-        if self._ended is not None and run.reply is None:
-            status = ending or "died"  # type: ignore[assignment]  # all are statuses
-        elif ending is not None:
-            status = ending  # type: ignore[assignment]  # same
-        else:
-            status = run.status()
-        notes = self._notes(world)
-        if figure := run.report.get("figure"):
-            notes = (*notes, f"figure {figure}")
-        if self._is_throttled:
-            notes = (*notes, "the gateway dropped output: it came faster than its iopub rate limits allow")
-            self._is_throttled = False
-        if self._channel.reconnects:
-            notes = (*notes, "the connection to the gateway was lost and came back")
-            self._channel.reconnects = 0
-        return run.collector.execution(status, confinement="off", notes=notes)
-
     def _notes(self, world: RunContext) -> tuple[str, ...]:
         notes = (self._ended,) if self._ended is not None else ()
         return (*notes, "memory is not available on a gateway") if world.memory is not None else notes
@@ -471,7 +452,7 @@ class GatewayKernel:
             with contextlib.suppress(NbtoolsError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._step(_transfer("clean()")), 2.0)
         self._closed = True
-        self._channel.close()
+        self.socket.close()
         # A server that is just starting a dead kernel again forgets that it was told to end it.
         for pause in (0.0, 0.3, 1.0, 2.0):
             await asyncio.sleep(pause)
@@ -488,16 +469,12 @@ def _failure(reply: Mapping[str, Any]) -> str | None:
     return f"The remote kernel refused a step: {answer.get('ename')}: {answer.get('evalue')}."
 
 
-def _answer(reply: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_answer(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a function of the file transfer returned: JSON text, shown as Python shows a string."""
     with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError):
         made = json.loads(ast.literal_eval(reply["user_expressions"][_STEP]["data"]["text/plain"]))
         return made if isinstance(made, dict) else {}
     return {}
-
-
-def _with_note(execution: Execution, note: str | None) -> Execution:
-    return dataclasses.replace(execution, notes=(*execution.notes, note)) if note else execution
 
 
 def _transfer(call: str) -> str:

@@ -46,7 +46,7 @@ class StagingPlan:
     figure: str | None
 
     @classmethod
-    def for_run(cls, world: RunContext, folder: str) -> StagingPlan:
+    def for_run(cls, world: RunContext, folder: str, *, limit: int = MOST_BYTES) -> StagingPlan:
         """Plan a run.
 
         Parameters
@@ -55,6 +55,8 @@ class StagingPlan:
             The world as its owner sees it.
         folder
             The remote kernel's folder.
+        limit
+            How many bytes the input files may have.
 
         Raises
         ------
@@ -63,7 +65,7 @@ class StagingPlan:
         LimitExceeded
             The input files are too large to be sent.
         """
-        files = _places(world.files)
+        files = _remote_places(world.files, limit)
         moves = {str(top): f"{folder}/in/{slot}/{top.name}" for slot, top in enumerate(world.files)}
         figure = None
         if world.figure_path is not None:
@@ -73,23 +75,23 @@ class StagingPlan:
             moves[str(world.cwd)] = f"{folder}/work"
         remote = RunContext(
             cwd=Path(f"{folder}/work"),
-            variables={name: _moved(value, moves) for name, value in world.variables.items()},
+            variables={name: _replace_paths(value, moves) for name, value in world.variables.items()},
             links=tuple(Path(moves[str(path)]) for path in world.links if str(path) in moves),
             figure_path=Path(f"{folder}/{figure}") if figure else None,
         )
         return cls(world=remote, files=files, figure=figure)
 
 
-def _places(paths: tuple[Path, ...]) -> dict[Path, str]:
+def _remote_places(paths: tuple[Path, ...], limit: int) -> dict[Path, str]:
     found: dict[Path, str] = {}
     # A folder of its own for each, because two inputs may have one name.
     for slot, top in enumerate(paths):
         for path in _files(top):
             found[path] = f"in/{slot}/{path.relative_to(top.parent).as_posix()}"
     total = sum(path.stat().st_size for path in found)
-    if total > MOST_BYTES:
+    if total > limit:
         raise LimitExceeded(
-            f"The input files have {total:,} bytes, more than the {MOST_BYTES:,} that travel to a remote kernel.",
+            f"The input files have {total:,} bytes, more than the {limit:,} that travel to a remote kernel.",
             hint="Put them where the remote machine can read them, and hand over that path as a plain variable.",
             tried="sending files to a remote kernel",
         )
@@ -105,7 +107,7 @@ def _files(top: Path) -> Iterator[Path]:
         yield from (path for path in top.rglob("*") if path.is_file())
 
 
-def _moved(value: Any, moves: Mapping[str, str]) -> Any:
+def _replace_paths(value: Any, moves: Mapping[str, str]) -> Any:
     """Return a JSON value with every local path in it replaced by where it went."""
     if isinstance(value, str):
         if value in moves:
@@ -114,21 +116,21 @@ def _moved(value: Any, moves: Mapping[str, str]) -> Any:
         above = max((local for local in moves if value.startswith(local + os.sep)), key=len, default=None)
         return value if above is None else moves[above] + value[len(above) :].replace(os.sep, "/")
     if isinstance(value, list):
-        return [_moved(item, moves) for item in value]
+        return [_replace_paths(item, moves) for item in value]
     if isinstance(value, dict):
-        return {key: _moved(item, moves) for key, item in value.items()}
+        return {key: _replace_paths(item, moves) for key, item in value.items()}
     return value
 
 
-def upload_calls(path: Path, place: str) -> Iterator[str]:
+def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[str]:
     """Yield the calls of `nbtools.kernels.inside.file_transfer` that write a file to a remote place."""
     with path.open("rb") as file:
-        data = file.read(PIECE_BYTES)
+        data = file.read(size)
         append = False
         while data or not append:
             text = base64.b64encode(data).decode()
             yield f"put({json.dumps(place)}, {text!r}, append={append})"
-            data = file.read(PIECE_BYTES)
+            data = file.read(size)
             append = True
 
 

@@ -27,11 +27,21 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["REPORT", "CellHooks", "Memory", "begin", "make_sendable", "print_figure", "tight_box", "variables"]
+__all__ = [
+    "MEMORY_METHODS",
+    "REPORT",
+    "CellHooks",
+    "Memory",
+    "begin",
+    "make_sendable",
+    "print_figure",
+    "tight_box",
+    "variables",
+]
 
 REPORT = "application/vnd.nbtools.report+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
-_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
+MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
 _ERRORS = {
     kind.__name__: kind
     for kind in (KeyError, LookupError, ValueError, TypeError, PermissionError, OSError, TimeoutError)
@@ -51,8 +61,8 @@ class Memory:
         self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _METHODS:
-            raise AttributeError(f"memory has no method {name!r}; it has {', '.join(sorted(_METHODS))}")
+        if name not in MEMORY_METHODS:
+            raise AttributeError(f"memory has no method {name!r}; it has {', '.join(sorted(MEMORY_METHODS))}")
 
         def method(*args: Any, **kwargs: Any) -> Any:
             return self._call(name, *args, **kwargs)
@@ -61,7 +71,7 @@ class Memory:
         return method
 
     def __dir__(self) -> list[str]:
-        return sorted(_METHODS)
+        return sorted(MEMORY_METHODS)
 
     def __getitem__(self, key: str) -> Any:
         return self._call("__getitem__", key)
@@ -79,7 +89,7 @@ class Memory:
         return iter(self._call("__iter__"))
 
     def __repr__(self) -> str:
-        return f"<memory of this script: {', '.join(sorted(_METHODS))}>"
+        return f"<memory of this script: {', '.join(sorted(MEMORY_METHODS))}>"
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         if os.getpid() != self._pid:

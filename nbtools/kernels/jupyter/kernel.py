@@ -1,32 +1,35 @@
 """A Jupyter kernel seen from its owner: sockets on the nbtools loop, and one run at a time.
 
-The sockets are plain ZeroMQ sockets whose descriptor the loop watches. That descriptor is edge-triggered by ZeroMQ's
-own rules: after every send and every read the socket is asked again whether something waits, or a message would lie
-there until the next one.
+The sockets are plain ZeroMQ sockets whose descriptor the loop watches. By ZeroMQ's own rules that descriptor becomes
+readable only once for all that has arrived: after every send and every read the socket is asked again whether
+something waits, or a message would lie there until the next one arrives.
 
-Forked and spawned kernels are both a `JupyterKernel`; they differ in how their process came to be.
+Forked and spawned kernels are both a `JupyterKernel`; they differ in how their process is started.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
+import secrets
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from nbtools.errors import KernelDied
 from nbtools.kernels.inside.hooks import REPORT
-from nbtools.kernels.interface import Execution, OnOutput, OutputLimits, RunContext, Status
+from nbtools.kernels.interface import Execution, RunContext, Status
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.jupyter.messages import Message, MessageCodec
-from nbtools.kernels.runs.ending import supervise
+from nbtools.kernels.runs.ending import Ending
+from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun
 from nbtools.kernels.runs.output import Collector
-from nbtools.kernels.warden.client import WatchedProcess, describe_early_end
+from nbtools.kernels.warden.client import describe_early_end
 
-__all__ = ["ConnectionInfo", "JupyterKernel", "JupyterRun"]
+__all__ = ["ConnectionInfo", "JupyterBackend", "JupyterKernel", "JupyterRun", "code_content"]
 
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
 _BATCH = 100
@@ -38,22 +41,21 @@ _LAST_WORDS_S = 0.05
 # A kernel that has not announced its subscription answers a request at least.
 _WELCOME_S = 0.4
 _SILENT_S = 10.0
-_CAP, _WORLD = OutputLimits(), RunContext()
 
 
 class ConnectionInfo:
-    """Where a kernel's sockets are, and the key its messages are signed with.
+    """Where the sockets of a kernel are, and the key that signs its messages.
 
     Parameters
     ----------
     folder
         A private folder for the sockets.
     key
-        The key, as text.
+        The key; `None` makes one.
     """
 
-    def __init__(self, folder: Path, key: str) -> None:
-        self.key = key
+    def __init__(self, folder: Path, key: str | None = None) -> None:
+        self.key = key or secrets.token_hex(16)
         self.base = str(folder / "s")
 
     def address(self, channel: str) -> str:
@@ -62,26 +64,19 @@ class ConnectionInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a connection file holds it."""
-        return {
-            "transport": "ipc",
-            "ip": self.base,
-            "key": self.key,
-            "signature_scheme": "hmac-sha256",
-            **{f"{name}_port": port for name, port in _PORTS.items()},
-        }
+        ports = {f"{name}_port": port for name, port in _PORTS.items()}
+        return {"transport": "ipc", "ip": self.base, "key": self.key, "signature_scheme": "hmac-sha256", **ports}
 
 
-class JupyterRun:
-    """One request under way: its messages go to a collector until reply and idle are there."""
+class JupyterRun(OngoingRun):
+    """A run whose messages go to a collector until the reply and the idle status have arrived."""
 
     def __init__(self, msg_id: str, collector: Collector) -> None:
+        super().__init__(collector)
         self.msg_id = msg_id
-        self.collector = collector
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.runaway = asyncio.Event()
         self.reply: dict[str, Any] | None = None
-        self.idle = False
         self.report: dict[str, Any] = {}
+        self._is_idle = False
 
     def take(self, message: Message) -> None:
         """Take a message that belongs to the request."""
@@ -94,19 +89,16 @@ class JupyterRun:
             case "clear_output":
                 self.collector.clear()
             case "error":
-                self._fail(content)
+                self._add_error(content)
             case "status":
-                self.idle = self.idle or content["execution_state"] == "idle"
+                self._is_idle = self._is_idle or content["execution_state"] == "idle"
             case "execute_reply":
                 self.reply = content
-        if self.collector.runaway:
+                asyncio.get_running_loop().call_later(_IDLE_S, self.finish)
+        if self.collector.is_runaway:
             self.runaway.set()
-        self._settle()
-
-    def finish(self) -> None:
-        """Wait no longer."""
-        if not self.done.done():
-            self.done.set_result(None)
+        if self.reply is not None and self._is_idle:
+            self.finish()
 
     def _display(self, kind: str, content: Mapping[str, Any]) -> None:
         data = content.get("data", {})
@@ -119,113 +111,80 @@ class JupyterRun:
         else:
             self.report.update(report)
 
-    def _judge(self) -> None:
-        """Find the error that ended the code: the reply names it, and may be here before the errors are."""
-        reply = self.reply
-        if reply is None:
-            return
-        if reply["status"] != "error":
-            self.collector.clear_error()
-        elif self.collector.error is None:
-            self._fail(reply)
-        else:
-            self.collector.set_error(reply.get("ename", ""), reply.get("evalue", ""))
+    def _add_error(self, content: Mapping[str, Any]) -> None:
+        self.collector.add_error(content["ename"], content["evalue"], "\n".join(content.get("traceback", ())))
 
-    def _fail(self, content: Mapping[str, Any]) -> None:
-        self.collector.fail(content["ename"], content["evalue"], "\n".join(content.get("traceback", ())))
+    def execution(self, ending: str | None, *, notes: tuple[str, ...] = (), **facts: Any) -> Execution:
+        """Return what became of the run; `ending` says what ended it, `None` that the code came to its own end."""
+        if figure := self.report.get("figure"):
+            notes = (*notes, f"figure {figure}")
+        status = self._own_status() if ending is None else cast("Status", ending)
+        return self.collector.execution(status, notes=notes, **facts)
 
-    def _settle(self) -> None:
-        if self.reply is None or self.done.done():
-            return
-        if self.idle:
-            self.done.set_result(None)
-        else:
-            asyncio.get_running_loop().call_later(_IDLE_S, self.finish)
+    def _own_status(self) -> Status:
+        """Return how the code ended by itself, and find the error that ended it.
 
-    def status(self) -> Status:
-        """Return how the code ended by itself, with the report worked into the error."""
-        self._judge()
-        error, report = self.collector.error, self.report
+        The reply names that error and may arrive before the error does.
+        """
+        collector, reply, report = self.collector, self.reply, self.report
+        if reply is not None:
+            if reply["status"] != "error":
+                collector.clear_error()
+            elif collector.error is None:
+                self._add_error(reply)
+            else:
+                collector.set_error(reply.get("ename", ""), reply.get("evalue", ""))
         if "exit_code" in report:
-            self.collector.exit_code = report["exit_code"]
+            collector.exit_code = report["exit_code"]
             if report["exit_code"] == 0:
                 return "ok"
-        if error is not None:
+        if error := collector.error:
             value, line = report.get("value", error.value), report.get("line")
-            self.collector.error = dataclasses.replace(error, value=value, line=line)
-        return "error" if self.reply is None or self.reply["status"] != "ok" else "ok"
+            collector.error = dataclasses.replace(error, value=value, line=line)
+        return "error" if reply is None or reply["status"] != "ok" else "ok"
 
 
-class JupyterKernel:
+class JupyterKernel(LocalKernel[JupyterRun]):
     """A kernel process that speaks Jupyter's protocol over local sockets.
 
     Parameters
     ----------
-    child
-        Its process.
     connection
         Its sockets.
-    context
+    zmq_context
         The ZeroMQ context of the backend.
-    confinement, missing
-        The level in force, and what of it this host cannot enforce.
     python
-        How the hooks get in: ``"loaded"`` (a fork has it), ``"text"`` (sent once), or `None` for another language.
+        How the hooks get in: ``"loaded"`` (a fork has them), ``"text"`` (sent once), or `None` for another language.
     interrupts
         Whether an interrupt is a signal or a message.
-    channel
-        Our end of the memory channel; `None` when the kernel has none.
-    on_close
-        Called once when everything is released.
+    memory_rpc
+        Our end of the socket for ``memory``; `None` when the kernel has none.
+    **rest
+        Those of `LocalKernel`.
     """
 
     def __init__(
         self,
         *,
-        child: WatchedProcess,
         connection: ConnectionInfo,
-        context: Any,
-        confinement: str,
-        missing: tuple[str, ...] = (),
+        zmq_context: Any,
         python: Literal["loaded", "text"] | None,
         interrupts: Literal["signal", "message"] = "signal",
-        channel: MemoryRpc | None = None,
-        on_close: Callable[[], None] | None = None,
+        memory_rpc: MemoryRpc | None = None,
+        **rest: Any,
     ) -> None:
-        self.child = child
-        self.missing = missing
-        self._confinement = confinement
+        super().__init__(**rest)
         self._connection = connection
-        self._context = context
+        self._zmq_context = zmq_context
         self._python = python
         self._interrupts = interrupts
-        self._channel = channel
-        self._on_close = on_close
-        self._wire = MessageCodec(connection.key.encode())
+        self._memory_rpc = memory_rpc
+        self._codec = MessageCodec(connection.key.encode())
         self._sockets: dict[str, Any] = {}
-        self._run: JupyterRun | None = None
         self._heard = asyncio.Event()
-        self._killed = False
-        self._closed = False
         self._hooks_sent = False
-        child.exited.add_done_callback(lambda _: self._on_exit())
 
-    @property
-    def pid(self) -> int | None:
-        """The process id."""
-        return self.child.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether it can run code."""
-        return not (self._closed or self._killed or self.child.exited.done())
-
-    @property
-    def confinement(self) -> str:
-        """The level of confinement in force."""
-        return self._confinement
-
-    async def connect(self, *, seconds: float) -> None:
+    async def connect(self, *, timeout: float) -> None:
         """Open the sockets and wait until output can be heard.
 
         Raises
@@ -236,7 +195,7 @@ class JupyterKernel:
         import zmq
 
         for name, kind in (("iopub", zmq.SUB), ("shell", zmq.DEALER), ("control", zmq.DEALER)):
-            sock = self._context.socket(kind)
+            sock = self._zmq_context.socket(kind)
             sock.linger = 0
             # ZeroMQ waits 100 ms before it tries again to reach a socket that is not bound yet.
             sock.reconnect_ivl = 5
@@ -244,26 +203,26 @@ class JupyterKernel:
                 sock.rcvhwm = 100_000
                 sock.subscribe(b"")
             else:
-                sock.identity = self._wire.session.encode()
+                sock.identity = self._codec.session.encode()
             sock.connect(self._connection.address(name))
             self._sockets[name] = sock
             asyncio.get_running_loop().add_reader(sock.fd, self._drain, name)
         self._drain("iopub")
-        await self._hear(seconds)
+        await self._hear(timeout)
 
-    async def _hear(self, seconds: float) -> None:
+    async def _hear(self, timeout: float) -> None:
         """Wait for the first message on iopub: ipykernel 7 greets a subscriber, others answer a request."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
+        loop, exited = asyncio.get_running_loop(), self.process.exited
+        deadline = loop.time() + timeout
         heard = asyncio.ensure_future(self._heard.wait())
         try:
             while not self._heard.is_set():
-                waiters: set[asyncio.Future[Any]] = {heard, self.child.exited}
+                waiters: set[asyncio.Future[Any]] = {heard, exited}
                 await asyncio.wait(waiters, timeout=_WELCOME_S, return_when=asyncio.FIRST_COMPLETED)
-                if self.child.exited.done():
-                    raise KernelDied(describe_early_end(self.child), data={"said": self.child.exited.result().said})
+                if exited.done():
+                    raise KernelDied(describe_early_end(self.process), data={"said": exited.result().said})
                 if loop.time() > deadline:
-                    raise KernelDied(f"The kernel did not answer within {seconds:g} s of its start.")
+                    raise KernelDied(f"The kernel did not answer within {timeout:g} s of its start.")
                 # A greeting may wait in a socket whose descriptor was quiet: asking is what moves it.
                 self._drain("iopub")
                 if not self._heard.is_set() and self._python != "loaded":
@@ -271,61 +230,48 @@ class JupyterKernel:
         finally:
             heard.cancel()
 
-    async def run(
-        self,
-        code: str,
-        *,
-        timeout: float | None = 300.0,
-        grace: float = 2.0,
-        on_output: OnOutput | None = None,
-        cap: OutputLimits = _CAP,
-        world: RunContext = _WORLD,
-    ) -> Execution:
-        """Run code; see `nbtools.kernels.interface.Kernel.run`."""
-        collector = Collector(on_output, cap)
-        if not self.alive:
-            return collector.execution("died", confinement=self._confinement)
-        if self._channel is not None:
-            self._channel.grant(world.memory)
-        run = self._begin(code, collector, world)
-        ending = await supervise(
-            run.done, timeout=timeout, grace=grace, interrupt=self.interrupt, kill=self.kill, runaway=run.runaway
-        )
-        if self._channel is not None:
-            self._channel.grant(None)
-        self._run = None
-        return self._execution(run, ending)
-
     async def variables(self) -> list[dict[str, Any]]:
         """List what the session has defined."""
-        return list((await self._unrecorded(bootstrap.variables_code(), None)).report.get("variables", ()))
+        return list((await self._run_silently(bootstrap.variables_code(), None)).report.get("variables", ()))
 
     async def warm(self) -> None:
         """Run something small, once, so that the first run finds all paths walked before."""
         code = bootstrap.rehearse_code() if self._python == "loaded" else ""
-        # A silent request is spared half of the way that a script goes.
-        await self._unrecorded(code, RunContext() if self._python else None, silent=not self._python)
+        # A silent request takes only half of the steps of a script, so where the hooks are it is not silent.
+        await self._run_silently(code, RunContext() if self._python else None, silent=not self._python)
 
-    async def _unrecorded(self, code: str, world: RunContext | None, *, silent: bool = True) -> JupyterRun:
-        run = self._begin(code, Collector(), world, silent=silent, recorded=False)
+    async def _run_silently(self, code: str, world: RunContext | None, *, silent: bool = True) -> JupyterRun:
+        """Run code of ours, which does not enter the history."""
+        run = self._request(code, Collector(), world, silent=silent, recorded=False)
         await asyncio.wait({run.done}, timeout=_SILENT_S)
         self._run = None
         return run
 
-    def _begin(
-        self, code: str, collector: Collector, world: RunContext | None, *, silent: bool = False, recorded: bool = True
+    async def _begin(self, code: str, collector: Collector, world: RunContext) -> JupyterRun:
+        if self._memory_rpc is not None:
+            self._memory_rpc.memory = world.memory
+        return self._request(code, collector, world)
+
+    def _request(
+        self,
+        code: str,
+        collector: Collector,
+        world: RunContext | None,
+        *,
+        silent: bool = False,
+        recorded: bool = True,
     ) -> JupyterRun:
-        """Send the request, with what must come before it."""
+        """Send the request, behind those that must come before it."""
         metadata: dict[str, Any] = {}
         if self._python == "text" and (world is not None or not self._hooks_sent):
-            if not self._hooks_sent:
-                self._hooks_sent = True
-                self._execute(bootstrap.load_code(), silent=True)
-            self._execute(bootstrap.begin_code(world or RunContext()), silent=True)
+            steps = (bootstrap.load_code(),) if not self._hooks_sent else ()
+            self._hooks_sent = True
+            for step in (*steps, bootstrap.begin_code(world or RunContext())):
+                self._send("shell", "execute_request", code_content(step, silent=True))
         elif self._python == "loaded" and world is not None:
             metadata["nbtools"] = {**bootstrap.world_as_json(world), "text_bytes": collector.cap.text_bytes}
-        msg_id = self._execute(code, silent=silent, recorded=recorded, metadata=metadata)
-        run = self._run = JupyterRun(msg_id, collector)
+        content = code_content(code, silent=silent, recorded=recorded)
+        run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector)
         self._ask_again(run)
         return run
 
@@ -336,29 +282,17 @@ class JupyterKernel:
             self._drain("shell")
             asyncio.get_running_loop().call_later(_ASK_S, self._ask_again, run)
 
-    def _execute(
-        self, code: str, *, silent: bool, recorded: bool = False, metadata: Mapping[str, Any] | None = None
-    ) -> str:
-        content = {
-            "code": code,
-            "silent": silent,
-            "store_history": recorded,
-            "user_expressions": {},
-            "allow_stdin": False,
-            "stop_on_error": False,
-        }
-        return self._send("shell", "execute_request", content, metadata)
-
     def _send(
         self, channel: str, kind: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> str:
-        msg_id, frames = self._wire.pack(kind, content, metadata)
+        """Send a message and return its id."""
+        msg_id, frames = self._codec.pack(kind, content, metadata)
         self._sockets[channel].send_multipart(frames)
         asyncio.get_running_loop().call_soon(self._drain, channel)
         return msg_id
 
     def _drain(self, channel: str) -> None:
-        """Read what waits on a socket, a batch at a time so that the loop can breathe."""
+        """Read what waits on a socket, a batch at a time, so that other work on the loop gets its turn."""
         import zmq
 
         sock = self._sockets.get(channel)
@@ -372,7 +306,7 @@ class JupyterKernel:
                     # What was shown before a reply is here as well, even if its descriptor was quiet.
                     self._drain("iopub")
                 return
-            message = self._wire.unpack(frames)
+            message = self._codec.unpack(frames)
             if channel == "iopub":
                 self._heard.set()
             if message is not None and self._run is not None and message.parent_id == self._run.msg_id:
@@ -380,52 +314,64 @@ class JupyterKernel:
         asyncio.get_running_loop().call_soon(self._drain, channel)
 
     def _on_exit(self) -> None:
-        run = self._run
-        if run is not None:
+        if self._run is not None:
             # What it had sent is on its way: the code may have ended properly just before.
-            asyncio.get_running_loop().call_later(_LAST_WORDS_S, run.finish)
+            asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._run.finish)
 
-    def _execution(self, run: JupyterRun, ending: str | None) -> Execution:
-        facts: dict[str, Any] = {"confinement": self._confinement}
-        status: Status
-        ended = run.reply is not None
-        if self.child.exited.done() and not ended:
-            how = self.child.exited.result()
-            facts |= {"exit_code": how.code, "signal": how.signal_name}
-            status = how.ended_by or ending or "died"  # type: ignore[assignment]  # all are statuses
-        elif ending is not None:
-            status = ending  # type: ignore[assignment]  # same
-        else:
-            status = run.status()
-        if figure := run.report.get("figure"):
-            facts["notes"] = (f"figure {figure}",)
-        return run.collector.execution(status, **facts)
+    async def _finish(self, run: JupyterRun, ending: Ending | None) -> Execution:
+        if self._memory_rpc is not None:
+            self._memory_rpc.memory = None
+        self._run = None
+        if not self.process.exited.done() or run.reply is not None:
+            return run.execution(ending, confinement=self.confinement)
+        how = self.process.exited.result()
+        return run.execution(
+            how.ended_by or ending or "died",
+            exit_code=how.code,
+            signal=how.signal_name,
+            confinement=self.confinement,
+        )
 
     async def interrupt(self) -> None:
         """Interrupt the running code."""
         if self._interrupts == "message":
             self._send("control", "interrupt_request", {})
         else:
-            self.child.signal(signal.SIGINT)
+            self.process.signal(signal.SIGINT)
 
-    async def kill(self) -> None:
-        """End the kernel and all it started."""
-        self._killed = True
-        self.child.signal(signal.SIGKILL)
-
-    async def close(self) -> None:
-        """End it and release its sockets and files."""
-        if self._closed:
-            return
-        self._closed = True
-        self.child.signal(signal.SIGKILL)
-        loop = asyncio.get_running_loop()
+    def _release(self) -> None:
         for sock in self._sockets.values():
-            loop.remove_reader(sock.fd)
+            asyncio.get_running_loop().remove_reader(sock.fd)
             sock.close(0)
         self._sockets.clear()
-        if self._channel is not None:
-            self._channel.close()
-        await asyncio.wait({self.child.exited}, timeout=5.0)
-        if self._on_close is not None:
-            self._on_close()
+        if self._memory_rpc is not None:
+            self._memory_rpc.close()
+
+
+def code_content(code: str, *, silent: bool, recorded: bool = False) -> dict[str, Any]:
+    """Return the content of a request to execute code."""
+    return {
+        "code": code,
+        "silent": silent,
+        "store_history": recorded,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
+
+
+class JupyterBackend(LocalBackend[JupyterKernel]):
+    """A backend of Jupyter kernels, which share one ZeroMQ context."""
+
+    @functools.cached_property
+    def zmq_context(self) -> Any:
+        """The ZeroMQ context; it has one thread."""
+        import zmq
+
+        return zmq.Context()
+
+    async def close(self) -> None:
+        """End all kernels and the process that starts them. Harmless when repeated."""
+        await super().close()
+        if (context := self.__dict__.pop("zmq_context", None)) is not None:
+            context.term()

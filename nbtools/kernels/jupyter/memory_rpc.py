@@ -16,15 +16,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools import aio, framing
+from nbtools.kernels.inside.hooks import MEMORY_METHODS
 
 __all__ = ["METHODS", "MemoryRpc"]
 
-METHODS = frozenset(
-    {
-        *("read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"),
-        *("__getitem__", "__contains__", "__len__", "__iter__"),
-    }
-)
+METHODS = MEMORY_METHODS | {"__getitem__", "__contains__", "__len__", "__iter__"}
 _HEAD = struct.Struct("!I")
 _MAX_REQUEST = 16 << 20
 _BUILTINS = (KeyError, LookupError, PermissionError, TimeoutError, OSError, TypeError, ValueError)
@@ -35,6 +31,8 @@ class MemoryRpc:
 
     Attributes
     ----------
+    memory
+        What the kernel may use; `None` refuses every request.
     theirs
         The other end, to hand to the kernel; close it once it is handed over.
     """
@@ -42,12 +40,8 @@ class MemoryRpc:
     def __init__(self) -> None:
         self._ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._ours.setblocking(False)
-        self._memory: Any = None
+        self.memory: Any = None
         self._task = asyncio.ensure_future(self._serve())
-
-    def grant(self, memory: Any) -> None:
-        """Let the kernel use `memory` from now on; `None` takes it back."""
-        self._memory = memory
 
     def close(self) -> None:
         """Stop serving."""
@@ -71,9 +65,9 @@ class MemoryRpc:
             name, args, kwargs = request["method"], request["args"], request["kwargs"]
             if name not in METHODS:
                 raise PermissionError(f"memory.{name} is not offered to scripts")
-            if self._memory is None:
+            if self.memory is None:
                 raise PermissionError("no memory was granted to this script")
-            return {"value": await aio.in_thread(_call, self._memory, name, args, kwargs)}
+            return {"value": await aio.in_thread(_call, self.memory, name, args, kwargs)}
         except Exception as exc:
             kind = next((kind.__name__ for kind in _BUILTINS if isinstance(exc, kind)), "RuntimeError")
             message = exc.args[0] if isinstance(exc, KeyError) and exc.args else str(exc)

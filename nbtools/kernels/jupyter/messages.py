@@ -19,6 +19,8 @@ __all__ = ["Message", "MessageCodec"]
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
+# Lone surrogates occur in text that came from files; escaped they survive the way.
+_encode = json.JSONEncoder(ensure_ascii=True, default=str, separators=(",", ":")).encode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +60,7 @@ class MessageCodec:
             "version": _VERSION,
             "date": datetime.now(UTC).isoformat(),
         }
-        parts = [_dump(header), b"{}", _dump(metadata or {}), _dump(content)]
+        parts = [_encode(part).encode() for part in (header, {}, metadata or {}, content)]
         return msg_id, [_DELIMITER, self._sign(parts), *parts]
 
     def unpack(self, frames: Sequence[bytes]) -> Message | None:
@@ -83,8 +85,3 @@ class MessageCodec:
         for part in parts:
             signer.update(part)
         return signer.hexdigest().encode()
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    # Lone surrogates occur in text that came from files; escaped they survive the way.
-    return json.dumps(value, ensure_ascii=True, default=str, separators=(",", ":")).encode()

@@ -7,84 +7,31 @@ ends.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-import os
 import secrets
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools import confine
 from nbtools.errors import LanguageUnavailable, SandboxUnavailable, nearest
 from nbtools.kernels.inside import strict_kernel
 from nbtools.kernels.interface import KernelOptions
-from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterKernel
+from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
-from nbtools.kernels.warden.client import WardenClient, open_warden, wait_or_died
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
-from nbtools.redaction import scrub_environment
+from nbtools.kernels.runs.local import start_message
 
-__all__ = ["SpawnedBackend", "confinement_of", "environment_of", "installed_spec", "limits_of"]
+__all__ = ["SpawnedBackend", "installed_spec"]
 
-_INLINE = "module://matplotlib_inline.backend_inline"
 _START_S = 60.0
 
 
-def environment_of(profile: KernelOptions, folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a kernel's environment: without secrets unless the level is ``"off"``, temporary files in `folder`."""
-    # It belongs to a test of the owner, and ipykernel captures no raw output where it sees it.
-    own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    env = own if profile.sandbox == "off" else scrub_environment(own)
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
-    return {**env, **(extra or {}), "MPLBACKEND": _INLINE, "TMPDIR": str(temporary)}
-
-
-def confinement_of(profile: KernelOptions, folder: Path) -> confine.Confinement:
-    """Return what a kernel puts itself under; `folder` is its own, for sockets and temporary files."""
-    write = [str(folder), *map(str, profile.write_paths)]
-    if profile.cwd is not None:
-        write.append(str(profile.cwd))
-    return confine.Confinement(
-        level=profile.sandbox,
-        read=tuple(map(str, profile.read_paths)),
-        write=tuple(write),
-        folder=None if profile.cwd is None else str(profile.cwd),
-        network=profile.network,
-        memory_bytes=profile.memory_bytes,
-        cpu_s=profile.cpu_s,
-        file_bytes=profile.file_bytes,
-        supervised=profile.sandbox == "strict",
-    )
-
-
-def limits_of(profile: KernelOptions) -> dict[str, int | None]:
-    """Return what the warden watches over for the whole family."""
-    if profile.sandbox == "off":
-        return {"memory_bytes": None, "processes": None}
-    return {"memory_bytes": profile.memory_bytes, "processes": profile.processes}
-
-
-class SpawnedBackend:
-    """Start kernels by their kernelspecs.
-
-    Parameters
-    ----------
-    folder
-        Where each kernel gets a folder of its own; `None` makes one at first use.
-    """
+class SpawnedBackend(JupyterBackend):
+    """Start kernels by their kernelspecs."""
 
     name = "spawned"
-
-    def __init__(self, folder: RuntimeDir | None = None) -> None:
-        self._folder = folder
-        self._owns_folder = folder is None
-        self._warden: WardenClient | None = None
-        self._context: Any = None
-        self._kernels: set[JupyterKernel] = set()
-        self._lock = asyncio.Lock()
 
     async def open(self, profile: KernelOptions) -> JupyterKernel:
         """Start a kernel; see `nbtools.kernels.interface.Backend.open`.
@@ -102,89 +49,53 @@ class SpawnedBackend:
         is_strict = profile.sandbox == "strict"
         if is_strict and profile.language != "python":
             raise _cannot_be_strict(profile.language)
-        warden = await self._ready_warden()
-        name = secrets.token_hex(6)
-        assert self._folder is not None
-        place = self._folder.make(name)
-        connection = ConnectionInfo(place, secrets.token_hex(16))
-        file = place / "connection.json"
-        file.write_text(json.dumps({**connection.to_dict(), "kernel_name": spec["name"]}))
-        file.chmod(0o600)
-        channel = MemoryRpc() if spec["python"] else None
+        warden = await self.warden()
+        folder = self.folder.make(secrets.token_hex(6))
+        connection = ConnectionInfo(folder)
+        file = _write_private(folder / "connection.json", {**connection.to_dict(), "kernel_name": spec["name"]})
+        memory_rpc = MemoryRpc() if spec["python"] else None
         message = {
             "do": "spawn",
-            "id": name,
-            "argv": [part.replace("{connection_file}", str(file)) for part in spec["argv"]],
-            "env": self._environment(profile, place, spec),
-            "cwd": str(profile.cwd) if profile.cwd else None,
-            "confinement": confinement_of(profile, place).to_dict(),
-            "targets": [strict_kernel.CHANNEL] if channel else [],
-            **limits_of(profile),
+            **start_message(profile, folder, spec["env"]),
+            "argv": [part.replace("{connection_file}", file) for part in spec["argv"]],
+            "targets": [strict_kernel.CHANNEL] if memory_rpc else [],
         }
+        # The warden ends it; ipykernel's own watch would take the warden for its parent, which it is.
+        message["env"].pop("JPY_PARENT_PID", None)
+        if memory_rpc is not None:
+            # No start-up files of the user: every kernel begins the same.
+            message["env"] |= {"IPYTHONDIR": str(folder / "ipython"), "NBTOOLS_CHANNEL": str(strict_kernel.CHANNEL)}
         if is_strict:
-            message |= _confining_itself(message, connection, place)
-        child = warden.begin(message, [channel.theirs.fileno()] if channel else [])
-        if channel is not None:
-            channel.theirs.close()
+            orders = _write_private(folder / "orders.json", {**message, "connection": connection.to_dict()})
+            message["argv"] = [sys.executable, "-P", strict_kernel.__file__, orders]
+            message["confines_itself"] = strict_kernel.HANDOVER
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            if memory_rpc is not None:
+                undo.callback(memory_rpc.close)
+            process = warden.begin(message, [memory_rpc.theirs.fileno()] if memory_rpc else [])
+            undo.pop_all()
+        if memory_rpc is not None:
+            memory_rpc.theirs.close()
         kernel = JupyterKernel(
-            child=child,
+            process=process,
             connection=connection,
-            context=self._context,
+            zmq_context=self.zmq_context,
             confinement=profile.sandbox,
             python="loaded" if is_strict else "text" if spec["python"] else None,
             interrupts=spec["interrupts"],
-            channel=channel,
-            on_close=lambda: self._forget(kernel, place),
+            memory_rpc=memory_rpc,
+            folder=folder,
+            on_close=self._kernels.discard,
         )
-        self._kernels.add(kernel)
-        try:
-            await wait_or_died(child.started, child, seconds=_START_S, what="was not started")
-            await kernel.connect(seconds=_START_S)
-        except BaseException:
-            await kernel.close()
-            raise
-        return kernel
+        return await self._enter(kernel, kernel.connect(timeout=_START_S))
 
-    def _environment(self, profile: KernelOptions, place: Path, spec: Mapping[str, Any]) -> dict[str, str]:
-        env = environment_of(profile, place, spec["env"])
-        # The warden ends it; ipykernel's own watch would take the warden for its parent, which it is.
-        env.pop("JPY_PARENT_PID", None)
-        if spec["python"]:
-            # No start-up files of the user: every kernel begins the same.
-            env["IPYTHONDIR"] = str(place / "ipython")
-            env["NBTOOLS_CHANNEL"] = str(strict_kernel.CHANNEL)
-            env["PYTHONWARNINGS"] = env.get("PYTHONWARNINGS", "")
-        return env
 
-    async def _ready_warden(self) -> WardenClient:
-        async with self._lock:
-            if self._warden is not None and self._warden.alive:
-                return self._warden
-            import zmq
-
-            self._folder = self._folder or RuntimeDir()
-            self._context = self._context or zmq.Context()
-            self._warden = await open_warden(self._folder, what="starts kernels")
-            return self._warden
-
-    def _forget(self, kernel: JupyterKernel, place: Path) -> None:
-        import shutil
-
-        self._kernels.discard(kernel)
-        shutil.rmtree(place, ignore_errors=True)
-
-    async def close(self) -> None:
-        """End all kernels and the warden."""
-        await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
-        if self._warden is not None:
-            await self._warden.close()
-            self._warden = None
-        if self._context is not None:
-            self._context.term()
-            self._context = None
-        if self._folder is not None and self._owns_folder:
-            self._folder.close()
-            self._folder = None
+def _write_private(file: Path, content: Mapping[str, Any]) -> str:
+    """Write JSON to a file that only its owner can read; return its path."""
+    file.write_text(json.dumps(content))
+    file.chmod(0o600)
+    return str(file)
 
 
 def _cannot_be_strict(language: str) -> SandboxUnavailable:
@@ -193,15 +104,6 @@ def _cannot_be_strict(language: str) -> SandboxUnavailable:
         hint="Ask for sandbox='limits'.",
         tried="starting a kernel",
     )
-
-
-def _confining_itself(message: Mapping[str, Any], connection: ConnectionInfo, place: Path) -> dict[str, Any]:
-    """Return what has to be different for a kernel that confines itself."""
-    orders = place / "orders.json"
-    orders.write_text(json.dumps({**message, "connection": connection.to_dict()}))
-    orders.chmod(0o600)
-    argv = [sys.executable, "-P", str(Path(strict_kernel.__file__)), str(orders)]
-    return {"argv": argv, "confines_itself": strict_kernel.HANDOVER}
 
 
 def installed_spec(language: str) -> Any:

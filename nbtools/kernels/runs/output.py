@@ -34,6 +34,11 @@ class Collector:
         Called for each piece; what it raises is kept out of the run and forgotten.
     cap
         How much is kept.
+
+    Attributes
+    ----------
+    is_runaway
+        Whether so much came beyond a limit that the run should be ended.
     """
 
     def __init__(self, on_output: OnOutput | None = None, cap: OutputLimits | None = None) -> None:
@@ -44,20 +49,13 @@ class Collector:
         self._by_display_id: dict[str, int] = {}
         self._text_bytes = 0
         self._display_bytes = 0
-        self._overflowed = False
+        self.is_runaway = False
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self.truncated = False
         self.error: ErrorDetail | None = None
         self._others: list[ErrorDetail] = []
         self.exit_code: int | None = None
         self.begun = time.perf_counter()
-
-    @property
-    def runaway(self) -> bool:
-        """Whether so much came beyond a cap that the run should be ended."""
-        text, shown = self._text_bytes, self._display_bytes
-        beyond = text > _RUNAWAY * self.cap.text_bytes or shown > _RUNAWAY * self.cap.display_bytes
-        return self._overflowed or beyond
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
@@ -66,6 +64,7 @@ class Collector:
         self._text_bytes += size
         if size > room:
             self.truncated = True
+            self.is_runaway |= self._text_bytes > _RUNAWAY * self.cap.text_bytes
             if room <= 0:
                 return
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
@@ -87,6 +86,7 @@ class Collector:
         self._display_bytes += size
         if self._display_bytes > self.cap.display_bytes:
             self.truncated = True
+            self.is_runaway |= self._display_bytes > _RUNAWAY * self.cap.display_bytes
             return
         known = self._by_display_id.get(display_id) if display_id else None
         if update and known is not None:
@@ -104,7 +104,7 @@ class Collector:
         self._displays.clear()
         self._by_display_id.clear()
 
-    def fail(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
+    def add_error(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
         """Add an exception; the last one counts as the end of the code until `set_error` or `clear_error` decides."""
         if self.error is not None:
             self._others.append(self.error)
@@ -139,8 +139,7 @@ class Collector:
 
     def overflow(self) -> None:
         """Note that the kernel itself dropped so much that the run should be ended."""
-        self._overflowed = True
-        self.truncated = True
+        self.is_runaway = self.truncated = True
 
     def execution(self, status: Status, **facts: Any) -> Execution:
         """Build the record; `facts` are further fields of `Execution`.

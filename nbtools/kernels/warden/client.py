@@ -180,10 +180,10 @@ class WardenClient:
         self.send({**message, "id": child.id}, descriptors)
         return child
 
-    async def close(self, *, patience: float = _STOP_S) -> None:
-        """Have everything ended and the folder removed; after `patience` seconds the warden itself is killed."""
+    async def close(self, *, timeout: float = _STOP_S) -> None:
+        """Have everything ended and the folder removed; after `timeout` seconds the warden itself is killed."""
         self.send({"do": "stop"})
-        await asyncio.wait({self.gone}, timeout=patience)
+        await asyncio.wait({self.gone}, timeout=timeout)
         if not self.gone.done():
             self._process.kill()
             await asyncio.wait({self.gone}, timeout=1.0)
@@ -246,7 +246,7 @@ def describe_early_end(child: WatchedProcess) -> str:
     return f"The kernel ended before it was ready: {how}." + (f" It said: {said[-1]}" if said else "")
 
 
-async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, seconds: float, what: str) -> Any:
+async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, timeout: float, what: str) -> Any:
     """Await a future of a child; its end and a lack of time are errors.
 
     Raises
@@ -255,25 +255,25 @@ async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, se
         The child ended first, or the time ran out.
     """
     waiters: set[asyncio.Future[Any]] = {future, child.exited}
-    await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(waiters, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if child.exited.done():
         raise KernelDied(describe_early_end(child), data={"said": child.exited.result().said})
     if not future.done():
         with contextlib.suppress(OSError):
             child.signal(signal.SIGKILL)
-        raise KernelDied(f"The kernel {what} within {seconds:g} s.")
+        raise KernelDied(f"The kernel {what} within {timeout:g} s.")
     return future.result()
 
 
-async def start_with_retry(start: Callable[[], WardenClient], *, seconds: float, what: str) -> WardenClient:
+async def start_with_retry(start: Callable[[], WardenClient], *, timeout: float, what: str) -> WardenClient:
     """Start a warden and wait until it says hello; one that does not is ended, and another gets the same chance.
 
     Parameters
     ----------
     start
         Starts it.
-    seconds
-        How long to wait for each.
+    timeout
+        Seconds to wait for each.
     what
         What the process does, for the error.
 
@@ -286,14 +286,14 @@ async def start_with_retry(start: Callable[[], WardenClient], *, seconds: float,
         warden = start()
         waiters: set[asyncio.Future[Any]] = {warden.hello, warden.gone}
         try:
-            await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiters, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await warden.close()
             raise
         if warden.hello.done() and not warden.hello.cancelled():
             return warden
         with contextlib.suppress(Exception):
-            await warden.close(patience=0.2)
+            await warden.close(timeout=0.2)
     raise KernelDied(f"The process that {what} did not start.", hint="Try again, or see: nbtools doctor.")
 
 
@@ -304,7 +304,7 @@ async def open_warden(folder: RuntimeDir, *, what: str) -> WardenClient:
         own = folder.make(f"w{secrets.token_hex(3)}")
         return WardenClient(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
 
-    return await start_with_retry(start, seconds=_HELLO_S, what=what)
+    return await start_with_retry(start, timeout=_HELLO_S, what=what)
 
 
 def _closer(pipe: weakref.ref[FdSocket]) -> Any:

@@ -31,9 +31,9 @@ pytestmark = pytest.mark.slow  # servers and their kernels take seconds to start
 OFF = KernelOptions(sandbox="off")
 
 
-def open_backend(url, token=None):
+def open_backend(url, token=None, **options):
     async def make():
-        return GatewayBackend(url, token)
+        return GatewayBackend(url, token, **options)
 
     return aio.run(make())
 
@@ -129,7 +129,7 @@ def test_the_open_figure_comes_back(kernel, tmp_path):
     assert figure.read_bytes() == b"own"
 
 
-def test_a_remote_kernel_cannot_write_outside_the_working_folder(kernel, tmp_path):
+def test_a_remote_kernel_cannot_write_outside_the_working_folder(fresh, tmp_path):
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "out").symlink_to(tmp_path)
@@ -138,13 +138,8 @@ def test_a_remote_kernel_cannot_write_outside_the_working_folder(kernel, tmp_pat
     )
     code = f"import sys; p = sys.modules['nbtools_file_transfer']; p.made = lambda: p.json.dumps({{'made': {lie}}})"
     world = RunContext(cwd=folder)
-    done = run(kernel, code, world=world)
-    try:
-        assert done.artifacts == ()
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
-    finally:
-        run(kernel, "import sys; del sys.modules['nbtools_file_transfer']")
-        kernel._folder = None
+    assert run(fresh, code, world=world).artifacts == ()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
 
 
 def test_output_streams_as_it_appears(kernel):
@@ -200,7 +195,7 @@ def test_a_lost_connection_comes_back_with_all_the_output(fresh):
         code = "import time\nfor i in range(8):\n    print(i, flush=True)\n    time.sleep(0.2)"
         task = asyncio.ensure_future(fresh.run(code, timeout=30, on_output=lambda _: begun.set()))
         await asyncio.wait_for(begun.wait(), 20)
-        fresh._channel.drop()
+        fresh.socket.drop()
         return await task
 
     done = aio.run(work())
@@ -258,7 +253,7 @@ def test_neither_logs_nor_errors_hold_the_token(any_gateway, caplog, capfd):
     backend = open_backend(f"{url}/lab?token={token}")
     kernel = aio.run(backend.open(OFF))
     run(kernel, "print('hello')")
-    kernel._channel.drop()
+    kernel.socket.drop()
     run(kernel, "1 / 0")
     failures = []
     for profile in (KernelOptions(language="kernel:none", sandbox="off"), KernelOptions(sandbox="strict")):
@@ -349,7 +344,8 @@ def test_remote_files_are_removed_with_the_kernel(backend, tmp_path):
     assert not folder.exists()
 
 
-def test_a_kernel_that_died_before_it_answered_is_an_error(backend, monkeypatch):
-    monkeypatch.setattr("nbtools.kernels.gateway.kernel._READY_S", 0.0)
+def test_a_kernel_that_died_before_it_answered_is_an_error(any_gateway):
+    backend = open_backend(*any_gateway, start_timeout=0.0)
     with pytest.raises(KernelDied, match="did not answer"):
         aio.run(backend.open(OFF))
+    aio.run(backend.close())

@@ -57,11 +57,10 @@ def test_paths_in_variables_are_moved_wherever_they_stand(tmp_path):
     }
 
 
-def test_files_go_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "PIECE_BYTES", 4)
+def test_files_go_in_pieces(tmp_path):
     file = tmp_path / "f"
     file.write_bytes(b"0123456789")
-    calls = list(staging.upload_calls(file, "in/0/f"))
+    calls = list(staging.upload_calls(file, "in/0/f", 4))
     pattern = re.compile(r"""put\("in/0/f", '(.*)', append=(True|False)\)""")
     texts = [pattern.fullmatch(call).groups() for call in calls]
     assert b"".join(base64.b64decode(text) for text, _ in texts) == b"0123456789"
@@ -83,13 +82,12 @@ def test_only_files_below_the_working_folder_come_back(tmp_path):
     assert staging.local_path("work/x", packed, RunContext()) is None
 
 
-def test_missing_and_too_large_inputs_are_refused(tmp_path, monkeypatch):
+def test_missing_and_too_large_inputs_are_refused(tmp_path):
     with pytest.raises(FileMissing):
         StagingPlan.for_run(RunContext(files=(tmp_path / "absent",)), "/r")
-    monkeypatch.setattr(staging, "MOST_BYTES", 3)
     (tmp_path / "four").write_text("four")
     with pytest.raises(LimitExceeded):
-        StagingPlan.for_run(RunContext(files=(tmp_path / "four",)), "/r")
+        StagingPlan.for_run(RunContext(files=(tmp_path / "four",)), "/r", limit=3)
 
 
 def test_an_unreachable_gateway_is_told():

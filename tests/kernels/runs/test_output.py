@@ -37,16 +37,16 @@ def test_a_character_split_over_two_reads_arrives_whole() -> None:
 def test_output_far_beyond_the_cap_is_called_runaway() -> None:
     collector = Collector(cap=OutputLimits(text_bytes=10))
     collector.stream("stdout", "x" * 30)
-    assert not collector.runaway
+    assert not collector.is_runaway
     collector.stream("stdout", "x" * 30)
-    assert collector.runaway
+    assert collector.is_runaway
 
 
 def test_an_overflow_in_the_kernel_keeps_room_for_text_on_its_way() -> None:
     collector = Collector(cap=OutputLimits(text_bytes=10))
     collector.overflow()
     collector.stream("stdout", "late")
-    assert collector.runaway
+    assert collector.is_runaway
     assert collector.execution("output_limit").stdout == "late"
 
 
@@ -79,7 +79,7 @@ def test_clearing_forgets_what_was_shown() -> None:
 def test_an_error_is_kept_without_colours_and_told_in_the_end() -> None:
     seen: list[OutputPiece] = []
     collector = Collector(seen.append)
-    collector.fail("ValueError", "no", "\x1b[31mtrace\x1b[0m", line=3)
+    collector.add_error("ValueError", "no", "\x1b[31mtrace\x1b[0m", line=3)
     done = collector.execution("error")
     assert done.error == ErrorDetail(name="ValueError", value="no", traceback="trace", line=3)
     assert [output.text for output in seen] == ["line 3: ValueError: no"]
@@ -87,7 +87,7 @@ def test_an_error_is_kept_without_colours_and_told_in_the_end() -> None:
 
 def test_the_echo_of_an_interrupt_is_no_error() -> None:
     collector = Collector()
-    collector.fail("KeyboardInterrupt", "")
+    collector.add_error("KeyboardInterrupt", "")
     assert collector.execution("timeout").error is None
 
 
@@ -95,7 +95,7 @@ def test_errors_beside_the_one_that_ended_the_code_are_text() -> None:
     collector = Collector()
     collector.stream("stderr", "so far")
     for value in ("shown", "guilty", "cleaning up"):
-        collector.fail("ValueError", value)
+        collector.add_error("ValueError", value)
     collector.set_error("ValueError", "guilty")
     done = collector.execution("error")
     assert done.error == ErrorDetail(name="ValueError", value="guilty")
@@ -105,7 +105,7 @@ def test_errors_beside_the_one_that_ended_the_code_are_text() -> None:
 def test_errors_of_code_that_went_on_are_text() -> None:
     seen: list[OutputPiece] = []
     collector = Collector(seen.append)
-    collector.fail("ValueError", "no", "trace\nValueError: no")
+    collector.add_error("ValueError", "no", "trace\nValueError: no")
     collector.clear_error()
     done = collector.execution("ok")
     assert (done.error, done.stderr) == (None, "trace\nValueError: no\n")
@@ -114,5 +114,5 @@ def test_errors_of_code_that_went_on_are_text() -> None:
 
 def test_an_error_before_the_end_from_outside_is_text() -> None:
     collector = Collector()
-    collector.fail("ValueError", "no")
+    collector.add_error("ValueError", "no")
     assert collector.execution("died").stderr == "ValueError: no\n"

@@ -31,7 +31,7 @@ def starter(folder: Path, *commands: tuple[str, ...]) -> Callable[[], WardenClie
 @pytest.mark.parametrize("first", [SILENT, DEAD], ids=["silent", "dead"])
 def test_one_that_does_not_answer_is_replaced(tmp_path: Path, first: tuple[str, ...]) -> None:
     async def meet() -> bool:
-        warden = await start_with_retry(starter(tmp_path, first, WARDEN), seconds=4, what="starts kernels")
+        warden = await start_with_retry(starter(tmp_path, first, WARDEN), timeout=4, what="starts kernels")
         try:
             return warden.alive
         finally:
@@ -42,4 +42,4 @@ def test_one_that_does_not_answer_is_replaced(tmp_path: Path, first: tuple[str, 
 
 def test_a_second_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KernelDied, match="The process that starts kernels did not start"):
-        aio.run(start_with_retry(starter(tmp_path, DEAD, DEAD), seconds=20, what="starts kernels"))
+        aio.run(start_with_retry(starter(tmp_path, DEAD, DEAD), timeout=20, what="starts kernels"))

@@ -1,0 +1,266 @@
+"""The one life of a kernel: what the kernels of all languages and machines do in the same way.
+
+`RunningKernel.run` is every run: check the code, begin it, wait for its end or cause it, return the `Execution`.
+`LocalKernel` adds the process that a warden watches, and `LocalBackend` what the backends of this machine hold: a
+folder, the process that starts their kernels, and the kernels that are open.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import functools
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from nbtools import confine
+from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext
+from nbtools.kernels.runs.ending import Ending, supervise
+from nbtools.kernels.runs.output import Collector
+from nbtools.kernels.warden.client import WardenClient, WatchedProcess, open_warden
+from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.redaction import scrub_environment
+
+__all__ = ["LocalBackend", "LocalKernel", "OngoingRun", "RunningKernel", "start_message"]
+
+_INLINE = "module://matplotlib_inline.backend_inline"
+# A killed process is gone within milliseconds. One that the system cannot end (a disk that does not answer) is left
+# to the warden, so that `close` returns.
+_EXIT_S = 5.0
+_LIMITS, _CONTEXT = OutputLimits(), RunContext()
+
+
+class OngoingRun:
+    """A run that has begun: its output, and what says that it has ended.
+
+    Attributes
+    ----------
+    done
+        Done as soon as the code has ended or its kernel is gone.
+    runaway
+        Set when the output has grown beyond all limits.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self.collector = collector
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.runaway = asyncio.Event()
+
+    def finish(self) -> None:
+        """End the waiting for this run. Harmless when repeated."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+R = TypeVar("R", bound=OngoingRun)
+K = TypeVar("K", bound="LocalKernel[Any]")
+
+
+class RunningKernel(abc.ABC, Generic[R]):
+    """A kernel that runs one piece of code at a time; see `nbtools.kernels.interface.Kernel`."""
+
+    confinement: str = "off"
+
+    @property
+    @abc.abstractmethod
+    def alive(self) -> bool:
+        """Whether it can run code."""
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = 300.0,
+        grace: float = 2.0,
+        on_output: OnOutput | None = None,
+        cap: OutputLimits = _LIMITS,
+        world: RunContext = _CONTEXT,
+    ) -> Execution:
+        """Run code; see `nbtools.kernels.interface.Kernel.run`."""
+        collector = Collector(on_output, cap)
+        if not self.alive:
+            return collector.execution("died", confinement=self.confinement, notes=self._notes(world))
+        run = await self._begin(code, collector, world)
+        if isinstance(run, Execution):
+            return run
+        ending = await supervise(
+            run.done, timeout=timeout, grace=grace, interrupt=self.interrupt, kill=self.kill, runaway=run.runaway
+        )
+        return await self._finish(run, ending)
+
+    def _notes(self, world: RunContext) -> tuple[str, ...]:
+        """Return what the reader of a run should know about this kernel."""
+        return ()
+
+    @abc.abstractmethod
+    async def _begin(self, code: str, collector: Collector, world: RunContext) -> R | Execution:
+        """Send the code; return the run, or how it ended when it could not begin."""
+
+    @abc.abstractmethod
+    async def _finish(self, run: R, ending: Ending | None) -> Execution:
+        """Return what became of a run that has ended; `ending` says why, if not by itself."""
+
+    @abc.abstractmethod
+    async def interrupt(self) -> None:
+        """Interrupt the running code."""
+
+    @abc.abstractmethod
+    async def kill(self) -> None:
+        """End the kernel and everything it started."""
+
+
+class LocalKernel(RunningKernel[R]):
+    """A kernel whose process a warden on this machine watches.
+
+    Parameters
+    ----------
+    process
+        The process.
+    confinement
+        The level of confinement in force.
+    folder
+        The private folder of the kernel, which goes with `close`.
+    on_close
+        Called once with the kernel when everything is released.
+    """
+
+    def __init__(
+        self, process: WatchedProcess, *, confinement: str, folder: Path, on_close: Callable[[Any], None]
+    ) -> None:
+        self.process = process
+        self.confinement = confinement
+        self._folder = folder
+        self._on_close = on_close
+        self._run: R | None = None
+        self._is_used_up = False
+        self._is_closed = False
+        process.exited.add_done_callback(lambda _: self._on_exit())
+
+    @property
+    def pid(self) -> int | None:
+        """The process id."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run code."""
+        return not (self._is_closed or self._is_used_up or self.process.exited.done())
+
+    @abc.abstractmethod
+    def _on_exit(self) -> None:
+        """End the waiting for a run whose process is gone."""
+
+    @abc.abstractmethod
+    def _release(self) -> None:
+        """Release sockets or pipes; called once, when the process is gone."""
+
+    async def kill(self) -> None:
+        """End the process and everything it started."""
+        self._is_used_up = True
+        self.process.signal(signal.SIGKILL)
+
+    async def close(self) -> None:
+        """End it and release what belongs to it. Harmless when repeated."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.process.signal(signal.SIGKILL)
+        await asyncio.wait({self.process.exited}, timeout=_EXIT_S)
+        self._release()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._on_close(self)
+
+
+class _Starter(Protocol):
+    async def close(self) -> None: ...
+
+
+class LocalBackend(Generic[K]):
+    """What the backends of this machine share.
+
+    Parameters
+    ----------
+    folder
+        Where each kernel gets a folder of its own; `None` makes one at first use, which goes with `close`.
+    """
+
+    def __init__(self, folder: RuntimeDir | None = None) -> None:
+        self._given_folder = folder
+        self._starter: _Starter | None = None
+        self._kernels: set[K] = set()
+        self._lock = asyncio.Lock()
+
+    @functools.cached_property
+    def folder(self) -> RuntimeDir:
+        """The folder of the kernels' folders."""
+        return self._given_folder or RuntimeDir()
+
+    async def warden(self) -> WardenClient:
+        """Return the warden that starts the kernels; one that is gone is replaced."""
+        async with self._lock:
+            if not isinstance(self._starter, WardenClient) or not self._starter.alive:
+                self._starter = await open_warden(self.folder, what="starts kernels")
+            return self._starter
+
+    async def _enter(self, kernel: K, ready: Awaitable[None]) -> K:
+        """Wait until a new kernel is ready and return it; one that does not become ready is closed."""
+        self._kernels.add(kernel)
+        try:
+            await ready
+        except BaseException:
+            await kernel.close()
+            raise
+        return kernel
+
+    async def close(self) -> None:
+        """End all kernels and the process that starts them. Harmless when repeated."""
+        await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
+        if self._starter is not None:
+            await self._starter.close()
+            self._starter = None
+        if self._given_folder is None and "folder" in self.__dict__:
+            self.folder.close()
+            del self.folder
+
+
+def start_message(options: KernelOptions, folder: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what a warden or zygote must know of any kernel: id, environment, working folder, confinement, limits.
+
+    Parameters
+    ----------
+    options
+        What the kernel is to be. Its environment has no secrets, unless the level is ``"off"``.
+    folder
+        The private folder of the kernel, for sockets and temporary files; its name becomes the id.
+    variables
+        Further variables of the environment.
+    """
+    env = dict(os.environ) if options.sandbox == "off" else scrub_environment(os.environ)
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    writable = [folder, *options.write_paths, *([options.cwd] if options.cwd else [])]
+    confinement = confine.Confinement(
+        level=options.sandbox,
+        read=tuple(map(str, options.read_paths)),
+        write=tuple(map(str, writable)),
+        folder=str(options.cwd) if options.cwd else None,
+        network=options.network,
+        memory_bytes=options.memory_bytes,
+        cpu_s=options.cpu_s,
+        file_bytes=options.file_bytes,
+        supervised=options.sandbox == "strict",
+    )
+    is_limited = options.sandbox != "off"
+    return {
+        "id": folder.name,
+        "env": {**env, **(variables or {}), "MPLBACKEND": _INLINE, "TMPDIR": str(temporary)},
+        "cwd": str(options.cwd or folder),
+        "confinement": confinement.to_dict(),
+        # The warden watches over these for everything that the kernel starts.
+        "memory_bytes": options.memory_bytes if is_limited else None,
+        "processes": options.processes if is_limited else None,
+    }

@@ -24,15 +24,15 @@ from typing import Any, Literal
 
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.inside.hooks import Memory
-from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext, Status
-from nbtools.kernels.runs.ending import supervise
+from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
+from nbtools.kernels.runs.ending import Ending
+from nbtools.kernels.runs.local import OngoingRun, RunningKernel
 from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.service import Kernels
 
 __all__ = ["Answers", "FakeBackend", "FakeKernel", "FakeKernels"]
 
 Answers = Mapping[str, str | Execution] | Callable[[str, RunContext], str | Execution | None]
-_LIMITS, _CONTEXT = OutputLimits(), RunContext()
 _FILE = "<script>"
 
 
@@ -100,59 +100,41 @@ class FakeBackend:
         return given(code, world) if callable(given) else given.get(code)
 
 
-class FakeKernel:
+class FakeKernel(RunningKernel["_ThreadRun"]):
     """A kernel whose code runs in a thread of this process; see `nbtools.kernels.interface.Kernel`."""
 
     pid = None
+    alive = True
 
     def __init__(self, profile: KernelOptions, backend: FakeBackend) -> None:
-        self.alive = True
-        self.confinement: str = profile.sandbox
+        self.confinement = profile.sandbox
         self._language = profile.language
         self._backend = backend
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._run: _ThreadRun | None = None
 
-    async def run(
-        self,
-        code: str,
-        *,
-        timeout: float | None = 300.0,
-        grace: float = 2.0,
-        on_output: OnOutput | None = None,
-        cap: OutputLimits = _LIMITS,
-        world: RunContext = _CONTEXT,
-    ) -> Execution:
-        """Answer the code, or run it; see `nbtools.kernels.interface.Kernel.run`."""
-        collector = Collector(on_output, cap)
-        if not self.alive:
-            return collector.execution("died", confinement=self.confinement)
+    async def _begin(self, code: str, collector: Collector, world: RunContext) -> _ThreadRun | Execution:
         answer = self._backend.answer(code, world)
         if answer is None and self._language == "python":
-            return await self._executed(code, collector, world, timeout=timeout, grace=grace)
+            self._run = _ThreadRun(code, self._names, collector, world)
+            self._run.start()
+            return self._run
         if answer is None:
-            collector.fail("LookupError", "no answer was given for this script")
+            collector.add_error("LookupError", "no answer was given for this script")
             return collector.execution("error", confinement=self.confinement)
         if isinstance(answer, str):
             collector.stream("stdout", answer)
             return collector.execution("ok", confinement=self.confinement)
-        for name, text in (("stdout", answer.stdout), ("stderr", answer.stderr)):
-            collector.stream("stdout" if name == "stdout" else "stderr", text)
+        collector.stream("stdout", answer.stdout)
+        collector.stream("stderr", answer.stderr)
         for bundle in answer.displays:
             collector.display(bundle)
         return answer
 
-    async def _executed(
-        self, code: str, collector: Collector, world: RunContext, *, timeout: float | None, grace: float
-    ) -> Execution:
-        run = self._run = _ThreadRun(code, self._names, collector, world)
-        run.start()
-        ending = await supervise(
-            run.done, timeout=timeout, grace=grace, interrupt=self.interrupt, kill=self.kill, runaway=run.runaway
-        )
+    async def _finish(self, run: _ThreadRun, ending: Ending | None) -> Execution:
         self._run = None
         status: Status = ending or (run.status if self.alive else "died")
-        return collector.execution(status, confinement=self.confinement)
+        return run.collector.execution(status, confinement=self.confinement)
 
     async def variables(self) -> list[dict[str, Any]]:
         """Return name and type of what the code has defined."""
@@ -176,24 +158,19 @@ class FakeKernel:
         await self.kill()
 
 
-class _ThreadRun:
+class _ThreadRun(OngoingRun):
     """One piece of code in its thread."""
 
     def __init__(self, code: str, names: dict[str, Any], collector: Collector, world: RunContext) -> None:
+        super().__init__(collector)
         self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self._loop.create_future()
-        self.runaway = asyncio.Event()
         self.status: Status = "ok"
-        self._code, self._names, self._collector, self._world = code, names, collector, world
+        self._code, self._names, self._world = code, names, world
         self._lock = threading.Lock()
         self._ident: int | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._work, name="nbtools-fake-kernel", daemon=True).start()
-
-    def finish(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
 
     def throw(self, kind: type[BaseException]) -> None:
         """Raise in the thread; a call into C sees it when it returns."""
@@ -226,15 +203,15 @@ class _ThreadRun:
             if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), _FILE, "eval"), self._names)  # noqa: S307 - same
                 if value is not None:
-                    self._on_loop(lambda: self._collector.display({"text/plain": repr(value)}))
+                    self._on_loop(lambda: self.collector.display({"text/plain": repr(value)}))
         except SystemExit as exc:
             self._exit(exc.code)
         except BaseException as exc:
             self._fail(exc)
 
     def _exit(self, code: object) -> None:
-        self._collector.exit_code = code if isinstance(code, int) else 0 if code is None else 1
-        self.status = "error" if self._collector.exit_code else "ok"
+        self.collector.exit_code = code if isinstance(code, int) else 0 if code is None else 1
+        self.status = "error" if self.collector.exit_code else "ok"
         if isinstance(code, str):
             self._write("stderr", f"{code}\n")
 
@@ -243,7 +220,7 @@ class _ThreadRun:
         line = exc.lineno if isinstance(exc, SyntaxError) else frames[-1].lineno if frames else None
         told = "".join([*traceback.format_list(frames), *traceback.format_exception_only(exc)])
         self.status = "error"
-        self._on_loop(lambda: self._collector.fail(type(exc).__name__, str(exc), told, line))
+        self._on_loop(lambda: self.collector.add_error(type(exc).__name__, str(exc), told, line))
 
     def _builtins(self) -> dict[str, Any]:
         def show(
@@ -267,8 +244,8 @@ class _ThreadRun:
 
     def _write(self, name: Literal["stdout", "stderr"], text: str) -> None:
         def take() -> None:
-            self._collector.stream(name, text)
-            if self._collector.runaway:
+            self.collector.stream(name, text)
+            if self.collector.is_runaway:
                 self.runaway.set()
 
         self._on_loop(take)

@@ -35,8 +35,9 @@ class Lease:
     folder: Path | None
     environment: int
 
-    async def close(self) -> None:
-        """End the kernel and remove its folder."""
+    async def close(self, *, delay: float = 0.0) -> None:
+        """End the kernel and remove its folder, after `delay` seconds."""
+        await asyncio.sleep(delay)
         await self.kernel.close()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -87,7 +88,7 @@ class Pool:
         ready = self._ready[profile]
         while ready:
             lease = ready.pop()
-            if lease.kernel.alive and lease.environment == _environment():
+            if lease.kernel.alive and lease.environment == _hash_environment():
                 return lease
             self._spawn(lease.close())
         return await self.open(profile)
@@ -100,7 +101,7 @@ class Pool:
             profile = dataclasses.replace(profile, cwd=own)
         profile = dataclasses.replace(profile, read_paths=(*profile.read_paths, *self._readable))
         try:
-            return Lease(kernel=await self._open(profile), folder=own, environment=_environment())
+            return Lease(kernel=await self._open(profile), folder=own, environment=_hash_environment())
         except BaseException:
             if own is not None:
                 shutil.rmtree(own, ignore_errors=True)
@@ -119,13 +120,13 @@ class Pool:
         """Make the spares for a profile now."""
         self._note(profile)
         while not self._closed and len(self._ready.get(profile, ())) < self._spares:
-            self._ready[profile].append(await self._prepared(profile))
+            self._ready[profile].append(await self._prepare(profile))
 
     async def _fill(self, profile: KernelOptions) -> None:
         # Whoever took the last spare is running now; the fork would take the processor away from it.
         try:
             await asyncio.sleep(_REFILL_DELAY_S)
-            lease = await self._prepared(profile)
+            lease = await self._prepare(profile)
         except Exception:
             return  # whoever needs a kernel next opens one and sees the reason
         finally:
@@ -135,7 +136,7 @@ class Pool:
         else:
             self._ready[profile].append(lease)
 
-    async def _prepared(self, profile: KernelOptions) -> Lease:
+    async def _prepare(self, profile: KernelOptions) -> Lease:
         lease = await self.open(profile)
         warm = getattr(lease.kernel, "warm", None)
         if warm is not None:
@@ -172,6 +173,6 @@ class Pool:
         await self.drain()
 
 
-def _environment() -> int:
+def _hash_environment() -> int:
     """Return a number that changes when the environment that kernels are given changes."""
     return hash(frozenset(os.environ.items()))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nbtools import aio, confine
-from nbtools.errors import KernelDied, LanguageUnavailable
+from nbtools.errors import KernelDied, LanguageUnavailable, WorkbenchClosed
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
@@ -52,8 +52,8 @@ class _RunRequest:
     """One run, checked."""
 
     code: str
-    profile: KernelOptions
-    world: RunContext
+    options: KernelOptions
+    context: RunContext
     timeout: float | None
     grace: float
     on_output: OnOutput | None
@@ -120,6 +120,7 @@ class Kernels:
         self._roots = Roots(allowed_paths) if allowed_paths else None
         self._sandbox: Level = sandbox
         self._spares = spares
+        self._is_closed = False
         self.timeout = timeout
         self._preloads = tuple(preloads)
         self._cap = cap or OutputLimits()
@@ -184,26 +185,28 @@ class Kernels:
         ------
         InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded
             The request does not make sense, or is not allowed.
+        WorkbenchClosed
+            `close` was called before.
         LanguageUnavailable, SandboxUnavailable, KernelDied
             No kernel for it can be had on this host.
         """
-        folder = validation.checked_folder(cwd, self._roots) if cwd is not None else None
-        level = validation.checked_level(sandbox or self._sandbox)
+        folder = validation.check_folder(cwd, self._roots) if cwd is not None else None
+        level = validation.check_level(sandbox or self._sandbox)
         limit = self.timeout if timeout == "setting" else timeout
-        order = _RunRequest(
-            code=validation.checked_code(code),
-            profile=self._profile(language, level, folder, inputs_paths, write_paths),
-            world=_world(folder, variables or {}, inputs_paths, figure_path, memory),
-            timeout=None if limit is None else validation.checked_seconds(limit, "timeout"),
-            grace=validation.checked_seconds(grace, "grace", may_be_zero=True),
+        request = _RunRequest(
+            code=validation.check_code(code),
+            options=self._options(language, level, folder, inputs_paths, write_paths),
+            context=_context(folder, variables or {}, inputs_paths, figure_path, memory),
+            timeout=None if limit is None else validation.check_seconds(limit, "timeout"),
+            grace=validation.check_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
-            session=None if session is None else validation.checked_name(session),
+            session=None if session is None else validation.check_name(session),
         )
-        return await stoppable(self._carry_out(order, explicit=sandbox is not None))
+        return await stoppable(self._carry_out(request, explicit=sandbox is not None))
 
     run = aio.blocking(arun)
 
-    def _profile(
+    def _options(
         self,
         language: str,
         level: Level,
@@ -211,7 +214,8 @@ class Kernels:
         inputs_paths: Sequence[str | Path],
         write_paths: Sequence[str | Path],
     ) -> KernelOptions:
-        """Return what kernel the run needs; all that does not bind a strict one is left out, so that spares fit."""
+        """Return what kernel the run needs."""
+        # What binds only a strict kernel is left out of the others, so that one spare fits all of them.
         base = dataclasses.replace(self._base, language=language_of(language), sandbox=level)
         if level != "strict":
             return dataclasses.replace(base, read_paths=(), network=True)
@@ -228,87 +232,85 @@ class Kernels:
         """Whether a gateway runs the kernels, on a machine of which nothing is known here."""
         return self._choice == "gateway"
 
-    async def _carry_out(self, order: _RunRequest, *, explicit: bool) -> Execution:
+    async def _carry_out(self, request: _RunRequest, *, explicit: bool) -> Execution:
         began = time.perf_counter()
         try:
-            order = await self._settled(order, explicit=explicit)
-            if order.session is None:
-                return await self._lease(order)
-            return await self._in_session(order, order.session)
+            pool = self._ready_pool()
+            if request.options.sandbox == "strict":
+                request = await self._settle_level(request, explicit=explicit)
+            if request.session is not None:
+                return await self._run_in_session(request, request.session)
+            lease = await pool.take(request.options)
+            try:
+                return await self._run(lease, request)
+            finally:
+                self._dispose(lease)
+                pool.refill(request.options)
         except asyncio.CancelledError:
             # Stopped before the code had begun: there is nothing to interrupt and nothing to show.
             take_in()
             return Execution(
                 status="stopped",
-                language=order.profile.language,
-                session=order.session,
-                confinement=order.profile.sandbox,
+                language=request.options.language,
+                session=request.session,
+                confinement=request.options.sandbox,
                 duration_s=time.perf_counter() - began,
             )
 
-    async def _settled(self, order: _RunRequest, *, explicit: bool) -> _RunRequest:
+    async def _settle_level(self, request: _RunRequest, *, explicit: bool) -> _RunRequest:
         """Take the level that this host can enforce, or refuse."""
-        level = order.profile.sandbox
-        if level != "strict":
-            return order
+        level = request.options.sandbox
         if not explicit and self.is_elsewhere:
-            return _lowered(order, "off", "the gateway runs the kernel, and confines it or not")
-        if not explicit and order.profile.language.startswith("kernel:"):
-            return _lowered(order, "limits", "such a kernel opens its sockets by itself")
+            return _lower(request, "off", "the gateway runs the kernel, and confines it or not")
+        if not explicit and request.options.language.startswith("kernel:"):
+            return _lower(request, "limits", "such a kernel opens its sockets by itself")
+        # Asking the host loads libraries and makes system calls, which would hold up the loop.
         host = await aio.in_thread(confine.capabilities)
         best = host.settle(level, explicit=explicit)
-        return order if best == level else _lowered(order, best, "; ".join(host.missing))
+        return request if best == level else _lower(request, best, "; ".join(host.missing))
 
-    async def _lease(self, order: _RunRequest) -> Execution:
-        pool = self._ready_pool()
-        lease = await pool.take(order.profile)
-        try:
-            return await self._run(lease, order)
-        finally:
-            self._dispose(lease)
-            pool.refill(order.profile)
-
-    async def _run(self, lease: Lease, order: _RunRequest) -> Execution:
-        folder = order.world.cwd or lease.folder
+    async def _run(self, lease: Lease, request: _RunRequest) -> Execution:
+        context = request.context
+        folder = context.cwd or lease.folder
         assert folder is not None, "a lease has a folder, or was given one"
         is_own = folder == lease.folder
-        figure = None if order.world.figure_path is None else folder / order.world.figure_path
-        links = order.world.files if is_own else ()
-        world = dataclasses.replace(order.world, cwd=folder, figure_path=figure, links=links)
+        context = dataclasses.replace(
+            context,
+            cwd=folder,
+            figure_path=None if context.figure_path is None else folder / context.figure_path,
+            # A folder that the caller gave stays as it is: the script opens the inputs where they are.
+            links=context.files if is_own else (),
+        )
         begun = artifacts.moment()
         execution = await lease.kernel.run(
-            order.code,
-            timeout=order.timeout,
-            grace=order.grace,
-            on_output=order.on_output,
+            request.code,
+            timeout=request.timeout,
+            grace=request.grace,
+            on_output=request.on_output,
             cap=self._cap,
-            world=world,
+            world=context,
         )
         place = self._place if is_own else None
-        collecting = aio.in_thread(_collected, execution, world, begun, place=place, move=order.session is None)
+        collecting = aio.in_thread(_collect, execution, context, begun, place=place, move=request.session is None)
+        # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
         execution = await to_the_end(collecting)
-        notes = (*order.notes, *execution.notes)
-        return dataclasses.replace(execution, language=order.profile.language, notes=notes)
+        notes = (*request.notes, *execution.notes)
+        return dataclasses.replace(execution, language=request.options.language, notes=notes)
 
     def _dispose(self, lease: Lease) -> None:
         """End a lease beside the caller's way; its result is there already."""
-
-        async def end() -> None:
-            # The caller, in another thread, wants its result first.
-            await asyncio.sleep(_CLOSE_DELAY_S)
-            await lease.close()
-
-        task = asyncio.ensure_future(end())
+        # The caller, in another thread, wants its result first.
+        task = asyncio.ensure_future(lease.close(delay=_CLOSE_DELAY_S))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _in_session(self, order: _RunRequest, name: str) -> Execution:
-        session = self._sessions.obtain(name, order.profile)
+    async def _run_in_session(self, request: _RunRequest, name: str) -> Execution:
+        session = self._sessions.obtain(name, request.options)
         async with session.lock:
             notes = await self._sessions.revive(session)
             assert session.lease is not None
-            session.begin(order.code)
-            execution = await self._run(session.lease, order)
+            session.begin(request.code)
+            execution = await self._run(session.lease, request)
             session.end(execution)
             if not session.is_alive:
                 why = "its kernel ended" if execution.status in ("ok", "error") else execution.status
@@ -318,11 +320,12 @@ class Kernels:
 
     async def astart(self, name: str, *, language: str = "python", sandbox: Level | None = None) -> dict[str, Any]:
         """Start a session ahead of its first run; one that runs already is left as it is."""
-        name = validation.checked_name(name)
-        level = validation.checked_level(sandbox or self._sandbox)
-        return await aio.here(self._start(name, self._profile(language, level, None, (), ())))
+        name = validation.check_name(name)
+        level = validation.check_level(sandbox or self._sandbox)
+        return await aio.here(self._start(name, self._options(language, level, None, (), ())))
 
     async def _start(self, name: str, profile: KernelOptions) -> dict[str, Any]:
+        self._ready_pool()
         session = self._sessions.obtain(name, profile)
         async with session.lock:
             await self._sessions.revive(session)
@@ -352,15 +355,15 @@ class Kernels:
 
     def session(self, name: str, *, language: str = "python") -> KernelSession:
         """Return a handle for the session of that name; its kernel starts with the first run."""
-        return KernelSession(self, validation.checked_name(name), language=language_of(language))
+        return KernelSession(self, validation.check_name(name), language=language_of(language))
 
     def state_of(self, name: str) -> str:
         """Return the state of a session: ``"busy"``, ``"idle"``, ``"dead"``, or ``"not started"``."""
-        return self._sessions.known(name).state if name in self._sessions else "not started"
+        return self._sessions.find(name).state if name in self._sessions else "not started"
 
     def list(self) -> list[dict[str, Any]]:
         """Return the sessions, each with state, process id, age, idle time, CPU, memory and last call."""
-        return self._sessions.shown()
+        return self._sessions.to_list()
 
     def describe(self) -> dict[str, Any]:
         """Return, for the doctor, which backend is in use, why no better one, and how many sessions there are."""
@@ -368,6 +371,10 @@ class Kernels:
         return {**backends.to_dict(), "sandbox": self._sandbox, "sessions": len(self._sessions)}
 
     def _ready_pool(self) -> Pool:
+        if self._is_closed:
+            raise WorkbenchClosed(
+                "these kernels are closed.", hint="Open another workbench, or another Kernels().", tried="running code"
+            )
         if self._pool is None:
             self._folder = RuntimeDir(self._home)
             self._place = self._given_place or self._folder.make(ARTIFACTS)
@@ -383,25 +390,27 @@ class Kernels:
 
     async def awarm(self, *, sandbox: Level | None = None) -> None:
         """Make the spares now; a failure is left for the first run to report."""
+        options = self._options("python", validation.check_level(sandbox or self._sandbox), None, (), ())
 
-        async def warm() -> None:
-            profile = self._profile("python", validation.checked_level(sandbox or self._sandbox), None, (), ())
+        async def fill() -> None:
             with contextlib.suppress(KernelDied):
-                await self._ready_pool().fill(profile)
+                await self._ready_pool().fill(options)
 
-        await aio.here(warm())
+        await aio.here(fill())
 
     warm = aio.blocking(awarm)
 
     async def aclose(self) -> None:
-        """End every kernel and remove every folder. Harmless when repeated; a later run starts anew."""
+        """End every kernel and remove every folder. Harmless when repeated; a later run raises `WorkbenchClosed`."""
         await aio.here(self._close())
 
     close = aio.blocking(aclose)
 
     async def _close(self) -> None:
+        self._is_closed = True
         pool, backends, folder = self._pool, self._backends, self._folder
         self._pool = self._backends = self._folder = None
+        # Sessions first: what they run ends, and gives its lease back.
         await self._sessions.close()
         if pool is not None:
             await pool.close()
@@ -418,11 +427,11 @@ class Kernels:
         self.close()
 
 
-def _lowered(order: _RunRequest, level: Level, why: str) -> _RunRequest:
-    """Return the order with another level of confinement, and a note that says so."""
-    note = f"sandbox={order.profile.sandbox!r} is not in force here: {why}"
-    profile = dataclasses.replace(order.profile, sandbox=level)
-    return dataclasses.replace(order, profile=profile, notes=(*order.notes, note))
+def _lower(request: _RunRequest, level: Level, why: str) -> _RunRequest:
+    """Return the request with another level of confinement, and a note that says so."""
+    note = f"sandbox={request.options.sandbox!r} is not in force here: {why}"
+    options = dataclasses.replace(request.options, sandbox=level)
+    return dataclasses.replace(request, options=options, notes=(*request.notes, note))
 
 
 def language_of(name: str) -> str:
@@ -440,7 +449,7 @@ def language_of(name: str) -> str:
     return name if name.startswith("kernel:") else _ALIASES.get(name.lower(), name.lower())
 
 
-def _world(
+def _context(
     folder: Path | None,
     variables: Mapping[str, Any],
     inputs_paths: Sequence[str | Path],
@@ -449,18 +458,14 @@ def _world(
 ) -> RunContext:
     return RunContext(
         cwd=folder,
-        variables=validation.checked_variables(variables),
-        files=tuple(map(_absolute, inputs_paths)),
+        variables=validation.check_variables(variables),
+        files=tuple(Path(path).expanduser().absolute() for path in inputs_paths),
         figure_path=None if figure_path is None else Path(figure_path).expanduser(),
         memory=memory,
     )
 
 
-def _absolute(path: str | Path) -> Path:
-    return Path(path).expanduser().absolute()
-
-
-def _collected(execution: Execution, world: RunContext, begun: int, *, place: Path | None, move: bool) -> Execution:
+def _collect(execution: Execution, context: RunContext, begun: int, *, place: Path | None, move: bool) -> Execution:
     """Return the execution with the files that it left.
 
     Parameters
@@ -470,7 +475,7 @@ def _collected(execution: Execution, world: RunContext, begun: int, *, place: Pa
     move
         Whether they are moved there; else they are copied.
     """
-    folder, figure = world.cwd, world.figure_path
+    folder, figure = context.cwd, context.figure_path
     assert folder is not None, "every run has a folder"
     found = execution.artifacts or artifacts.written_since(folder, begun)
     if len(found) >= artifacts.MOST_FILES:

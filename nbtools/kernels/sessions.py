@@ -135,11 +135,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def to_list(self) -> list[dict[str, Any]]:
         """Return what the monitor shows of each."""
         return [session.to_dict() for session in list(self._by_name.values())]
 
-    def known(self, name: str) -> NamedSession:
+    def find(self, name: str) -> NamedSession:
         """Return a session that exists.
 
         Raises
@@ -210,7 +210,7 @@ class Sessions:
 
     async def stop(self, name: str) -> None:
         """End a session; a run under way in it ends too."""
-        session = self.known(name)
+        session = self.find(name)
         del self._by_name[name]
         if session.lease is not None:
             await session.lease.kernel.kill()
@@ -218,7 +218,7 @@ class Sessions:
 
     async def restart(self, name: str) -> None:
         """End a session's kernel and start a fresh one under the same name."""
-        session = self.known(name)
+        session = self.find(name)
         if session.lease is not None:
             await session.lease.kernel.kill()
         async with session.lock:
@@ -229,13 +229,13 @@ class Sessions:
 
     async def interrupt(self, name: str) -> None:
         """Interrupt what a session runs."""
-        session = self.known(name)
+        session = self.find(name)
         if session.lease is not None:
             await session.lease.kernel.interrupt()
 
     async def variables(self, name: str) -> list[dict[str, Any]]:
         """List what a session has defined."""
-        session = self.known(name)
+        session = self.find(name)
         async with session.lock:
             ask = getattr(session.lease.kernel, "variables", None) if session.lease is not None else None
             return list(await ask()) if ask is not None else []

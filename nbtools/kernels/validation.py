@@ -15,12 +15,12 @@ from nbtools.kernels.interface import Level
 from nbtools.paths import Roots
 
 __all__ = [
-    "checked_code",
-    "checked_folder",
-    "checked_level",
-    "checked_name",
-    "checked_seconds",
-    "checked_variables",
+    "check_code",
+    "check_folder",
+    "check_level",
+    "check_name",
+    "check_seconds",
+    "check_variables",
     "outside",
 ]
 
@@ -30,7 +30,7 @@ _MAX_SECONDS = 7 * 86_400.0
 _WHERE = "running code"
 
 
-def checked_code(code: object) -> str:
+def check_code(code: object) -> str:
     """Return the code, if it is text that a kernel can run.
 
     Raises
@@ -49,17 +49,6 @@ def checked_code(code: object) -> str:
         raise InvalidArguments(
             f"The code has a NUL character in line {line}.", hint="Remove it: no language allows it.", tried=_WHERE
         )
-    _refuse_surrogates(code)
-    if len(code) > _MAX_CODE:
-        raise LimitExceeded(
-            f"The code is {len(code):,} characters long, more than {_MAX_CODE:,}.",
-            hint="Put data into a file and let the script read it.",
-            tried=_WHERE,
-        )
-    return code
-
-
-def _refuse_surrogates(code: str) -> None:
     try:
         code.encode()
     except UnicodeEncodeError as exc:
@@ -69,9 +58,16 @@ def _refuse_surrogates(code: str) -> None:
             hint="Remove it, or write it as an escape inside a string: no language allows it in its text.",
             tried=_WHERE,
         ) from None
+    if len(code) > _MAX_CODE:
+        raise LimitExceeded(
+            f"The code is {len(code):,} characters long, more than {_MAX_CODE:,}.",
+            hint="Put data into a file and let the script read it.",
+            tried=_WHERE,
+        )
+    return code
 
 
-def checked_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: bool = False) -> float:
+def check_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: bool = False) -> float:
     """Return a duration in seconds, if it is one that makes sense: above 0, at most a week.
 
     Raises
@@ -91,7 +87,7 @@ def checked_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero
     )
 
 
-def checked_name(name: object) -> str:
+def check_name(name: object) -> str:
     """Return the name of a session, if it is one.
 
     Raises
@@ -108,7 +104,7 @@ def checked_name(name: object) -> str:
     )
 
 
-def checked_level(level: object) -> Level:
+def check_level(level: object) -> Level:
     """Return the level of confinement, if it is one.
 
     Raises
@@ -125,7 +121,7 @@ def checked_level(level: object) -> Level:
     )
 
 
-def checked_folder(folder: object, roots: Roots | None) -> Path:
+def check_folder(folder: object, roots: Roots | None) -> Path:
     """Return the working folder, resolved, if it exists and is allowed.
 
     Raises
@@ -158,7 +154,7 @@ def checked_folder(folder: object, roots: Roots | None) -> Path:
     return path
 
 
-def checked_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
+def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the variables as JSON values under names that a script can use.
 
     Raises

@@ -123,7 +123,7 @@ def test_descendants_are_found_through_threads_and_generations() -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert process_tree.kernel_of(child.pid) == "abc123abc123"
-        assert set(process_tree.descendants([child.pid])) <= set(process_tree.marked(frozenset({"abc123abc123"})))
+        assert set(process_tree.descendants([child.pid])) <= set(process_tree.find_marked(frozenset({"abc123abc123"})))
         assert process_tree.footprint([child.pid]) > 0
     finally:
         for pid in process_tree.descendants([child.pid]):
@@ -134,48 +134,48 @@ def test_descendants_are_found_through_threads_and_generations() -> None:
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e12, "300", True, None])
 def test_a_timeout_that_makes_no_sense_is_refused(value: object) -> None:
     with pytest.raises(InvalidArguments):
-        validation.checked_seconds(value, "timeout")
+        validation.check_seconds(value, "timeout")
 
 
 @pytest.mark.parametrize("code", [b"print(1)", None, 3, "a\0b", "print('\ud800')", "x\n\udcff"])
 def test_code_that_is_no_text_is_refused(code: object) -> None:
     with pytest.raises(InvalidArguments):
-        validation.checked_code(code)
+        validation.check_code(code)
 
 
 @pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "x" * 65, "..", "a\0", None])
 def test_odd_names_of_sessions_are_refused(name: object) -> None:
     with pytest.raises(InvalidArguments):
-        validation.checked_name(name)
+        validation.check_name(name)
 
 
 @pytest.mark.parametrize("name", ["analysis", "Umsätze 2026", "a.b_c-d:e@f+1"])
 def test_ordinary_names_of_sessions_are_taken(name: str) -> None:
-    assert validation.checked_name(name) == name
+    assert validation.check_name(name) == name
 
 
 def test_a_working_folder_must_exist_and_be_allowed(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "file").write_text("")
     roots = Roots([tmp_path / "in"])
-    assert validation.checked_folder(tmp_path / "in", roots) == tmp_path / "in"
+    assert validation.check_folder(tmp_path / "in", roots) == tmp_path / "in"
     with pytest.raises(PathNotAllowed):
-        validation.checked_folder(tmp_path, roots)
+        validation.check_folder(tmp_path, roots)
     with pytest.raises(FileMissing):
-        validation.checked_folder(tmp_path / "absent", None)
+        validation.check_folder(tmp_path / "absent", None)
     with pytest.raises(InvalidArguments):
-        validation.checked_folder(tmp_path / "file", None)
+        validation.check_folder(tmp_path / "file", None)
     with pytest.raises(InvalidArguments):
-        validation.checked_folder("a\0b", None)
+        validation.check_folder("a\0b", None)
 
 
 def test_variables_must_be_json_under_usable_names(tmp_path: Path) -> None:
-    assert validation.checked_variables({"path": tmp_path, "n": 1}) == {"path": str(tmp_path), "n": 1}
+    assert validation.check_variables({"path": tmp_path, "n": 1}) == {"path": str(tmp_path), "n": 1}
     for wrong in ({"a b": 1}, {"x": object()}, {"": 1}):
         with pytest.raises(InvalidArguments):
-            validation.checked_variables(wrong)
+            validation.check_variables(wrong)
 
 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InvalidArguments):
-        validation.checked_level("tight")
+        validation.check_level("tight")

@@ -15,7 +15,7 @@ import pytest
 
 from nbtools import aio
 from nbtools import kernels as kernels_package
-from nbtools.errors import FileMissing, InvalidArguments, LanguageUnavailable, PathNotAllowed
+from nbtools.errors import FileMissing, InvalidArguments, LanguageUnavailable, PathNotAllowed, WorkbenchClosed
 from nbtools.kernels import Execution, KernelOptions, Kernels, OutputLimits, OutputPiece, RunContext
 
 PNG = b"\x89PNG"
@@ -323,8 +323,21 @@ def test_nothing_is_left_after_close(no_leak: None) -> None:
     own.run("x = 1", session="s")
     own.close()
     own.close()
-    assert own.run("print('again')").stdout == "again\n"
+
+
+@pytest.mark.parametrize("use", ["run", "run_in_session", "start", "warm"])
+def test_closed_kernels_start_nothing_and_say_that_they_are_closed(use: str, no_leak: None) -> None:
+    own = Kernels(spares=1, preloads=("numpy",))
+    uses: dict[str, Callable[[], Any]] = {
+        "run": lambda: own.run("1"),
+        "run_in_session": lambda: own.run("1", session="s"),
+        "start": lambda: own.start("s"),
+        "warm": own.warm,
+    }
     own.close()
+    with pytest.raises(WorkbenchClosed, match="closed"):
+        uses[use]()
+    assert own.list() == []
 
 
 def test_the_names_of_before_are_the_classes_of_now() -> None:

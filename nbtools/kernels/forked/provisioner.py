@@ -34,7 +34,7 @@ _PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "cont
 
 
 @functools.cache
-def _shared(process: int, preloads: Sequence[str]) -> tuple[ZygoteClient, RuntimeDir]:
+def _share_zygotes(process: int, preloads: Sequence[str]) -> tuple[ZygoteClient, RuntimeDir]:
     """Return the zygote's keeper of this process; a process forked from it gets its own."""
     folder = RuntimeDir()
     return ZygoteClient(preloads, folder), folder
@@ -114,7 +114,7 @@ class ForkedProvisioner(KernelProvisionerBase):
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Fork the kernel and return its connection information."""
         manager: Any = self.parent
-        zygotes, folder = _shared(os.getpid(), tuple(self.preloads))
+        zygotes, folder = _share_zygotes(os.getpid(), tuple(self.preloads))
         if self._place is None:
             self._place = folder.make(secrets.token_hex(6))
         for name in _PORTS.values():

@@ -45,7 +45,7 @@ class GatewayClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidArguments(
-                f"{_shown(url)!r} is no address of a Jupyter server.",
+                f"{_hide_secrets(url)!r} is no address of a Jupyter server.",
                 hint="Use http://host:port or https://host/base, as printed by the server when it starts.",
                 tried="connecting to a gateway",
             )
@@ -53,7 +53,7 @@ class GatewayClient:
         # Words that servers print after their address.
         path = parts.path.rstrip("/").removesuffix("/lab").removesuffix("/tree")
         self.url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-        self.shown = _shown(self.url)
+        self.shown = _hide_secrets(self.url)
         self._token = token or found
         self._session: Any = None
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ class GatewayClient:
         status = int(answer.status_code)
         if status < 300:
             return
-        said = _said(answer)
+        said = _reason_in(answer)
         if status in (401, 403) and "Limit" not in said:
             raise PermissionDenied(
                 f"The gateway {self.shown} refused the {'token' if self._token else 'request: it wants a token'}.",
@@ -129,7 +129,7 @@ class GatewayClient:
             self._session.close()
 
 
-def _said(answer: Any) -> str:
+def _reason_in(answer: Any) -> str:
     """Return the reason in an error's JSON body, on one line."""
     try:
         body = answer.json()
@@ -139,7 +139,7 @@ def _said(answer: Any) -> str:
     return " ".join(text.split())[:200]
 
 
-def _shown(url: str) -> str:
+def _hide_secrets(url: str) -> str:
     """Return an address without password and query."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]

@@ -241,7 +241,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         run = self._request(code, collector)
         run.context, run.plan, run.preparation = world, plan, preparation
         if plan is not None:
-            run.listing = self._request("", Collector(), expression=_transfer("made()"))
+            run.listing = self._request("", Collector(), expression=_transfer("list_changed()"))
         # In one go: the answers then come as fast as the kernel works, not as fast as the network.
         run.sending = asyncio.ensure_future(self._send(*filter(None, (preparation, run, run.listing))))
         run.watching = asyncio.ensure_future(self._watch())
@@ -296,7 +296,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         found: list[Path] = []
         notes = list(execution.notes)
         try:
-            made = (await self._read_answer(listing))["made"]
+            made = (await self._read_answer(listing))["changed"]
             wanted = {place: local for place in made if (local := staging.local_path(place, carried, world))}
             total = 0
             for place, path in wanted.items():

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 
-__all__ = ["begin", "clean", "get", "made", "put"]
+__all__ = ["begin", "clean", "get", "list_changed", "put"]
 
 _FOLDER: list[pathlib.Path] = []
 _BEGUN: list[int] = []
@@ -41,8 +41,8 @@ def put(place: str, data: str, *, append: bool) -> str:
     return json.dumps({"size": path.stat().st_size})
 
 
-def made() -> str:
-    """Tell which files of the working and the output folder were changed since `begin`, with their sizes."""
+def list_changed() -> str:
+    """List which files of the working and the output folder were changed since `begin`, with their sizes."""
     found: dict[str, int] = {}
     # Clocks of file systems are coarser than the processor's.
     begun = _BEGUN[0] - 20_000_000
@@ -55,7 +55,7 @@ def made() -> str:
                     state = path.stat()
                     if max(state.st_mtime_ns, state.st_ctime_ns) >= begun and len(found) < _MOST_FILES:
                         found[path.relative_to(_FOLDER[0]).as_posix()] = state.st_size
-    return json.dumps({"made": found})
+    return json.dumps({"changed": found})
 
 
 def get(place: str, at: int, size: int) -> str:

@@ -56,7 +56,7 @@ class MemoryRpc:
             while data := await loop.sock_recv(self._ours, 1 << 20):
                 inbox += data
                 while (request := framing.take(inbox, _HEAD, limit=_MAX_REQUEST)) is not None:
-                    answer = json.dumps(await self._answer(request[1]), default=_plain).encode()
+                    answer = json.dumps(await self._answer(request[1]), default=_as_json).encode()
                     await loop.sock_sendall(self._ours, _HEAD.pack(len(answer)) + answer)
 
     async def _answer(self, body: bytes) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _call(memory: Any, name: str, args: list[Any], kwargs: Mapping[str, Any]) ->
     return list(value) if name == "__iter__" else value
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Return records as dicts, sets as lists, and anything else as text."""
     if hasattr(value, "to_dict"):
         return value.to_dict()

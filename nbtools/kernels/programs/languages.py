@@ -22,7 +22,7 @@ from typing import Any, Literal
 from nbtools.errors import LanguageUnavailable, nearest
 from nbtools.kernels.interface import RunContext
 
-__all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find", "installed"]
+__all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find"]
 
 # Scripts use lower descriptors, and a plain shell knows no higher ones.
 REQUESTS = 8
@@ -96,15 +96,6 @@ def find(language: str) -> Interpreter:
         tried=f"running {language}",
         data={"language": language, "programs": list(known.programs)},
     )
-
-
-def installed() -> dict[str, str | None]:
-    """Return for each language the program that runs it; `None` when it is not installed."""
-    found = {}
-    for name, known in _LANGUAGES.items():
-        programs = (shutil.which(program) for program in known.programs)
-        found[name] = next((program for program in programs if program), None)
-    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

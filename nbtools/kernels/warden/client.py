@@ -136,7 +136,7 @@ class WardenClient:
         self.hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._pipe = FdSocket(ours)
         # A process that user code forks from the owner must not keep the connection open after the owner's end.
-        os.register_at_fork(after_in_child=_closer(weakref.ref(self._pipe)))
+        os.register_at_fork(after_in_child=_make_closer(weakref.ref(self._pipe)))
         with theirs:
             self._process = subprocess.Popen(
                 [python, *command, str(theirs.fileno()), str(folder), *extra],
@@ -145,7 +145,7 @@ class WardenClient:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env=_importable(env),
+                env=_make_importable(env),
             )
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hunt: asyncio.Future[None] | None = None
@@ -307,7 +307,7 @@ async def open_warden(folder: RuntimeDir, *, what: str) -> WardenClient:
     return await start_with_retry(start, timeout=_HELLO_S, what=what)
 
 
-def _closer(pipe: weakref.ref[FdSocket]) -> Any:
+def _make_closer(pipe: weakref.ref[FdSocket]) -> Any:
     def close() -> None:
         held = pipe()
         if held is not None:
@@ -318,12 +318,12 @@ def _closer(pipe: weakref.ref[FdSocket]) -> Any:
 
 def _end_marked(marks: frozenset[str]) -> None:
     """End what the kernels of a dead warden left behind."""
-    for pid in process_tree.marked(marks):
+    for pid in process_tree.find_marked(marks):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _importable(env: Mapping[str, str]) -> dict[str, str]:
+def _make_importable(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment, with this package importable even when it runs from a plain checkout."""
     made = dict(env)
     try:

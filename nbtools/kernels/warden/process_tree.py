@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["MARK", "children", "descendants", "footprint", "kernel_of", "marked", "proportional"]
+__all__ = ["MARK", "children", "descendants", "find_marked", "footprint", "kernel_of", "proportional"]
 
 MARK = "NBTOOLS_KERNEL"
 """Variable in the environment of everything a kernel starts: the kernel's id."""
@@ -83,7 +83,7 @@ def kernel_of(pid: int) -> str | None:
     return None
 
 
-def marked(ids: frozenset[str]) -> list[int]:
+def find_marked(ids: frozenset[str]) -> list[int]:
     """Return all processes of this machine that descend from one of the kernels."""
     try:
         numbers = [int(entry.name) for entry in os.scandir(_PROC) if entry.name.isdigit()]

@@ -136,7 +136,8 @@ def test_a_remote_kernel_cannot_write_outside_the_working_folder(fresh, tmp_path
     lie = (
         "made={'work/../../escaped': 1, 'work/out/escaped': 1, '../escaped': 1, '/escaped': 1, 'in/0/x': 1, 'work': 1}"
     )
-    code = f"import sys; p = sys.modules['nbtools_file_transfer']; p.made = lambda: p.json.dumps({{'made': {lie}}})"
+    answer = f"lambda: p.json.dumps({{'changed': {lie}}})"
+    code = f"import sys; p = sys.modules['nbtools_file_transfer']; p.list_changed = {answer}"
     world = RunContext(cwd=folder)
     assert run(fresh, code, world=world).artifacts == ()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]

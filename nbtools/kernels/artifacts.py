@@ -27,15 +27,19 @@ __all__ = ["MOST_FILES", "is_written_since", "keep", "moment", "written_since"]
 MOST_FILES = 1_000
 """How many files of one run are told, and how many are kept of all runs."""
 
+# A script may unpack a data set or install packages in its folder: the look at it must stay short.
 _MOST_ENTRIES = 20_000
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
 _DEPTH = 6
+# What tools make by the thousand, and nobody means as a result.
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
 def moment() -> int:
     """Return now, in nanoseconds, on the clock that file systems use."""
+    # Files get their times from the coarse clock. The fine one is up to 4 ms ahead: a file written at once would
+    # seem to be older than the script.
     clock = getattr(time, "CLOCK_REALTIME_COARSE", None)
     return time.time_ns() if clock is None else time.clock_gettime_ns(clock)
 
@@ -68,6 +72,7 @@ def written_since(folder: Path, begun: int) -> tuple[Path, ...]:
 
 
 def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    # Breadth first, so that what is cut off lies deep.
     todo, seen = [(str(folder), 0)], 0
     while todo:
         path, depth = todo.pop(0)
@@ -133,11 +138,13 @@ def keep(found: Iterable[Path], folder: Path, place: Path, *, move: bool) -> tup
 
 def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | None) -> int:
     """Bring a file to the shelf, by way of a name in the hall that no script knows; return the bytes copied."""
+    # First under a name that no script can guess, then to its place in one step: a reader sees a whole file or none.
     draft = f".{secrets.token_hex(8)}"
     copied = 0
     try:
         if room is None:
             source.move(name, hall, draft, overwrite=True)
+            # Opening refuses what is no regular file, such as a pipe that the script put in the place of its file.
             os.close(hall.open_file(draft))
         else:
             copied = _copy(source, hall, name, draft, room)
@@ -160,6 +167,7 @@ def _copy(source: Folder, hall: Folder, name: str, draft: str, room: int) -> int
         left = size = os.fstat(read.fileno()).st_size
         if size > room:
             raise OSError(f"{name} does not fit")
+        # The size counts as of the start, so that a file that still grows does not copy for ever.
         while left > 0 and (block := read.read(min(left, _BLOCK))):
             write.write(block)
             left -= len(block)

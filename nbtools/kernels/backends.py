@@ -77,6 +77,7 @@ class Backends:
             if self._choice != "auto" or name != "forked":
                 raise
             backend = self._made["forked"]
+            # Without a problem of the host's own one attempt more is worth it; with one, no fork will ever work here.
             if isinstance(backend, ForkedBackend) and backend.zygotes.problem is None:
                 # The zygote was killed, or this one fork failed: it is started anew.
                 return await backend.open(profile)
@@ -100,6 +101,7 @@ class Backends:
             return ForkedBackend(self._preloads, self._folder)
         if name == "spawned":
             return SpawnedBackend(self._folder)
+        # Loaded by name at first use: most sessions run Python alone, and neither a shell nor a gateway.
         if name == "process":
             made: Backend = importlib.import_module("nbtools.kernels.programs.kernel").ProcessBackend(self._folder)
             return made
@@ -119,6 +121,7 @@ class Backends:
 
     async def close(self) -> None:
         """Close all of them."""
+        # One that fails to close must not keep the others open.
         for backend in self._made.values():
             with contextlib.suppress(Exception):
                 await backend.close()

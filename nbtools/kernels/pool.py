@@ -23,6 +23,7 @@ from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["Lease", "Pool"]
 
+# The kernels of a person and of a model differ in their level: two profiles cover both.
 _KEPT_PROFILES = 2
 _REFILL_DELAY_S = 0.05
 
@@ -88,6 +89,7 @@ class Pool:
         ready = self._ready[profile]
         while ready:
             lease = ready.pop()
+            # A changed variable must reach the next script, as it would in a new process.
             if lease.kernel.alive and lease.environment == _hash_environment():
                 return lease
             self._spawn(lease.close())
@@ -146,6 +148,7 @@ class Pool:
     def _note(self, profile: KernelOptions) -> None:
         """Put the profile first among those that have spares; the one asked for longest ago loses its own."""
         self._ready.setdefault(profile, [])
+        # The order is that of the last use.
         self._ready.move_to_end(profile)
         while len(self._ready) > _KEPT_PROFILES:
             _, old = self._ready.popitem(last=False)
@@ -165,6 +168,7 @@ class Pool:
 
     async def close(self) -> None:
         """End all spares, and those in the making."""
+        # Before the tasks are cancelled: a fork that comes back now is closed, not kept.
         self._closed = True
         for task in list(self._tasks):
             task.cancel()

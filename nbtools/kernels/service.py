@@ -38,12 +38,14 @@ from nbtools.paths import ARTIFACTS, Roots
 
 __all__ = ["Kernels", "language_of"]
 
+# Names that people and models write.
 _ALIASES = {
     **dict.fromkeys(("python3", "py"), "python"),
     **dict.fromkeys(("javascript", "js", "nodejs"), "node"),
     "sh": "shell",
     "pwsh": "powershell",
 }
+# Closing takes the loop's time, and the caller's result is still on its way there.
 _CLOSE_DELAY_S = 0.005
 
 
@@ -185,10 +187,8 @@ class Kernels:
         ------
         InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded
             The request does not make sense, or is not allowed.
-        WorkbenchClosed
-            `close` was called before.
-        LanguageUnavailable, SandboxUnavailable, KernelDied
-            No kernel for it can be had on this host.
+        LanguageUnavailable, SandboxUnavailable, KernelDied, WorkbenchClosed
+            No kernel for it can be had: on this host, or because `close` was called before.
         """
         folder = validation.check_folder(cwd, self._roots) if cwd is not None else None
         level = validation.check_level(sandbox or self._sandbox)
@@ -219,6 +219,7 @@ class Kernels:
         base = dataclasses.replace(self._base, language=language_of(language), sandbox=level)
         if level != "strict":
             return dataclasses.replace(base, read_paths=(), network=True)
+        # Only what no root covers is named, so that one spare fits runs with different inputs below a root.
         roots = (*base.read_paths, *filter(None, (folder, self._given_place)))
         return dataclasses.replace(
             base,
@@ -281,6 +282,7 @@ class Kernels:
             # A folder that the caller gave stays as it is: the script opens the inputs where they are.
             links=context.files if is_own else (),
         )
+        # Taken before the code is sent: all that it writes is later.
         begun = artifacts.moment()
         execution = await lease.kernel.run(
             request.code,
@@ -305,6 +307,7 @@ class Kernels:
         task.add_done_callback(self._closing.discard)
 
     async def _run_in_session(self, request: _RunRequest, name: str) -> Execution:
+        # Before the lock, so that a wrong language is refused at once, not after the run that is under way.
         session = self._sessions.obtain(name, request.options)
         async with session.lock:
             notes = await self._sessions.revive(session)
@@ -393,6 +396,7 @@ class Kernels:
         options = self._options("python", validation.check_level(sandbox or self._sandbox), None, (), ())
 
         async def fill() -> None:
+            # The first run meets the same failure, and tells it to somebody who reads it.
             with contextlib.suppress(KernelDied):
                 await self._ready_pool().fill(options)
 

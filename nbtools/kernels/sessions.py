@@ -102,6 +102,7 @@ def usage(pid: int) -> tuple[float, int]:
             process = psutil.Process(one)
             times = process.cpu_times()
             cpu += times.user + times.system
+            # Where there is no /proc the exact measure is 0, and the resident size has to do.
             if memory == 0:
                 memory = int(process.memory_info().rss)
         except psutil.Error:
@@ -165,6 +166,7 @@ class Sessions:
             It speaks another language, or is confined in another way.
         """
         if profile.language != "python" and not profile.language.startswith("kernel:"):
+            # A program for one script would end with the first run.
             profile = dataclasses.replace(profile, lasting=True)
         found = self._by_name.get(name)
         if found is None:
@@ -237,6 +239,7 @@ class Sessions:
         """List what a session has defined."""
         session = self.find(name)
         async with session.lock:
+            # Only kernels of Python can say it.
             ask = getattr(session.lease.kernel, "variables", None) if session.lease is not None else None
             return list(await ask()) if ask is not None else []
 
@@ -251,6 +254,7 @@ class Sessions:
     def _watch(self) -> None:
         """Look after idle sessions from time to time, as long as there are any."""
         if self._timer is None and self._idle is not None and self._by_name:
+            # A quarter of the time is precise enough; more often would wake an idle machine for nothing.
             pause = max(0.05, min(60.0, self._idle / 4))
             self._timer = asyncio.get_running_loop().call_later(pause, self._end_idle)
 

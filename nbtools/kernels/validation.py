@@ -24,8 +24,11 @@ __all__ = [
     "outside",
 ]
 
+# It goes into file names, command lines of magics and tables.
 _NAME = re.compile(r"\w[\w .:@+-]{0,63}")
+# The parser of a language takes many times the size of the text.
 _MAX_CODE = 64 << 20
+# More is most likely a number of milliseconds.
 _MAX_SECONDS = 7 * 86_400.0
 _WHERE = "running code"
 
@@ -167,6 +170,7 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidArguments(f"{name!r} cannot be the name of a variable.", tried="handing variables to a script")
         try:
+            # There and back, so that the script gets what JSON makes of it, whatever class the caller used.
             made[name] = json.loads(json.dumps(value, default=_path_as_text))
         except (TypeError, ValueError) as exc:
             raise InvalidArguments(

@@ -68,11 +68,13 @@ class ForkedBackend(JupyterBackend):
         folder = self.folder.make(secrets.token_hex(6))
         connection, memory_rpc = ConnectionInfo(folder), MemoryRpc()
         message = {**start_message(profile, folder), "connection": connection.to_dict()}
+        # Until the fork stands nobody else knows of the folder and the socket.
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, folder, ignore_errors=True)
             undo.callback(memory_rpc.close)
             process, facts = await self.zygotes.fork(message, [memory_rpc.theirs.fileno()])
             undo.pop_all()
+        # The fork has its own copy. End-of-file reaches us only when no copy is left here.
         memory_rpc.theirs.close()
         kernel = JupyterKernel(
             process=process,
@@ -88,4 +90,5 @@ class ForkedBackend(JupyterBackend):
 
     def _forget(self, kernel: JupyterKernel) -> None:
         self._kernels.discard(kernel)
+        # A replaced zygote ends with the last kernel that it forked.
         self.zygotes.tidy()

@@ -36,6 +36,7 @@ _PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "cont
 @functools.cache
 def _share_zygotes(process: int, preloads: Sequence[str]) -> tuple[ZygoteClient, RuntimeDir]:
     """Return the zygote's keeper of this process; a process forked from it gets its own."""
+    # It is never closed: the warden removes it when this process ends, and a sweep when that fails.
     folder = RuntimeDir()
     return ZygoteClient(preloads, folder), folder
 
@@ -117,6 +118,7 @@ class ForkedProvisioner(KernelProvisionerBase):
         zygotes, folder = _share_zygotes(os.getpid(), tuple(self.preloads))
         if self._place is None:
             self._place = folder.make(secrets.token_hex(6))
+        # A restart binds the same addresses, where the sockets of the dead kernel may still lie.
         for name in _PORTS.values():
             (self._place / f"s-{name}").unlink(missing_ok=True)
         info: dict[str, Any] = {"transport": "ipc", "ip": str(self._place / "s"), **_PORTS}
@@ -127,6 +129,7 @@ class ForkedProvisioner(KernelProvisionerBase):
             "cwd": str(kwargs.get("cwd") or Path.cwd()),
             "confinement": confine.Confinement(level="off").to_dict(),
             "connection": info,
+            # Such a kernel has no owner of ours that would understand reports, or answer requests for memory.
             "managed": False,
         }
         self._child, _ = await aio.here(zygotes.fork(message))

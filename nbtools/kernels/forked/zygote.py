@@ -110,6 +110,7 @@ def _canary(loaded: Sequence[str]) -> str | None:
     """Fork, use the libraries in the child, and return what went wrong; `None` when all is well."""
     pid = os.fork()
     if pid == 0:
+        # A fork that hangs in a lock of a library cannot end itself in any other way.
         signal.alarm(_CANARY_S)
         os._exit(_sing(loaded))
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -155,6 +156,7 @@ def serve() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
     folder, preloads = sys.argv[2], json.loads(sys.argv[3])
+    # A script sees it, and libraries parse what stands there.
     sys.argv = ["nbtools-kernel"]
     loaded, failed = _load(preloads)
     forked_kernel.build()
@@ -165,6 +167,7 @@ def serve() -> None:
     problem = _canary(loaded)
     # What was imported from the folder Python was started in would be found there by kernels too.
     path = [entry for entry in sys.path if entry]
+    # From here on the process only forks, and no library is used in it any more.
     Zygote(FdSocket(sock), folder).run({"loaded": loaded, "failed": failed, "problem": problem, "path": path})
 
 

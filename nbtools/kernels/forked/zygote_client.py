@@ -86,6 +86,7 @@ class ZygoteClient:
             if self._zygote is not None and not self.is_outdated():
                 return self._zygote
             if self._zygote is not None:
+                # Kernels of the old one run on; only new ones come from the new one.
                 self._retired.append(self._zygote)
                 self._zygote = None
                 self.tidy()
@@ -126,6 +127,7 @@ class ZygoteClient:
 
     async def close(self) -> None:
         """End the zygotes and all kernels they forked."""
+        # Taken out first: whoever asks for a kernel meanwhile must not get one of a zygote that ends.
         zygotes = [*self._retired, *([self._zygote] if self._zygote is not None else [])]
         self._retired, self._zygote = [], None
         await asyncio.gather(*(zygote.close() for zygote in zygotes), *self._leaving, return_exceptions=True)

@@ -78,6 +78,7 @@ class GatewayClient:
         tried = f"{method} {path} on the gateway {self.shown}"
         with self._lock:
             if self._session is None:
+                # One session for all requests, because each new connection costs a round trip, and three with TLS.
                 self._session = requests.Session()
                 # Nothing of ~/.netrc or the proxy settings belongs in a connection that carries a token.
                 self._session.trust_env = False
@@ -188,6 +189,7 @@ class KernelSocket:
             The connection cannot be made.
         """
         self._socket = self._connect()
+        # A daemon: a server that hangs must not keep the interpreter from ending.
         threading.Thread(target=self._read, name="nbtools-gateway", daemon=True).start()
 
     def send(self, *messages: Mapping[str, Any]) -> None:
@@ -224,6 +226,7 @@ class KernelSocket:
         found = self._socket
         if found is not None and found.sock is not None:
             with contextlib.suppress(OSError):
+                # Closing alone would not wake the thread that waits in recv().
                 found.sock.shutdown(socket.SHUT_RDWR)
 
     def _connect(self) -> Any:
@@ -246,6 +249,7 @@ class KernelSocket:
                 hint="A proxy in between must let websockets through.",
                 tried="connecting to a remote kernel",
             ) from None
+        # The timeout was for the handshake. From now on silence is normal: a kernel may compute for hours.
         made.settimeout(None)
         return made
 

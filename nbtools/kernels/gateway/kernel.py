@@ -46,17 +46,22 @@ from nbtools.kernels.runs.output import Collector
 __all__ = ["GatewayBackend", "GatewayKernel"]
 
 _STEP_S = 60.0
+# Seconds between two looks. A request takes some milliseconds on the server, so it is not asked more often.
 _WATCH_S = 2.0
 _STEP = "nbtools"
 _NOT_FOUND = 404
+# Tornado, on which these servers stand, closes a websocket at a message of 10 MB; escaping may double the text.
 _MAX_CODE = 4 << 20
+# Kernels are found by the language of their kernelspec, which has other names than ours now and then.
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "node": ("javascript", "typescript"),
     "javascript": ("javascript", "typescript"),
     "shell": ("bash",),
     "powershell": ("powershell", "pwsh"),
 }
+# jupyter_server sends these words as the script's own output.
 _RATE_WORDS = ("IOPub data rate exceeded", "IOPub message rate exceeded")
+# The states by which a server tells that the kernel's process has ended.
 _GONE = frozenset({"dead", "restarting", "autorestarting"})
 
 
@@ -282,6 +287,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             await self._step(bootstrap.load_code())
             await self._step(_transfer_code())
             self._folder = (await self._step(_transfer("begin()")))["folder"]
+        # Files go before the request: a script that starts before its input is there would fail.
         carried = StagingPlan.for_run(world, self._folder)
         for path, place in carried.files.items():
             for piece in staging.upload_calls(path, place):
@@ -312,6 +318,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         return dataclasses.replace(execution, artifacts=tuple(sorted(found)), notes=tuple(notes))
 
     async def _fetch(self, place: str, path: Path, size: int) -> None:
+        # The place was judged before: no link leads out of the working folder.
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             for at in range(0, size, staging.PIECE_BYTES):
@@ -450,6 +457,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             return
         if self.alive and self._folder is not None:
             with contextlib.suppress(NbtoolsError, asyncio.TimeoutError):
+                # A kernel that is busy cannot clean up; its server is not made to wait for it.
                 await asyncio.wait_for(self._step(_transfer("clean()")), 2.0)
         self._closed = True
         self.socket.close()

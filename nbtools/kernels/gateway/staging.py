@@ -110,6 +110,7 @@ def _files(top: Path) -> Iterator[Path]:
 def _replace_paths(value: Any, moves: Mapping[str, str]) -> Any:
     """Return a JSON value with every local path in it replaced by where it went."""
     if isinstance(value, str):
+        # A path as a whole comes first, because one input may lie inside of another.
         if value in moves:
             return moves[value]
         # An input may lie below the working folder: what names more of the path is meant.
@@ -127,6 +128,7 @@ def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[st
     with path.open("rb") as file:
         data = file.read(size)
         append = False
+        # An empty file takes one call as well, or it would not exist over there.
         while data or not append:
             text = base64.b64encode(data).decode()
             yield f"put({json.dumps(place)}, {text!r}, append={append})"
@@ -139,6 +141,7 @@ def local_path(place: str, plan: StagingPlan, world: RunContext) -> Path | None:
 
     A place that would lead out of the working folder is not wanted either.
     """
+    # The figure was asked for by its own path, which may lie anywhere.
     if place == plan.figure:
         return world.figure_path
     parts = PurePosixPath(place).parts

@@ -16,6 +16,7 @@ import time
 
 __all__ = ["begin", "clean", "get", "list_changed", "put"]
 
+# Lists, because these functions change them and the module runs as text, where `global` reads badly.
 _FOLDER: list[pathlib.Path] = []
 _BEGUN: list[int] = []
 _MOST_FILES = 1_000
@@ -26,6 +27,7 @@ def begin() -> str:
     """Make the folders of this kernel where they are missing, tell where they are, and note the time."""
     if not _FOLDER or not _FOLDER[0].is_dir():
         _FOLDER[:] = [pathlib.Path(tempfile.mkdtemp(prefix="nbtools-"))]
+    # A session keeps its working folder, but a script may have removed any of the three.
     for name in ("in", "out", "work"):
         (_FOLDER[0] / name).mkdir(exist_ok=True)
     _BEGUN[:] = [time.time_ns()]
@@ -67,6 +69,7 @@ def get(place: str, at: int, size: int) -> str:
 
 def clean() -> str:
     """Remove the folders."""
+    # What the script made unreadable stays; the server's own temporary folder is swept by its system.
     while _FOLDER:
         shutil.rmtree(_FOLDER.pop(), ignore_errors=True)
     return json.dumps({})

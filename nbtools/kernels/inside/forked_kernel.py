@@ -302,6 +302,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
 
 def _settle(message: Mapping[str, Any]) -> None:
     """Take on the environment and the folder, and give up what the zygote decided for itself."""
+    # The fork shows the zygote's variables otherwise, and the owner's may have changed since.
     os.environ.clear()
     os.environ.update(message["env"])
     os.environ[process_tree.MARK] = message["id"]
@@ -322,6 +323,7 @@ def _connect(connection: Mapping[str, Any]) -> Any:
     from jupyter_client.session import new_id
 
     app: Any = IPKernelApp.instance()
+    # Each fork needs an identity of its own: clients tell a restarted kernel by it.
     app.session.set_trait("session", new_id())
     app.session.set_trait("pid", os.getpid())
     app.session.set_trait("key", connection["key"].encode())

@@ -41,6 +41,7 @@ __all__ = [
 
 REPORT = "application/vnd.nbtools.report+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
+# The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
 _ERRORS = {
     kind.__name__: kind
@@ -92,6 +93,7 @@ class Memory:
         return f"<memory of this script: {', '.join(sorted(MEMORY_METHODS))}>"
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        # Two processes on one socket would read each other's answers.
         if os.getpid() != self._pid:
             raise PermissionError("memory is used by the script's own process; hand values to other processes instead")
         request = json.dumps({"method": name, "args": args, "kwargs": kwargs}).encode()
@@ -163,6 +165,7 @@ class CellHooks:
         # The inline backend closes figures in its own hook, so ours comes first.
         events.callbacks["post_execute"].insert(0, events.callbacks["post_execute"].pop())
         shell.display_formatter.mimebundle_formatter.for_type_by_name("matplotlib.figure", "Figure", self._remember)
+        # IPython's own would shut the kernel down, and `sys.exit` stays what it is.
         leave = _ExitCommand()
         for name in ("exit", "quit"):
             shell.user_ns[name] = leave
@@ -182,6 +185,7 @@ class CellHooks:
                 sys.path.remove(self._folder)
             sys.path.insert(0, folder)
             self._folder = folder
+        # After the change of folder: the links lie in it.
         for path in world.get("links") or ():
             _link(path)
         # A module written a moment ago must be found: finders cache what a folder held.
@@ -194,6 +198,7 @@ class CellHooks:
                 pathlib.Path(self._figure_path).parent.mkdir(parents=True, exist_ok=True)
         if world.get("memory") and self.memory is not None:
             names["memory"] = self.memory
+        # A session must not keep the memory of an earlier run. What the script itself called so stays.
         elif isinstance(names.get("memory"), Memory):
             del names["memory"]
 
@@ -271,6 +276,7 @@ class CellHooks:
             report["exit_code"] = _exit_code(error)
         if error is not None:
             report["line"] = _line(error, self.shell.user_ns)
+        # Its text would repeat file and line; the report has the line already.
         if isinstance(error, SyntaxError):
             report["value"] = error.msg
         if self._figure is not None:
@@ -434,6 +440,7 @@ def _size(value: Any) -> str | None:
 
 
 def _brief(value: Any) -> str:
+    # The text of a large table takes seconds, and that of a function says nothing.
     if hasattr(value, "__dataframe__") or callable(value):
         return ""
     try:

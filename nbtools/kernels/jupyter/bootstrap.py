@@ -22,6 +22,7 @@ _MODULE = "nbtools_hooks"
 def load_code() -> str:
     """Return code that loads the hooks into a kernel where nbtools may not be installed; harmless when repeated."""
     text = resources.files("nbtools.kernels.inside").joinpath("hooks.py").read_text("utf-8")
+    # Two layers of exec, because the text must run in a module of its own and leave no name in the script's globals.
     loader = (
         "import sys, types\n"
         f"if {_MODULE!r} not in sys.modules:\n"
@@ -44,6 +45,7 @@ def world_as_json(world: RunContext) -> dict[str, Any]:
 
 def begin_code(world: RunContext) -> str:
     """Return code that makes the world of the next script."""
+    # As JSON in a string, not as a literal: values such as NaN and true are read the same way on both sides.
     text = json.dumps(world_as_json(world), default=str)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
 

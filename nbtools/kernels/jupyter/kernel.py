@@ -31,10 +31,13 @@ from nbtools.kernels.warden.client import describe_early_end
 
 __all__ = ["ConnectionInfo", "JupyterBackend", "JupyterKernel", "JupyterRun", "code_content"]
 
+# With ipc the "ports" are the ends of the sockets' file names.
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
+# Messages read in one go. A flood of output must not keep a Stop from its turn on the loop.
 _BATCH = 100
 # After the reply the "idle" follows at once, unless a publisher without room dropped it.
 _IDLE_S = 2.0
+# How often a running kernel's sockets are asked although nothing was signalled.
 _ASK_S = 0.5
 # What a dead kernel had sent arrives within this time.
 _LAST_WORDS_S = 0.05
@@ -196,10 +199,12 @@ class JupyterKernel(LocalKernel[JupyterRun]):
 
         for name, kind in (("iopub", zmq.SUB), ("shell", zmq.DEALER), ("control", zmq.DEALER)):
             sock = self._zmq_context.socket(kind)
+            # Closing must not wait for messages to a kernel that is dead.
             sock.linger = 0
             # ZeroMQ waits 100 ms before it tries again to reach a socket that is not bound yet.
             sock.reconnect_ivl = 5
             if kind == zmq.SUB:
+                # At the mark messages are dropped, and the "idle" could be among them.
                 sock.rcvhwm = 100_000
                 sock.subscribe(b"")
             else:
@@ -265,6 +270,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         metadata: dict[str, Any] = {}
         if self._python == "text" and (world is not None or not self._hooks_sent):
             steps = (bootstrap.load_code(),) if not self._hooks_sent else ()
+            # Only once: the whole text of the module is sent and compiled.
             self._hooks_sent = True
             for step in (*steps, bootstrap.begin_code(world or RunContext())):
                 self._send("shell", "execute_request", code_content(step, silent=True))

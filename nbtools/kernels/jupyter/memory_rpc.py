@@ -22,6 +22,7 @@ __all__ = ["METHODS", "MemoryRpc"]
 
 METHODS = MEMORY_METHODS | {"__getitem__", "__contains__", "__len__", "__iter__"}
 _HEAD = struct.Struct("!I")
+# A script could ask for any amount otherwise, and the owner would hold it in memory.
 _MAX_REQUEST = 16 << 20
 _BUILTINS = (KeyError, LookupError, PermissionError, TimeoutError, OSError, TypeError, ValueError)
 
@@ -69,6 +70,7 @@ class MemoryRpc:
                 raise PermissionError("no memory was granted to this script")
             return {"value": await aio.in_thread(_call, self.memory, name, args, kwargs)}
         except Exception as exc:
+            # The kernel raises the builtin that the error inherits: it may know no class of ours.
             kind = next((kind.__name__ for kind in _BUILTINS if isinstance(exc, kind)), "RuntimeError")
             message = exc.args[0] if isinstance(exc, KeyError) and exc.args else str(exc)
             return {"error": {"type": kind, "message": str(message)}}

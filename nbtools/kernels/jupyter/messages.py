@@ -67,6 +67,7 @@ class MessageCodec:
         """Return the message in the frames; `None` when it is damaged or not signed with our key."""
         try:
             at = frames.index(_DELIMITER)
+            # Metadata and buffers are for widgets, which nobody draws here.
             signature, header, parent, _, content = frames[at + 1 : at + 6]
             if not hmac.compare_digest(signature, self._sign(frames[at + 2 : at + 6])):
                 return None

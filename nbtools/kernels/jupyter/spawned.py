@@ -47,6 +47,7 @@ class SpawnedBackend(JupyterBackend):
         """
         spec = _find_spec(profile.language)
         is_strict = profile.sandbox == "strict"
+        # Its start would have to be ours, as `strict_kernel` is, to open the sockets before the lock.
         if is_strict and profile.language != "python":
             raise _cannot_be_strict(profile.language)
         warden = await self.warden()
@@ -66,6 +67,7 @@ class SpawnedBackend(JupyterBackend):
             # No start-up files of the user: every kernel begins the same.
             message["env"] |= {"IPYTHONDIR": str(folder / "ipython"), "NBTOOLS_CHANNEL": str(strict_kernel.CHANNEL)}
         if is_strict:
+            # Too long for a command line, where other users of the machine could read the key too.
             orders = _write_private(folder / "orders.json", {**message, "connection": connection.to_dict()})
             message["argv"] = [sys.executable, "-P", strict_kernel.__file__, orders]
             message["confines_itself"] = strict_kernel.HANDOVER

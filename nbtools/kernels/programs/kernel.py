@@ -29,12 +29,15 @@ from nbtools.kernels.warden.client import Exit, wait_or_died
 
 __all__ = ["ProcessBackend", "ProcessKernel"]
 
+# Generous, because a program is loaded from a cold disk at its first start.
 _START_S = 30.0
+# A shell that was interrupted reads its input again at once.
 _ASK_AGAIN_S = 0.1
 _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
 # A daemon that holds the pipes open keeps them readable; what the script itself wrote is there at its end.
 _DRAIN_BYTES = 2 * _PIPE_BYTES
+# Programs end themselves when they get no memory; only their last words tell it from a crash.
 _OUT_OF_MEMORY = ("heap out of memory", "Cannot allocate memory", "OutOfMemoryException")
 
 _Stream = Literal["stdout", "stderr"]
@@ -106,6 +109,7 @@ class _Pipes:
         for name in ("stdout", "stderr", "answers"):
             ours, theirs = os.pipe()
             self.theirs.append(theirs)
+            # The loop reads what is there, and must not wait for more.
             os.set_blocking(ours, False)
             setattr(self, name, ours)
         for descriptor in (self.stdout, self.stderr):
@@ -193,6 +197,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
             raise InvalidArguments("The code is not text, or has a NUL character.", tried="running code")
         run = self._run = _ProgramRun(collector)
         self._count += 1
+        # A program for one script ends with it, even if it is still there when the answer has come.
         self._is_used_up = not self._lasting
         self._send(self._interpreter.request(code, world, self._folder, self._count, lasting=self._lasting))
         return run
@@ -320,6 +325,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     if line.startswith(b"{"):
         made: dict[str, Any] = json.loads(line)
         return made
+    # Plain shells cannot write JSON without a risk; three words they can.
     word, *numbers = line.decode("ascii").split()
     return {word: True, **dict(zip(("exit_code", "number"), map(int, numbers), strict=False))}
 

@@ -142,6 +142,7 @@ class Interpreter:
 
     def environment(self) -> dict[str, str]:
         """Return variables that make programs print plainly and at once."""
+        # Programs look at these before they colour, page or buffer what they print.
         quiet = {"NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
         if self.family == "shell":
             return {**quiet, "PS1": "", "PS2": "", "HISTFILE": "/dev/null"}
@@ -153,6 +154,7 @@ class Interpreter:
         """Return what a session is sent first, so that it says when it is ready."""
         if self.family != "shell":
             return b""
+        # Job control would print lines of its own, and history expansion would change a script with "!" in it.
         quiet = "set +m +H; unset PROMPT_COMMAND; " if self.is_bash else ""
         return f"{quiet}PS1= PS2=; command printf 'ready\\n' >&{ANSWERS}\n".encode()
 
@@ -160,6 +162,7 @@ class Interpreter:
         """Write a script into a folder and return the request to run it."""
         suffix = {"shell": "sh", "node": "js", "powershell": "ps1"}[self.family]
         file = folder / f"script{number}.{suffix}"
+        # No translation of line ends: a script with Windows' own fails in the same way as from a file.
         file.write_text(code, "utf-8", "surrogatepass", newline="")
         if self.family == "node":
             facts = {"cwd": str(world.cwd) if world.cwd else None, "variables": dict(world.variables)}

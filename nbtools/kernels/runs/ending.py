@@ -56,6 +56,7 @@ async def supervise(
     # Libraries swallow a KeyboardInterrupt now and then, so it is sent once more at half time.
     for _ in range(2):
         await _quietly(interrupt)
+        # A second Stop means: do not wait any longer.
         if not await _patiently(done, grace / 2) or done.done():
             break
     if not done.done():
@@ -99,6 +100,7 @@ async def _undisturbed(
 ) -> Ending | None:
     """Wait until the run ends, or until there is a reason to end it."""
     waiters: set[asyncio.Future[Any]] = {done}
+    # An event has no future to wait for beside others.
     flag = asyncio.ensure_future(runaway.wait()) if runaway is not None else None
     if flag is not None:
         waiters.add(flag)
@@ -106,6 +108,7 @@ async def _undisturbed(
         await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         take_in()
+        # A Stop that comes with the end is too late: the run has ended by itself.
         return None if done.done() else "stopped"
     finally:
         if flag is not None:
@@ -144,5 +147,6 @@ async def to_the_end(work: Awaitable[T]) -> T:
 def take_in() -> None:
     """Mark the cancellation of the current task as dealt with."""
     task = asyncio.current_task()
+    # Each Stop counts up; one left over would cancel the next await of the caller.
     while task is not None and task.cancelling():
         task.uncancel()

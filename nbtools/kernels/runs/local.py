@@ -169,6 +169,7 @@ class LocalKernel(RunningKernel[R]):
             return
         self._is_closed = True
         self.process.signal(signal.SIGKILL)
+        # Sockets and pipes are released after the end, so that a run under way keeps what it printed.
         await asyncio.wait({self.process.exited}, timeout=_EXIT_S)
         self._release()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -203,11 +204,13 @@ class LocalBackend(Generic[K]):
         """Return the warden that starts the kernels; one that is gone is replaced."""
         async with self._lock:
             if not isinstance(self._starter, WardenClient) or not self._starter.alive:
+                # Under the lock: two first kernels at once must not start two wardens.
                 self._starter = await open_warden(self.folder, what="starts kernels")
             return self._starter
 
     async def _enter(self, kernel: K, ready: Awaitable[None]) -> K:
         """Wait until a new kernel is ready and return it; one that does not become ready is closed."""
+        # Before the waiting, so that a `close` that comes meanwhile ends this one too.
         self._kernels.add(kernel)
         try:
             await ready
@@ -218,6 +221,7 @@ class LocalBackend(Generic[K]):
 
     async def close(self) -> None:
         """End all kernels and the process that starts them. Harmless when repeated."""
+        # Kernels first, so that each run under way ends with what it printed.
         await asyncio.gather(*(kernel.close() for kernel in list(self._kernels)))
         if self._starter is not None:
             await self._starter.close()
@@ -241,6 +245,7 @@ def start_message(options: KernelOptions, folder: Path, variables: Mapping[str, 
     """
     env = dict(os.environ) if options.sandbox == "off" else scrub_environment(os.environ)
     temporary = folder / "tmp"
+    # Scripts leave temporary files behind; these go with the kernel's folder.
     temporary.mkdir()
     writable = [folder, *options.write_paths, *([options.cwd] if options.cwd else [])]
     confinement = confine.Confinement(

@@ -17,6 +17,7 @@ from nbtools.kernels.interface import ErrorDetail, Execution, OnOutput, OutputLi
 
 __all__ = ["Collector"]
 
+# Colours of tracebacks, which no reader of text wants.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.
 _RUNAWAY = 4
@@ -60,6 +61,7 @@ class Collector:
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
         room = self.cap.text_bytes - self._text_bytes
+        # Most text is ASCII, which is told without making a copy.
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         self._text_bytes += size
         if size > room:
@@ -67,6 +69,7 @@ class Collector:
             self.is_runaway |= self._text_bytes > _RUNAWAY * self.cap.text_bytes
             if room <= 0:
                 return
+            # Half a character at the cut is left out.
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
         if text:
             self._text[name].append(text)
@@ -76,6 +79,7 @@ class Collector:
         """Take bytes of a stream; a character may be spread over two calls, what is no UTF-8 is replaced."""
         decoder = self._decoders.get(name)
         if decoder is None:
+            # One for each stream, made when bytes come: Jupyter kernels send text.
             decoder = self._decoders[name] = codecs.getincrementaldecoder("utf-8")("replace")
         self.stream(name, decoder.decode(data, final))
 

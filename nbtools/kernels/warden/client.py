@@ -144,10 +144,12 @@ class WardenClient:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                # Ctrl-C in a terminal goes to the group of the owner; the warden and its kernels are not to get it.
                 start_new_session=True,
                 env=_make_importable(env),
             )
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Held, because the loop keeps only weak references to tasks.
         self._hunt: asyncio.Future[None] | None = None
         asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._on_readable)
 
@@ -236,6 +238,7 @@ class WardenClient:
         self.gone.set_result(None)
         if marks:
             self._hunt = asyncio.ensure_future(aio.in_thread(_end_marked, marks))
+        # Reads the exit code, so that no zombie is left.
         self._process.poll()
 
 
@@ -282,6 +285,7 @@ async def start_with_retry(start: Callable[[], WardenClient], *, timeout: float,
     KernelDied
         Neither said hello.
     """
+    # A machine that was too busy for the first start is often ready for the second.
     for _ in range(2):
         warden = start()
         waiters: set[asyncio.Future[Any]] = {warden.hello, warden.gone}
@@ -327,6 +331,7 @@ def _make_importable(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment, with this package importable even when it runs from a plain checkout."""
     made = dict(env)
     try:
+        # An installed package is found by itself, and a PYTHONPATH would be inherited by every kernel.
         importlib.metadata.distribution("nbtools-kit")
     except importlib.metadata.PackageNotFoundError:
         root = str(Path(__file__).parents[3])

@@ -19,6 +19,7 @@ from nbtools import framing
 __all__ = ["FdSocket"]
 
 _HEAD = struct.Struct("!IB")
+# More than any message carries; the system allows 253.
 _MAX_DESCRIPTORS = 16
 
 

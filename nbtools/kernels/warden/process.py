@@ -41,8 +41,10 @@ from nbtools.kernels.warden.runtime_dir import OWNER_LOCK
 __all__ = ["Warden", "WatchedKernel", "close_all_but", "end_group", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+# Seconds: between two looks at memory and number; between two sweeps; how long sweeps go on after a kernel's end.
 _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
 _WATCHFUL = -10
+# Bytes of raw output that are kept: enough for the end of a traceback.
 _LAST_WORDS = 4_000
 _MAX_DESCRIPTOR = 1 << 16
 _MOST = 4096
@@ -157,6 +159,7 @@ class Warden:
 
         def receive() -> None:
             self._selector.unregister(near)
+            # None comes when the child ended before it confined itself.
             _, handed, _, _ = socket.recv_fds(near, 1, 1)
             near.close()
             for listener in handed:
@@ -177,6 +180,7 @@ class Warden:
 
     def _become(self, name: str, said: int, keep: set[int]) -> None:
         """In the child: leave everything of the warden behind."""
+        # Its own session and group: one signal to the group reaches all that it starts.
         os.setsid()
         os.setpriority(os.PRIO_PROCESS, 0, self._nice)
         # The warden has one thread, so here the signal follows the process.

@@ -17,6 +17,7 @@ MARK = "NBTOOLS_KERNEL"
 """Variable in the environment of everything a kernel starts: the kernel's id."""
 
 _THREAD_NAME = b"nbk"
+# The kernel takes 15 bytes of a name: three for the prefix, twelve for the id.
 _ID_LENGTH = 12
 _PROC = "/proc"
 
@@ -68,6 +69,7 @@ def _kilobytes(path: str, fields: tuple[bytes, ...]) -> int:
 def kernel_of(pid: int) -> str | None:
     """Return the id of the kernel that a process descends from: by its environment, or by its inherited name."""
     try:
+        # What the process was started with; a script cannot change it afterwards.
         environment = Path(f"{_PROC}/{pid}/environ").read_bytes()
     except OSError:
         return None
@@ -78,6 +80,7 @@ def kernel_of(pid: int) -> str | None:
         name = Path(f"{_PROC}/{pid}/comm").read_bytes().strip()
     except OSError:
         return None
+    # A fork of the zygote shows the zygote's environment, but inherits the name given to the kernel.
     if name.startswith(_THREAD_NAME) and len(name) == len(_THREAD_NAME) + _ID_LENGTH:
         return name[len(_THREAD_NAME) :].decode("ascii", "replace")
     return None

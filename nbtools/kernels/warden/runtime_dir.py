@@ -43,6 +43,7 @@ class RuntimeDir:
         self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Nobody else can hold it: the name is random and the folder is new.
         _try_lock(self._lock)
         if holding is not None:
             self.make(holding)

@@ -39,8 +39,6 @@ T = TypeVar("T")
 
 # A cancelled task may need this long to interrupt a kernel, then kill it, and to collect what was printed.
 _HAND_OVER_S = 10.0
-# The loop serves everybody: whoever keeps it for so long has blocking code in a coroutine.
-_HELD_UP_S = 2.0
 # Windows cannot interrupt an endless wait on a lock.
 _WAIT_S = 0.1 if os.name == "nt" else None
 
@@ -128,10 +126,10 @@ class _Watch:
             served, answered = _THREAD.get(), threading.Event()
             served.call_soon_threadsafe(answered.set)
             # Asked twice: a machine that slept has both threads late.
-            if not answered.wait(_HELD_UP_S / 2) and not answered.wait(_HELD_UP_S / 2) and self.guests:
+            if not answered.wait(watched.seconds / 2) and not answered.wait(watched.seconds / 2) and self.guests:
                 self._tell(served)
                 answered.wait()  # one warning for each time
-            self._pause.wait(_HELD_UP_S)
+            self._pause.wait(watched.seconds)
             self._wanted.clear()
             if self.guests:
                 self._wanted.set()
@@ -143,7 +141,7 @@ class _Watch:
         # Where warnings are errors, this thread goes on all the same.
         with contextlib.suppress(Warning):
             warnings.warn(
-                f"{name} keeps nbtools' loop for more than {_HELD_UP_S:g} s, and every other call waits: {place}. "
+                f"{name} keeps nbtools' loop for more than {watched.seconds:g} s, and every other call waits: {place}. "
                 "Make it a plain function, or await what takes long.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -170,7 +168,14 @@ class watched:  # noqa: N801 - read as a verb; a generator would take three time
     ----------
     name
         Whose work it is.
+
+    Attributes
+    ----------
+    seconds
+        The loop serves everybody: whoever keeps it for so long has blocking code in a coroutine.
     """
+
+    seconds = 2.0
 
     def __init__(self, name: str) -> None:
         self._name = name

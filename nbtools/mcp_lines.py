@@ -18,11 +18,18 @@ __all__ = ["LineReader", "LineWriter"]
 _WHY = "Talking MCP"
 _MANY_LINES = 1_000
 _TURN = 20
-_MAX_LINE = 256 * 2**20
 
 
 class LineReader(asyncio.BaseProtocol):
-    """The lines that come in, as the stream of messages that the official package reads."""
+    """The lines that come in, as the stream of messages that the official package reads.
+
+    Attributes
+    ----------
+    max_bytes
+        Length of a line above which nobody means it, and it must not fill the memory: then the stream ends.
+    """
+
+    max_bytes = 256 * 2**20
 
     def __init__(self) -> None:
         self._types = need("mcp.types", extra="mcp", why=_WHY)
@@ -51,8 +58,7 @@ class LineReader(asyncio.BaseProtocol):
         if b"\n" not in data:
             self._begun.append(data)
             self._length += len(data)
-            if self._length > _MAX_LINE:
-                # Nobody means such a message, and it must not fill the memory.
+            if self._length > self.max_bytes:
                 self._begun.clear()
                 self._closed = True
                 self.end()

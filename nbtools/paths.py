@@ -39,7 +39,6 @@ ARTIFACTS = "artifacts"
 
 HOW_TO_ALLOW = 'Set ALLOWED_PATHS=FOLDER, or allowed_paths = ["FOLDER"] in nbtools.toml.'
 _MAX_PATH = 4_096
-_RELATIVE_CALLS = os.open in os.supports_dir_fd
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # A folder on the way need not be readable, only passable.
 _WAY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -296,7 +295,7 @@ class Roots:
         root = self.root_of(real)
         if root is None:
             raise PathNotAllowed(f"{str(real)!r} is outside the allowed folders.")
-        if not _RELATIVE_CALLS:
+        if os.open not in os.supports_dir_fd:
             return self._folder_by_path(real, make=make, mode=mode)
         return Folder(real, _walked(root, real, make=make, mode=mode))
 
@@ -510,7 +509,7 @@ def open_plain(path: Path) -> int:
     FileMissing
         It does not exist.
     """
-    if not _RELATIVE_CALLS:
+    if os.open not in os.supports_dir_fd:
         return Roots([path.anchor]).open_file(path)
     with Folder(path.parent, _walked(Path(path.anchor), path.parent)) as folder:
         return folder.open_file(path.name)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +23,16 @@ import pytest
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
 # Kernels of workbenches load in a third of the time without scikit-learn; tests that need it import it.
 os.environ.setdefault("NBTOOLS_PRELOADS", "pandas,numpy,matplotlib,duckdb")
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Return what the condition gives as soon as it is true; fail when it is not in time."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+    return found
+
 
 _NOBODY = 65534
 _READY_S = 30.0

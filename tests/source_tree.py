@@ -87,6 +87,43 @@ def imports(sources: Mapping[str, Source]) -> list[Import]:
     return found
 
 
+def listed_names(source: Source) -> list[str] | None:
+    """Return what ``__all__`` of a module lists, `None` where it has none."""
+    for node in source.tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            assert isinstance(node, ast.Assign)
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def _is_type_variable(value: ast.expr | None) -> bool:
+    called = value.func if isinstance(value, ast.Call) else None
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name in {"TypeVar", "ParamSpec", "TypeVarTuple"}
+
+
+def public_names(source: Source) -> set[str]:
+    """Return the public names that a module defines; a package also offers what it imports and its lazy table."""
+    names: set[str] = set()
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign) and not _is_type_variable(node.value):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            if source.is_package and isinstance(node.value, ast.Dict):
+                names |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        elif source.is_package and isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            inner = start_of(source, node).startswith(f"{source.name}.")
+            names |= {alias.asname or alias.name for alias in node.names} if inner else set()
+        elif source.is_package and isinstance(node, ast.If):
+            # `if TYPE_CHECKING:` repeats the lazy table for type checkers.
+            names |= {a.asname or a.name for n in node.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    return {name for name in names if isinstance(name, str) and not name.startswith("_")}
+
+
 def circles(graph: Mapping[str, Iterable[str]]) -> list[str]:
     """Return the circles of a graph, each as a line."""
     done: set[str] = set()
@@ -182,6 +219,16 @@ def returned_names(sources: Mapping[str, Source], retired: Mapping[str, str]) ->
     names = [(f"{source.part}.{source.name.split('.')[-1]}", source.place) for source in sources.values()]
     names += [(f"{source.part}.{name}", f"{source.place}:{line}") for name, source, line in _classes(sources)]
     return [f"{place}: {name} is called {retired[name]} now" for name, place in names if name in retired]
+
+
+def replaced_private_names(tree: ast.Module) -> list[int]:
+    """Return the lines in which a test replaces something private, by ``setattr`` of a name that begins with ``_``."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            names = [arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            found += [node.lineno for name in names[:1] if name.rpartition(".")[2].startswith("_")]
+    return found
 
 
 def meaningless_names(paths: Iterable[Path], forbidden: set[str]) -> list[str]:

@@ -415,7 +415,7 @@ def test_whoever_holds_the_loop_up_is_named_with_the_line(monkeypatch: pytest.Mo
         with aio.watched("outer"), aio.watched("slow"):
             return noticed.wait(30)
 
-    monkeypatch.setattr(aio, "_HELD_UP_S", 0.05)
+    monkeypatch.setattr(aio.watched, "seconds", 0.05)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", show)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import json
-import os
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -27,9 +24,12 @@ from tests.source_tree import (
     crowded_packages,
     files,
     imports,
+    listed_names,
     meaningless_names,
+    public_names,
     read,
     repeated_classes,
+    replaced_private_names,
     returned_names,
     start_of,
     wrong_room_imports,
@@ -155,6 +155,7 @@ RETIRED_NAMES = {
 FILE_LINES = 600
 FUNCTION_LINES = 60
 PROTOCOL_METHODS = 6
+PRIVATE_REPLACEMENTS = 12
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core"}
 
 # Optional package to the modules that may name it: its home. Everything else asks the home.
@@ -189,8 +190,6 @@ HOMES: dict[str, set[str]] = {
     "polars": {"nbtools.sql"},
     "pyarrow": {"nbtools.sql"},
 }
-# None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
-HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
 # Core packages whose import name is not the name of the distribution, and what they bring along for certain.
 CORE_IMPORTS = {"beautifulsoup4": "bs4", "pyyaml": "yaml"}
 BROUGHT_ALONG = {
@@ -370,42 +369,6 @@ def test_no_file_or_folder_has_a_name_that_means_nothing() -> None:
     assert not problems, _listing(problems)
 
 
-def _listed(source: Source) -> list[str] | None:
-    for node in source.tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            assert isinstance(node, ast.Assign)
-            return list(ast.literal_eval(node.value))
-    return None
-
-
-def _is_type_variable(value: ast.expr | None) -> bool:
-    called = value.func if isinstance(value, ast.Call) else None
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    return name in {"TypeVar", "ParamSpec", "TypeVarTuple"}
-
-
-def _public(source: Source) -> set[str]:
-    """Return the public names that a module defines; a package also offers what it imports and its lazy table."""
-    names: set[str] = set()
-    for node in source.tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign) and not _is_type_variable(node.value):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-            if source.is_package and isinstance(node.value, ast.Dict):
-                names |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            names.add(node.target.id)
-        elif source.is_package and isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            inner = start_of(source, node).startswith(f"{source.name}.")
-            names |= {alias.asname or alias.name for alias in node.names} if inner else set()
-        elif source.is_package and isinstance(node, ast.If):
-            # `if TYPE_CHECKING:` repeats the lazy table for type checkers.
-            names |= {a.asname or a.name for n in node.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    return {name for name in names if isinstance(name, str) and not name.startswith("_")}
-
-
 def _order(name: str) -> tuple[int, str]:
     kind = 0 if name.isupper() else 1 if name[:1].isupper() else 2
     return kind, name
@@ -416,14 +379,14 @@ def test_all_is_sorted_and_lists_exactly_what_is_public() -> None:
     for source in _sources().values():
         if Path(source.place).stem.startswith("_") and not source.is_package:
             continue
-        listed = _listed(source)
+        listed = listed_names(source)
         if listed is None:
-            if _public(source):
+            if public_names(source):
                 problems.append(f"{source.place}: has public names but no __all__")
             continue
         if listed != sorted(listed, key=_order):
             problems.append(f"{source.place}: __all__ is not sorted (constants, classes, functions)")
-        defined = _public(source)
+        defined = public_names(source)
         # A facade may hand a whole sub-module on.
         extra = {n for n in set(listed) - defined if f"{source.name}.{n}" not in _sources() and not n.startswith("__")}
         if missing := sorted(defined - set(listed)):
@@ -542,13 +505,24 @@ def test_every_protocol_has_a_reference_and_a_conformance_suite() -> None:
         reference, suite = PROTOCOLS[name]
         module, _, made = reference.rpartition(".")
         source = _sources().get(module)
-        if source is None or made not in _public(source):
+        if source is None or made not in public_names(source):
             problems.append(f"{name}: its reference {reference} does not exist")
         if not (ROOT / suite).is_file():
             problems.append(f"{name}: its suite {suite} does not exist")
         elif SUITE_WORDS.get(made, made) not in (ROOT / suite).read_text(encoding="utf-8"):
             problems.append(f"{name}: {suite} does not try the reference {made}")
     assert not problems, _listing(problems)
+
+
+def test_tests_replace_few_private_names() -> None:
+    tests = [path for path in _files() if path.is_relative_to(ROOT / "tests")]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in tests
+        for line in replaced_private_names(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    told = "a test that replaces what is private pins the inside: hand in what it needs to control"
+    assert len(found) <= PRIVATE_REPLACEMENTS, f"{told}:{_listing(found)}"
 
 
 @pytest.mark.parametrize("mark", ["type: ignore", "noqa"])
@@ -561,34 +535,3 @@ def test_every_exception_from_a_check_gives_its_code_and_its_reason(mark: str) -
         if f"# {mark}" in line and not re.search(form, line)
     ]
     assert not problems, f"say the code and, behind it, the reason:{_listing(problems)}"
-
-
-def _loaded_after(code: str, tmp_path: Path) -> set[str]:
-    """Return the top-level modules that a fresh interpreter holds after some code."""
-    home = {name: str(tmp_path) for name in ("HOME", "NBTOOLS_HOME", "IPYTHONDIR", "USERPROFILE", "XDG_CONFIG_HOME")}
-    shown = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{shown}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env=os.environ | home,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().count("\n") == 0, f"loading is not silent: {done.stdout}"
-    return set(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
-def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
-    assert not HEAVY & _loaded_after("import nbtools", tmp_path)
-
-
-def test_loading_the_extension_is_silent_and_loads_nothing_heavy(tmp_path: Path) -> None:
-    load = """
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-shell.run_line_magic("load_ext", "nbtools")
-assert "nbtools" in shell.extension_manager.loaded, "the extension was not loaded"
-"""
-    assert not HEAVY & _loaded_after(load, tmp_path)

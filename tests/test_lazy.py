@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +12,9 @@ import pytest
 
 from nbtools.errors import ConfigMissing, MissingExtra
 from nbtools.lazy import facade, has, need
+
+# None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
+HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
 
 
 @pytest.fixture
@@ -66,3 +72,34 @@ def test_a_facade_imports_a_name_on_first_use_only() -> None:
 def test_a_facade_refuses_unknown_names_as_modules_do() -> None:
     with pytest.raises(AttributeError, match="module 'nowhere' has no attribute 'Other'"):
         facade("nowhere", {})("Other")
+
+
+def _loaded_after(code: str, tmp_path: Path) -> set[str]:
+    """Return the top-level modules that a fresh interpreter holds after some code."""
+    home = {name: str(tmp_path) for name in ("HOME", "NBTOOLS_HOME", "IPYTHONDIR", "USERPROFILE", "XDG_CONFIG_HOME")}
+    shown = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{shown}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=os.environ | home,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().count("\n") == 0, f"loading is not silent: {done.stdout}"
+    return set(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
+    assert not HEAVY & _loaded_after("import nbtools", tmp_path)
+
+
+def test_loading_the_extension_is_silent_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    load = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbtools")
+assert "nbtools" in shell.extension_manager.loaded, "the extension was not loaded"
+"""
+    assert not HEAVY & _loaded_after(load, tmp_path)

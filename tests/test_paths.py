@@ -298,7 +298,7 @@ def test_remove_takes_the_link_and_not_what_it_leads_to(roots, ground):
 
 
 def test_without_relative_calls_the_path_is_judged_once_more(roots, ground, monkeypatch):
-    monkeypatch.setattr("nbtools.paths._RELATIVE_CALLS", False)
+    monkeypatch.setattr(os, "supports_dir_fd", set())
     roots.write_file(ground / "new" / "b.txt", b"x")
     assert os.read(roots.open_file(ground / "new" / "b.txt"), 5) == b"x"
     with roots.folder(ground / "sub") as folder:

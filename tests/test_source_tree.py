@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.source_tree import (
     over_budget,
     read,
     repeated_classes,
+    replaced_private_names,
     returned_names,
     wrong_room_imports,
 )
@@ -95,6 +97,16 @@ def test_names_of_before_are_found_in_their_part_only(tree):
 def test_names_that_say_nothing_are_found_in_files_and_folders():
     paths = [Path("p/sql/utils.py"), Path("p/base/rows.py"), Path("p/database.py"), Path("p/core_types.py")]
     assert len(meaningless_names(paths, {"utils", "base", "core"})) == 3
+
+
+def test_a_test_that_replaces_something_private_is_found():
+    text = """
+monkeypatch.setattr(journal, "_sync", refuse)
+monkeypatch.setattr("nbtools.memory.journal._sync", refuse)
+monkeypatch.setattr(os, "fsync", refuse)
+monkeypatch.setattr("nbtools.memory._journal.size", "_none")
+"""
+    assert replaced_private_names(ast.parse(text)) == [2, 3]
 
 
 def test_a_part_over_its_budget_of_lines_or_files_is_found(tree):

@@ -21,7 +21,6 @@ from nbtools.mcp_client.tool_filter import MAX_TOOLS, filter_tools
 __all__ = ["Connection"]
 
 _WHY = "Using tools of an MCP server"
-_CONNECT_S = 20.0
 _MAX_PAGES = 100
 
 
@@ -36,9 +35,12 @@ class Connection:
         Its settings; see `McpExecutor`.
     problems
         Takes what is wrong with the server and can be lived with.
+    timeout
+        Seconds that opening it, and listing the tools, may take.
     """
 
-    def __init__(self, name: str, given: Mapping[str, Any], problems: list[str]) -> None:
+    def __init__(self, name: str, given: Mapping[str, Any], problems: list[str], *, timeout: float) -> None:
+        self._timeout = timeout
         self._name = name
         self._problems = problems
         self._given = given
@@ -59,7 +61,7 @@ class Connection:
         Raises
         ------
         NetworkError
-            The server does not start, does not answer within 20 seconds, or is no MCP server.
+            The server does not start, does not answer within `timeout` seconds, or is no MCP server.
         """
         self._task = asyncio.create_task(self._live())
         await self._in_time(asyncio.shield(self._ready))
@@ -70,7 +72,7 @@ class Connection:
         Raises
         ------
         NetworkError
-            It does not list them within 20 seconds, or not as MCP has it.
+            It does not list them within `timeout` seconds, or not as MCP has it.
         """
         try:
             found: list[Any] = await self._in_time(self.do(_all_tools))
@@ -81,12 +83,12 @@ class Connection:
 
     async def _in_time(self, work: Awaitable[Any]) -> Any:
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(self._timeout):
                 return await work
         except TimeoutError:
             await self.close()
             raise NetworkError(
-                f"the MCP server {self._name!r} did not answer within {_CONNECT_S:g} s.",
+                f"the MCP server {self._name!r} did not answer within {self._timeout:g} s.",
                 hint=f"Check mcp_servers.{self._name} in the settings.",
             ) from None
 

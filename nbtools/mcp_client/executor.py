@@ -63,6 +63,8 @@ class McpExecutor:
         ``enabled_tools`` (a list; all when absent).
     door
         What every call goes through.
+    connect_timeout
+        Seconds that connecting, and listing the tools, may take.
 
     Raises
     ------
@@ -72,7 +74,9 @@ class McpExecutor:
         The extra ``mcp`` is not installed.
     """
 
-    def __init__(self, name: str, given: Mapping[str, Any], *, door: Door | None = None) -> None:
+    def __init__(
+        self, name: str, given: Mapping[str, Any], *, door: Door | None = None, connect_timeout: float = 20.0
+    ) -> None:
         for key in given:
             if key not in _KEYS:
                 raise ConfigInvalid(f"mcp_servers.{name}: {key!r} is unknown.", hint=did_you_mean(key, _KEYS))
@@ -83,6 +87,7 @@ class McpExecutor:
         self.problems: list[str] = []
         self._given = dict(given)
         self._trusted = bool(given.get("trusted", False))
+        self._connect_timeout = connect_timeout
         self._timeout = parse_seconds(given.get("timeout", 60.0))
         self._door = door or Door()
         self._connection: Connection | None = None
@@ -122,13 +127,9 @@ class McpExecutor:
         Raises
         ------
         NetworkError
-            The server does not start, does not answer within 20 seconds, or is no MCP server.
+            The server does not start, does not answer within `connect_timeout` seconds, or is no MCP server.
         """
-        if self._connection is not None:
-            await self._connection.close()
-        # Kept before it is open: closing ends one that is still on its way.
-        connection = self._connection = Connection(self.name, self._given, self.problems)
-        await connection.open()
+        connection = await self._open_connection()
         listed = await connection.list_tools()
         # Beside the loop: a thousand schemas take their time.
         self._tools = await aio.in_thread(self._registry, listed)
@@ -202,11 +203,11 @@ class McpExecutor:
     async def _perform(self, name: str, arguments: dict[str, Any], *, again: bool) -> Output[Any]:
         connection = self._connection
         if connection is None or connection.ended:
-            connection = await self._restarted("was not running")
+            connection = await self._restart("was not running")
         try:
             said = await connection.do(lambda client: client.call_tool(name, arguments))
         except NetworkError:
-            connection = await self._restarted("ended while it was called")
+            connection = await self._restart("ended while it was called")
             if not again:
                 raise NetworkError(
                     f"the MCP server {self.name!r} ended while {name} ran; it has been started again.",
@@ -218,13 +219,18 @@ class McpExecutor:
             raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
         return output
 
-    async def _restarted(self, why: str) -> Connection:
+    async def _restart(self, why: str) -> Connection:
         self.problems.append(f"the server {why} and was started again")
+        return await self._open_connection()
+
+    async def _open_connection(self) -> Connection:
+        """Open a connection, after closing the one of before."""
         if self._connection is not None:
             await self._connection.close()
-        self._connection = Connection(self.name, self._given, self.problems)
-        await self._connection.open()
-        return self._connection
+        # Kept before it is open: closing ends one that is still on its way.
+        made = self._connection = Connection(self.name, self._given, self.problems, timeout=self._connect_timeout)
+        await made.open()
+        return made
 
     def _output(self, said: Any) -> Output[Any]:
         texts: list[str] = []

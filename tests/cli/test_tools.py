@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.conftest import wait_until
+
 COUNT = "import pandas as pd; print(len(pd.read_csv(input_file_path)))"
 
 
@@ -136,10 +138,7 @@ def test_an_endless_script_ends_in_time_keeps_its_output_and_leaves_nothing(
     assert time.monotonic() - begun < 30, "the promise is 5 s; a machine that is busy with other tests is given more"
     assert (done.code, done.json["error"]["code"]) == (1, "TIMEOUT")
     assert done.json["data"]["stdout"] == "so far\n"
-    deadline = time.monotonic() + 10
-    while _below(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _below(tmp_path) == []
+    wait_until(lambda: _below(tmp_path) == [])
 
 
 @pytest.mark.slow

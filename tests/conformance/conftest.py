@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from nbtools.memory import InMemoryRepository, Repository, open_repository
 from nbtools.memory.duckdb.directory import Place
+from tests.conftest import wait_until
 
 Opener = Callable[[Path], contextlib.AbstractContextManager[Repository]]
 OPENERS: dict[str, Opener] = {}
@@ -51,10 +51,7 @@ def keeper(tmp_path: Path) -> Iterator[Repository]:
     pid = place.holder().get("pid")
     if pid and "nbtools.memory.keeper" in psutil.Process(pid).cmdline():
         os.kill(pid, signal.SIGTERM)
-        end = time.monotonic() + 20
-        while place.holder():
-            assert time.monotonic() < end, "the keeper did not leave"
-            time.sleep(0.005)
+        wait_until(lambda: not place.holder())
 
 
 # Each test of the keeper starts a process of its own, which adds up.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from nbtools.errors import InvalidArguments, MemoryNotFound, MemoryUnavailable, VersionConflict
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
+from tests.conftest import wait_until
 
 AGENT = Scope(agent_id="a")
 OTHER = Scope(agent_id="b")
@@ -34,13 +34,6 @@ def value_of(repository, key, scope=AGENT):
 
 def keys_of(repository, **conditions):
     return [r.key for r in repository.query(Query(**({"scope": AGENT} | conditions))).records]
-
-
-def wait_until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def test_a_written_record_is_returned_whole(repository):

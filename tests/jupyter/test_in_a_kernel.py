@@ -16,6 +16,8 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.conftest import wait_until
+
 pytestmark = pytest.mark.slow
 
 
@@ -177,10 +179,7 @@ def test_output_arrives_while_the_script_runs_and_stop_ends_it(kernel) -> None:
     shown = kernel.run("%%data_analyze sales.csv\nprint('again')")
     assert any("again" in m["content"].get("text", "") for m in shown)
     # The kernel is killed when it does not end by the interrupt, so it is gone soon, or its cell has ended.
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(child)
+    wait_until(lambda: not psutil.pid_exists(child))
 
 
 def test_tab_answers_in_every_cell_magic_of_a_session(kernel) -> None:
@@ -203,9 +202,7 @@ def wait_until_busy(pid: int) -> None:
     """Wait until a process has worked for half a second."""
     process = psutil.Process(pid)
     before = process.cpu_times().user
-    deadline = time.monotonic() + 20
-    while process.cpu_times().user < before + 0.5 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: process.cpu_times().user >= before + 0.5)
 
 
 def test_stop_ends_a_query_too(kernel) -> None:
@@ -230,10 +227,7 @@ def test_no_process_is_left_when_the_extension_is_unloaded(kernel) -> None:
     kernel.run("%%data_analyze sales.csv --session s\nx = 1")
     assert psutil.Process(kernel.pid).children(recursive=True)
     kernel.run("%unload_ext nbtools")
-    deadline = time.monotonic() + 10
-    while psutil.Process(kernel.pid).children(recursive=True) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert psutil.Process(kernel.pid).children(recursive=True) == []
+    wait_until(lambda: psutil.Process(kernel.pid).children(recursive=True) == [])
 
 
 def test_a_person_is_asked_in_the_cell_and_the_answer_counts(kernel, folder) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from nbtools import aio
 from nbtools.kernels import Kernels
+from tests.conftest import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +33,8 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture
 def soon() -> Callable[[Callable[[], bool]], bool]:
-    """Return a function that waits a bounded time for something to become true."""
-
-    def wait(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.01)
-        return True
-
-    return wait
+    """Return a function that waits until something becomes true, and fails when it does not."""
+    return wait_until
 
 
 @pytest.fixture

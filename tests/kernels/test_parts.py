@@ -20,6 +20,7 @@ from nbtools.kernels.warden.client import Exit
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
 from nbtools.paths import Roots
+from tests.conftest import wait_until
 
 
 def test_a_signed_message_is_read_back() -> None:
@@ -118,10 +119,7 @@ def test_descendants_are_found_through_threads_and_generations() -> None:
     script = "import subprocess, sys; subprocess.run(['sleep', '60'])"
     child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, process_tree.MARK: "abc123abc123"})
     try:
-        deadline = time.monotonic() + 10
-        while len(process_tree.descendants([child.pid])) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(process_tree.descendants([child.pid])) >= 2)
         assert process_tree.kernel_of(child.pid) == "abc123abc123"
         assert set(process_tree.descendants([child.pid])) <= set(process_tree.find_marked(frozenset({"abc123abc123"})))
         assert process_tree.footprint([child.pid]) > 0

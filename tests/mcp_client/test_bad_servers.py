@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from nbtools.errors import NetworkError
-from nbtools.mcp_client import McpExecutor, connection
+from nbtools.mcp_client import McpExecutor
 from nbtools.schema import FORMATS, mistakes_of
 from nbtools.tool import ToolCall
 
@@ -61,10 +61,11 @@ GOOD = {"type": "object"}
 def connect(tmp_path):
     opened = []
 
-    def make(tools, silent="nothing", timeout=1):
+    def make(tools, silent="nothing", timeout=1, **options):
         (tmp_path / "tools.json").write_text(json.dumps(tools))
         arguments = ["-c", textwrap.dedent(SERVER), str(tmp_path / "tools.json"), silent]
-        executor = McpExecutor("s", {"command": sys.executable, "args": arguments, "trusted": True, "timeout": timeout})
+        given = {"command": sys.executable, "args": arguments, "trusted": True, "timeout": timeout}
+        executor = McpExecutor("s", given, **options)
         opened.append(executor)
         executor.connect()
         return executor
@@ -223,10 +224,9 @@ def test_an_answer_that_is_no_result_is_a_failure_of_the_call(connect):
 
 
 @pytest.mark.parametrize("silent", ["initialize", "tools/list"])
-def test_a_server_that_never_answers_is_given_up(connect, silent, monkeypatch):
-    monkeypatch.setattr(connection, "_CONNECT_S", 1.0)
+def test_a_server_that_never_answers_is_given_up(connect, silent):
     with pytest.raises(NetworkError, match="did not answer within 1 s"):
-        connect([], silent=silent)
+        connect([], silent=silent, connect_timeout=1.0)
 
 
 class _Http(http.server.BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ import pytest
 from nbtools import Workbench, aio
 from nbtools.door import Door
 from nbtools.execute import CompositeExecutor, LocalExecutor
-from nbtools.mcp_client import LazyExecutor, McpExecutor, connection
+from nbtools.mcp_client import LazyExecutor, McpExecutor
 from nbtools.tool import ToolCall, tool
 
 # Answers to `initialize` only when it is told to, and leaves a file behind when it is started at all.
@@ -55,8 +55,8 @@ def made(tmp_path):
     """A composite of a local tool, a server ``s`` that is well but for one tool, and a silent one, ``odd``."""
     door = Door()
     servers = [
-        LazyExecutor(McpExecutor(name, settings(tmp_path / name, tools), door=door))
-        for name, tools in (("s", [GOOD, BAD]), ("odd", None))
+        LazyExecutor(McpExecutor(name, settings(tmp_path / name, tools), door=door, connect_timeout=seconds))
+        for name, tools, seconds in (("s", [GOOD, BAD], 20.0), ("odd", None, 2.0))
     ]
     yield CompositeExecutor([LocalExecutor([double], door=door), *servers])
     for server in servers:
@@ -93,20 +93,18 @@ def test_a_tool_that_was_left_out_is_missed_with_the_reason(made):
     assert "the tool 'bad' is declared badly" in refused.error.message
 
 
-def test_a_tool_of_a_server_that_cannot_be_reached_says_so(made, monkeypatch):
-    monkeypatch.setattr(connection, "_CONNECT_S", 0.5)
+def test_a_tool_of_a_server_that_cannot_be_reached_says_so(made):
     with pytest.warns(UserWarning, match="did not answer"):
         refused = call(made, "odd__good")
     again = call(made, "odd__good")
     for result in (refused, again):
         assert result.error.code == "TOOL_NOT_FOUND"
         assert "'odd' is unreachable" in result.error.message
-        assert "did not answer within 0.5 s" in result.error.message
+        assert "did not answer within 2 s" in result.error.message
     assert "odd__good" not in made.tools()
 
 
-def test_a_calls_own_time_ends_the_wait_for_its_server(made, monkeypatch):
-    monkeypatch.setattr(connection, "_CONNECT_S", 30.0)
+def test_a_calls_own_time_ends_the_wait_for_its_server(made):
     assert call(made, "odd__good", timeout=0.3).error.code == "TIMEOUT"
 
 
@@ -119,8 +117,7 @@ def test_closing_ends_the_wait_for_a_server(tmp_path):
     assert time.monotonic() - begun < 15, "the wait for the answer itself takes 20 s"
 
 
-def test_listing_connects_all(made, monkeypatch, tmp_path):
-    monkeypatch.setattr(connection, "_CONNECT_S", 2.0)
+def test_listing_connects_all(made, tmp_path):
     with pytest.warns(UserWarning, match="'odd'"), pytest.warns(UserWarning, match="'bad'"):
         assert made.tools().names == ("double", "s__good")
     assert {path.name for path in tmp_path.iterdir()} == {"s", "odd"}

@@ -81,7 +81,7 @@ def test_a_long_answer_comes_whole(tmp_path):
 
 def test_an_answer_without_end_ends_the_connection_and_not_the_memory(tmp_path, monkeypatch):
     executor, _ = started(tmp_path, "serve()")
-    monkeypatch.setattr(mcp_lines, "_MAX_LINE", 1_000_000)
+    monkeypatch.setattr(mcp_lines.LineReader, "max_bytes", 1_000_000)
     assert executor.call(ToolCall(tool="plain__long")).error.code == "NETWORK_ERROR"
     monkeypatch.undo()
     assert executor.call(ToolCall(tool="plain__long")).ok, "it was started again"

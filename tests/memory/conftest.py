@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,7 @@ import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
 from nbtools.memory.duckdb.directory import Place
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Return what the condition gives as soon as it is true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
-    return found
+from tests.conftest import wait_until
 
 
 def is_alive(pid: int) -> bool:

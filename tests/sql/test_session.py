@@ -26,6 +26,7 @@ from nbtools.errors import (
     SqlNotAllowed,
 )
 from nbtools.sql import SqlSession
+from tests.conftest import wait_until
 
 ENDLESS = "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range < 5"
 FRAME = pd.DataFrame({"x": [1, 2, 3], "city": ["a", "b", None]})
@@ -316,9 +317,7 @@ def test_interrupting_the_session_is_told_to_who_waits(session: SqlSession) -> N
 
     thread = threading.Thread(target=work)
     thread.start()
-    deadline = time.monotonic() + 10
-    while not session.is_running:
-        assert time.monotonic() < deadline
+    wait_until(lambda: session.is_running)
     session.interrupt()
     thread.join(20)
     assert isinstance(raised[0], Cancelled)

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import threading
-import time
 import zlib
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +18,7 @@ from nbtools.schema import output_schema
 from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy, Confinements, Processes
 from nbtools.toolbox.commands import command_tools
+from tests.conftest import wait_until
 
 
 class Shelf:
@@ -298,14 +298,7 @@ def site(served):
 @pytest.fixture
 def eventually():
     """Wait until something holds; fail when it does not in time."""
-
-    def wait(holds, seconds=10.0):
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, "it did not come about in time"
-            time.sleep(0.01)
-
-    return wait
+    return wait_until
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from nbtools.sql import SqlSession
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.protocol import MessageSocket, plain_loads
+from tests.conftest import wait_until
 
 
 @pytest.fixture
@@ -43,13 +44,6 @@ def ask(engine: IsolatedEngine, sql: str, **more: Any) -> list[list[Any]]:
 def worker_of(engine: IsolatedEngine) -> psutil.Process:
     engine.warm()
     return psutil.Process(engine._idle[-1].process.pid)
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def gone(process: psutil.Process) -> bool:
@@ -69,7 +63,7 @@ def test_a_worker_is_used_again(engine: IsolatedEngine) -> None:
 def test_the_worker_ends_with_its_engine(engine: IsolatedEngine) -> None:
     process = worker_of(engine)
     engine.close()
-    until(lambda: gone(process))
+    wait_until(lambda: gone(process))
     assert not engine._spill.exists()
 
 
@@ -86,7 +80,7 @@ def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, spill = done.stdout.split()
-    until(lambda: not psutil.pid_exists(int(pid)) or gone(psutil.Process(int(pid))))
+    wait_until(lambda: not psutil.pid_exists(int(pid)) or gone(psutil.Process(int(pid))))
     assert Path(spill).is_dir(), "nobody was left to remove it"
     with contextlib.closing(IsolatedEngine(None, EngineOptions())):
         assert not Path(spill).exists(), "the next engine did"
@@ -95,7 +89,7 @@ def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
 def test_a_dead_worker_is_replaced(engine: IsolatedEngine) -> None:
     process = worker_of(engine)
     process.kill()
-    until(lambda: gone(process))
+    wait_until(lambda: gone(process))
     assert ask(engine, "select 1") == [[1]]
 
 

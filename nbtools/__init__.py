@@ -14,6 +14,31 @@ A module imports its own package and the floors below it, never up, never sidewa
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
      0  ground       errors → lazy, aio, redaction → telemetry → config, paths, visible → html_parts, framing, confine/
+
+In the packages the same holds between rooms (sub-packages). Words with a meaning of our own, and where they live::
+
+    call       tool        a tool asked for, with arguments; what comes back is its result
+    door       door        what every call goes through: prepare, gate, limits, run, span, record
+    gate       gate        the rules and the person that let a call run, ask, or deny it
+    grant      gate        a yes that holds for the rest of a session
+    effect     tool        what a tool does to the world: reads only, destroys, can be repeated, reaches out
+    span       telemetry   one timed piece of work
+    roots      paths       the folders whose files may be used
+    artifact   result      a file that a call made
+    level      confine     how closely a process is confined: off, limits, strict
+    scope      memory      whose memory: an agent's, a workflow's, a node's
+    journal    memory      what was written and is not merged into the database yet
+    snapshot   memory      a copy of the database from which a damaged one is recovered
+    keeper     memory      the process that holds a memory file for all others
+    verdict    sql         whether a text may run, and why not
+    worker     sql         the process in which a query runs, so that it can be killed
+    session    kernels     a kernel with a name, which keeps its state between runs
+    pool       kernels     the kernels that are ready before somebody asks
+    spare      kernels     one of them
+    lease      kernels     a kernel that is lent for one run, or one session
+    zygote     kernels     a process that has loaded the libraries, from which kernels are forked
+    canary     kernels     the first fork of a zygote, which proves that forking works
+    warden     kernels     the process that starts kernels and ends them with all they started
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -122,6 +123,12 @@ def public_names(source: Source) -> set[str]:
             # `if TYPE_CHECKING:` repeats the lazy table for type checkers.
             names |= {a.asname or a.name for n in node.body if isinstance(n, ast.ImportFrom) for a in n.names}
     return {name for name in names if isinstance(name, str) and not name.startswith("_")}
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words of an identifier in lower case, each in the singular too."""
+    found = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+    return found | {word.removesuffix("s") for word in found}
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[str]:

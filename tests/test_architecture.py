@@ -32,6 +32,7 @@ from tests.source_tree import (
     replaced_private_names,
     returned_names,
     start_of,
+    words_of,
     wrong_room_imports,
 )
 
@@ -155,7 +156,9 @@ RETIRED_NAMES = {
 FILE_LINES = 600
 FUNCTION_LINES = 60
 PROTOCOL_METHODS = 6
-PRIVATE_REPLACEMENTS = 12
+PRIVATE_REPLACEMENTS = 13
+# Words of our own in the docstring of `nbtools`.
+WORDS = 25
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core"}
 
 # Optional package to the modules that may name it: its home. Everything else asks the home.
@@ -279,6 +282,33 @@ def test_the_docstring_of_the_package_draws_the_same_floors() -> None:
     known = parts & FLOORS.keys()
     wrong = [f"{part} belongs on floor {FLOORS[part]}" for part in known if drawn.get(part) != FLOORS[part]]
     assert not wrong, f"the picture in nbtools/__init__.py differs:{_listing(wrong)}"
+
+
+def test_the_map_in_the_readme_draws_the_same_floors() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Map of the code")[2].partition("```\n\n")[0]
+    drawn: dict[str, int] = {}
+    for line in text.splitlines():
+        if found := re.match(r" (\d)  ", line):
+            for path in re.findall(r"nbtools/[\w/.{},]+", line):
+                head, _, names = path.partition("{")
+                inner = names.partition("}")[0].split(",") if names else [""]
+                drawn |= {Path(f"{head}{name}").stem: int(found[1]) for name in inner}
+    wrong = {part: floor for part, floor in drawn.items() if FLOORS.get(part) != floor}
+    assert not wrong, f"README.md draws {wrong}, which is not what FLOORS says"
+    missing = {source.part for source in _sources().values() if source.place.count("/") > 1} - drawn.keys()
+    assert not missing, f"README.md draws no {sorted(missing)}"
+
+
+def test_words_of_our_own_are_few_and_name_something() -> None:
+    picture = ast.get_docstring(_sources()[PACKAGE].tree) or ""
+    words = re.findall(r"^ {4}(\w+) +(\w+) {2,}\S", picture.partition("Words with a meaning")[2], re.MULTILINE)
+    assert 10 < len(words) <= WORDS, f"the glossary has {len(words)} words, {WORDS} at the most: take the field's word"
+    names: dict[str, set[str]] = {}
+    for source in _sources().values():
+        found = {*source.name.split("."), *re.findall(r"\b\w+\b", source.text)}
+        names.setdefault(source.part, set()).update(part for name in found for part in words_of(name))
+    problems = [f"nothing in {part} is called {word}" for word, part in words if word not in names.get(part, ())]
+    assert not problems, _listing(problems)
 
 
 def test_imports_lead_down_and_never_sideways() -> None:

@@ -97,7 +97,7 @@ class _LoopThread:
 _THREAD = _LoopThread()
 
 
-class _Watch:
+class _LoopWatch:
     """Looks whether the loop answers, in a thread of its own and only while work is watched."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class _Watch:
                 self._wanted.set()
 
     def _tell(self, served: asyncio.AbstractEventLoop) -> None:
-        place = _place(self._ident)
+        place = _innermost_line(self._ident)
         # A task that a guest started itself is not known by name.
         name = self.guests.get(asyncio.current_task(served)) or " or ".join(list(self.guests.values()))
         # Where warnings are errors, this thread goes on all the same.
@@ -148,10 +148,10 @@ class _Watch:
             )
 
 
-_WATCH = _Watch()
+_WATCH = _LoopWatch()
 
 
-def _place(ident: int) -> str:
+def _innermost_line(ident: int) -> str:
     """Return where a thread is: the innermost line outside the standard library."""
     frame = sys._current_frames().get(ident)  # noqa: SLF001 - only frames tell where another thread is
     lines = traceback.extract_stack(frame)
@@ -274,7 +274,7 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     started: list[asyncio.Task[T]] = []
 
     def start() -> None:
-        task = target.create_task(coro if timeout is None else _timed(coro, timeout))
+        task = target.create_task(coro if timeout is None else _with_timeout(coro, timeout))
         started.append(task)
         task.add_done_callback(lambda _: done.set())
 
@@ -306,7 +306,7 @@ def _last_words(done: threading.Event, started: list[asyncio.Task[T]]) -> T | No
     return task.result()
 
 
-async def _timed(coro: Coroutine[Any, Any, T], seconds: float) -> T:
+async def _with_timeout(coro: Coroutine[Any, Any, T], seconds: float) -> T:
     clock = asyncio.timeout(seconds)
     try:
         async with clock:

@@ -256,12 +256,12 @@ class Config:
         env = os.environ if environ is None else environ
         settings = {f.name: f for f in dataclasses.fields(cls) if f.name != "sources"}
         for name in arguments:
-            _known(name, settings, "argument")
+            _check_name(name, settings, "argument")
         found: dict[str, tuple[Any, Source]] = {}
         file = _find_file(start or Path.cwd(), env, arguments.get("home"))
         if file is not None:
             for name, value in _read_file(file).items():
-                _known(name, settings, str(file))
+                _check_name(name, settings, str(file))
                 found[name] = (value, str(file))
         if env.get("GCS_MEMORIES_BUCKET"):
             found["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
@@ -271,7 +271,7 @@ class Config:
                     found[name] = (env[variable], variable)
                     break
         found |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
-        values = {name: _parsed(name, settings[name], *pair) for name, pair in found.items()}
+        values = {name: _parse(name, settings[name], *pair) for name, pair in found.items()}
         sources = {name: found[name][1] if name in found else "default" for name in settings}
         return cls(**values, sources=sources)
 
@@ -330,7 +330,7 @@ class Config:
         return [
             {
                 "setting": field.name,
-                "value": _shown(field.name, getattr(self, field.name)),
+                "value": _display(field.name, getattr(self, field.name)),
                 "source": self.sources.get(field.name, "argument"),
                 "meaning": field.metadata["doc"],
             }
@@ -358,7 +358,7 @@ def with_settings(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=[*own, *made])
 
 
-def _known(name: str, settings: Mapping[str, Any], place: str) -> None:
+def _check_name(name: str, settings: Mapping[str, Any], place: str) -> None:
     if name in settings:
         return
     raise ConfigInvalid(
@@ -368,7 +368,7 @@ def _known(name: str, settings: Mapping[str, Any], place: str) -> None:
     )
 
 
-def _parsed(name: str, field: dataclasses.Field[Any], value: Any, source: Source) -> Any:
+def _parse(name: str, field: dataclasses.Field[Any], value: Any, source: Source) -> Any:
     try:
         return field.metadata["parse"](value)
     except (ConfigInvalid, TypeError) as exc:
@@ -406,7 +406,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         ) from None
 
 
-def _shown(name: str, value: Any) -> str:
+def _display(name: str, value: Any) -> str:
     if value is not None and is_secret_name(name):
         return MASK
     if isinstance(value, tuple):

@@ -39,7 +39,7 @@ from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
 from nbtools.tool import CALLERS, Context, Tool, ToolCall
 
-__all__ = ["Door", "Limits", "failure"]
+__all__ = ["CallLimits", "Door", "failure"]
 
 _MAX_TIMEOUT = 7 * 86_400.0
 _MAX_DEPTH = 200
@@ -55,7 +55,7 @@ _Place: TypeAlias = "tuple[_Place, str] | None"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
+class CallLimits:
     """What every call is held to.
 
     Attributes
@@ -91,7 +91,7 @@ class Door:
     recorder
         Keeps the records; `None` makes one that keeps them in memory.
     limits
-        See `Limits`.
+        See `CallLimits`.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class Door:
         rules: Iterable[Rule] = (),
         approver: Approver | None = None,
         recorder: CallRecorder | None = None,
-        limits: Limits | None = None,
+        limits: CallLimits | None = None,
     ) -> None:
         self.services = dict(services or {})
         self.model_services = dict(model_services or {})
         self.rules = tuple(rules)
         self.approver: Approver = approver or Nobody()
         self.recorder = recorder or CallRecorder()
-        self.limits = limits or Limits()
+        self.limits = limits or CallLimits()
         self.grants = Grants()
         self.run_id = fresh_id()
 
@@ -126,7 +126,7 @@ class Door:
             How the tool may call other tools: an executor's ``acall``.
         """
         started_at, begun = time.time(), time.perf_counter()
-        call = self._belonging(call)
+        call = self._with_run(call)
         with span(f"execute_tool {tool.name}", **_facts(tool, call)) as timed:
             try:
                 services = self._services(call)
@@ -134,7 +134,7 @@ class Door:
                 call = prepared.call
                 await self._gate(prepared)
                 context = Context(call=call, services=services, timeout=self._timeout(prepared), perform=perform)
-                result = await self._shown(prepared, context)
+                result = await self._run_redacted(prepared, context)
             except NbtoolsError as exc:
                 result = failure(call, exc)
             except BaseException as exc:
@@ -151,7 +151,7 @@ class Door:
 
     def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         """Return, and record, the result of a call that names no tool it may use."""
-        call = self._belonging(call)
+        call = self._with_run(call)
         return self._keep(call, failure(call, error), time.time(), time.perf_counter())
 
     def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
@@ -159,7 +159,7 @@ class Door:
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         return finished
 
-    def _belonging(self, call: ToolCall) -> ToolCall:
+    def _with_run(self, call: ToolCall) -> ToolCall:
         """Return a call with its run; one that a tool makes belongs to the tool's own call and to its caller."""
         outer = _RUNNING.get()
         if outer is None:
@@ -213,17 +213,19 @@ class Door:
             return own + self.limits.grace
         return prepared.tool.timeout or self.limits.timeout
 
-    async def _shown(self, prepared: PreparedCall, context: Context) -> ToolResult:
+    async def _run_redacted(self, prepared: PreparedCall, context: Context) -> ToolResult:
         """Run the tool, what it shows meanwhile being without secrets."""
         if context.call.on_output is None:
-            return await self._limited(prepared, context)
+            return await self._run_limited(prepared, context)
         output = RedactedOutput(context.call.on_output)
         try:
-            return await self._limited(prepared, dataclasses.replace(context, call=context.call.but(on_output=output)))
+            return await self._run_limited(
+                prepared, dataclasses.replace(context, call=context.call.but(on_output=output))
+            )
         finally:
             output.end()
 
-    async def _limited(self, prepared: PreparedCall, context: Context) -> ToolResult:
+    async def _run_limited(self, prepared: PreparedCall, context: Context) -> ToolResult:
         tool, call, timeout = prepared.tool, context.call, context.timeout
 
         def perform() -> ToolResult | Awaitable[Any]:
@@ -289,7 +291,7 @@ def _is_cancelled(exc: BaseException) -> bool:
 def _fault(tool: Tool, exc: BaseException) -> InternalError:
     if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, SystemExit | KeyboardInterrupt | StopIteration):
         exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
-    told = _shortened(exc, str)
+    told = _shorten(exc, str)
     return InternalError(
         f"{tool.name} raised {type(exc).__name__}{f': {told}' if told else ''}",
         hint="That is a fault of the tool's own code.",
@@ -308,14 +310,14 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
         ok=False,
         tool=call.tool,
         call_id=call.call_id,
-        data=redact(_kept(kept)) if kept else None,
+        data=redact(_json_or_repr(kept)) if kept else None,
         text=said,
-        error=_told(error),
+        error=_error_info(error),
         artifacts=artifacts,
     )
 
 
-def _told(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
+def _error_info(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
     message, hint = conceal(error.message), conceal(error.hint)
     return ErrorInfo(code=error.code, message=message, hint=hint, retryable=error.retryable)
 
@@ -325,12 +327,12 @@ def _error_of(result: ToolResult) -> ErrorInfo | None:
     if result.ok and result.error is None:
         return None
     error = result.error or ErrorInfo(code="INTERNAL", message="the tool said that it failed, and not why.")
-    return _told(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
+    return _error_info(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
 
 
 def _facts(tool: Tool, call: ToolCall) -> dict[str, Any]:
-    facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
-    return {**facts, "gen_ai.tool.call.id": call.call_id}
+    facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name}
+    return {**facts, "caller": call.caller, "gen_ai.tool.call.id": call.call_id}
 
 
 def _traceback(exc: BaseException) -> str:
@@ -383,7 +385,7 @@ class _JsonValues:
             return {self._key(key): self.of(item, (place, f".{key}"), depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self.of(item, (place, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
-        plain = _plain(value)
+        plain = _as_plain(value)
         if plain is value:
             raise _no_json(place, f"a {type(value).__name__}")
         return self.of(plain, place, depth + 1)
@@ -413,25 +415,25 @@ def _too_large(found: str, allowed: int, text: str = "") -> LimitExceeded:
     )
 
 
-def _kept(data: Mapping[str, Any]) -> dict[str, Any]:
+def _json_or_repr(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an error keeps as JSON, and what is not JSON by its ``repr``: an error must always be told."""
     made = {}
     for key, value in data.items():
         try:
             made[key] = _JsonValues(_MAX_KEPT).of(value)
         except NbtoolsError:
-            made[key] = _shortened(value, repr)
+            made[key] = _shorten(value, repr)
     return made
 
 
-def _shortened(value: Any, form: Callable[[Any], str]) -> str:
+def _shorten(value: Any, form: Callable[[Any], str]) -> str:
     try:
         return form(value)[:_MAX_SAID]
     except Exception:  # nested too deeply, or a class whose own form fails
         return f"<{type(value).__name__}>"
 
 
-def _plain(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     """Return a well-known object in plain values, or the object itself when it is not known."""
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, Path):

@@ -144,7 +144,7 @@ class CompositeExecutor:
 
     def tools(self) -> Registry:
         """Return the tools of all executors, in order; who is far is asked when its tools are looked at."""
-        return _LateRegistry(self) if self._remotes else self.merged()
+        return _LazyRegistry(self) if self._remotes else self.merged()
 
     def find(self, name: str) -> Tool:
         """Return a tool, asking only executors that may have it.
@@ -172,11 +172,11 @@ class CompositeExecutor:
             if call.tool in await in_thread(remote.tools):
                 return await remote.acall(call)
         # The last one knows why it does not have a tool.
-        return await (remotes[-1].acall(call) if remotes else self._refused(call))
+        return await (remotes[-1].acall(call) if remotes else self._refuse(call))
 
     call = blocking(acall)
 
-    async def _refused(self, call: ToolCall) -> ToolResult:
+    async def _refuse(self, call: ToolCall) -> ToolResult:
         refused = await self._executors[0].acall(call)
         exc = self._unknown(call.tool)
         # The first one knows the names of its own tools only; one it has and does not offer, it says so itself.
@@ -197,7 +197,7 @@ class CompositeExecutor:
         raise AssertionError(name)
 
 
-class _LateRegistry(Registry):
+class _LazyRegistry(Registry):
     """The tools of a composite: one can be had by its name without waiting for servers that do not have it."""
 
     def __init__(self, owner: CompositeExecutor) -> None:

@@ -186,6 +186,10 @@ class Decision:
     reason: str
 
 
+# Worded once: most calls end here. The last rule fits every call.
+_BY_DEFAULT = tuple((rule, Decision(action=rule.action, reason=f"by default: {rule}")) for rule in DEFAULT_RULES)
+
+
 def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
     """Return the decision of the first rule that fits, after the defaults if none does.
 
@@ -203,10 +207,7 @@ def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
         return Decision(action=strictest.action, reason=f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
-    for rule in DEFAULT_RULES:
-        if rule.fits(asked):
-            return Decision(action=rule.action, reason=f"by default: {rule}")
-    raise AssertionError("the last default fits every call")
+    return next(decision for rule, decision in _BY_DEFAULT if rule.fits(asked))
 
 
 def rules_from_config(policy: Mapping[str, Any], *, base: Path | None = None) -> tuple[Rule, ...]:
@@ -278,7 +279,7 @@ def _rule(key: str, value: Any, base: Path | None) -> Rule:
             )
     if given.get("action") not in _ACTIONS:
         raise ConfigInvalid(f"policy {key!r}: {given.get('action')!r} is no action.", hint="Use allow, ask or deny.")
-    wanted = _known(key, "effect", given.get("effects", ()), _EFFECTS)
+    wanted = _check_known(key, "effect", given.get("effects", ()), _EFFECTS)
     arguments = given.get("arguments", {})
     if not isinstance(arguments, Mapping):
         raise ConfigInvalid(
@@ -288,13 +289,13 @@ def _rule(key: str, value: Any, base: Path | None) -> Rule:
         action=given["action"],
         tool="*" if key in _EFFECTS else key,
         effects=(*wanted, key) if key in _EFFECTS else wanted,
-        callers=cast("tuple[Caller, ...]", _known(key, "caller", given.get("callers", ()), CALLERS)),
+        callers=cast("tuple[Caller, ...]", _check_known(key, "caller", given.get("callers", ()), CALLERS)),
         arguments={str(name): as_text(pattern) for name, pattern in arguments.items()},
         base=base,
     )
 
 
-def _known(key: str, kind: str, given: Any, known: Iterable[str]) -> tuple[str, ...]:
+def _check_known(key: str, kind: str, given: Any, known: Iterable[str]) -> tuple[str, ...]:
     """Return names of a kind that a policy lists, all of which have to exist."""
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
@@ -348,13 +349,13 @@ class ApprovalRequest:
         """
         lines = [f"{self.tool.name} ({self.consequence}) wants to run, asked for by a {self.call.caller}:"]
         for name, value in redact(dict(self.call.arguments)).items():
-            shown = _shown(value)
+            shown = _lines_of(value)
             head = f"  {visible(name)}:"
             lines += [f"{head} {shown[0]}"] if len(shown) == 1 else [head, *(f"  │ {line}" for line in shown)]
         return "\n".join([*lines, f"  ({visible(self.reason)})"])
 
 
-def _shown(value: Any) -> list[str]:
+def _lines_of(value: Any) -> list[str]:
     """Return a value in lines: whole, or its head and its tail around the number of lines that are left out."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     lines = visible(text, lines=True).split("\n")

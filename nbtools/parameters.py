@@ -37,6 +37,8 @@ __all__ = [
 
 _Schema = dict[str, Any]
 _VALUES = {"default", "const", "enum", "examples"}
+# Words that say nothing of a value's type.
+_UNTYPED = {"description", "default", "examples"}
 
 
 # Any JSON value. What is inside its arrays is said one level down, because some models want every array explained.
@@ -207,7 +209,7 @@ class FunctionParameters:
             if exc.error_count() == 1 and isinstance(error := _own_error(exc.errors()[0]), NbtoolsError):
                 raise error from None
             names = [name.removeprefix("arg_") for name in self.model.model_fields]
-            raise _invalid([_told(problem, names) for problem in exc.errors(include_url=False)], names) from None
+            raise _invalid([_describe(problem, names) for problem in exc.errors(include_url=False)], names) from None
         return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
 
 
@@ -253,7 +255,7 @@ class SchemaParameters:
         if self._schema.get("additionalProperties") is False:
             problems += [_unknown(name, known) for name in arguments if name not in known]
         problems += [
-            f"{name}: expected {known[name].get('type')}, found {_shown(value)}"
+            f"{name}: expected {known[name].get('type')}, found {_quote(value)}"
             for name, value in arguments.items()
             if name in known and not self._fits(known[name], value)
         ]
@@ -316,7 +318,7 @@ class PartialParameters:
             raise _invalid(problems, list(known))
         self._exposed = tuple(wanted)
         self._check_fixed()
-        self._schema = self._reduced(whole)
+        self._schema = self._reduce(whole)
 
     @property
     def hidden_name(self) -> str | None:
@@ -332,7 +334,7 @@ class PartialParameters:
             if wrong := [p for p in exc.data.get("problems", ()) if p.partition(":")[0].partition(".")[0] in whole]:
                 raise _invalid(wrong, sorted(self._fixed)) from None
 
-    def _reduced(self, whole: _Schema) -> _Schema:
+    def _reduce(self, whole: _Schema) -> _Schema:
         reduced = copy.deepcopy(whole)
         reduced["properties"] = {
             name: _without(prop, self._fixed[name], whole) if name in self._fixed else prop
@@ -343,7 +345,7 @@ class PartialParameters:
         reduced.pop("required", None)
         if required:
             reduced["required"] = required
-        return _pruned(reduced)
+        return _prune(reduced)
 
     def schema(self) -> _Schema:
         """Return the schema of what is left to the caller."""
@@ -364,31 +366,31 @@ class PartialParameters:
             if name not in self._exposed:
                 problems.append(_unknown(name, self._exposed))
             elif name in self._fixed:
-                problems += _overridden(value, self._fixed[name], name)
+                problems += _find_overridden(value, self._fixed[name], name)
         if problems:
             raise _invalid(problems, list(self._exposed))
         try:
-            return self._inner.validate(_merged(arguments, self._fixed), roots)
+            return self._inner.validate(_merge(arguments, self._fixed), roots)
         except InvalidArguments as exc:
             # The tool's own hint would name what is hidden.
             raise _invalid(exc.data.get("problems", [exc.message]), list(self._exposed)) from None
 
 
-def _overridden(value: Any, fixed: Any, place: str) -> list[str]:
+def _find_overridden(value: Any, fixed: Any, place: str) -> list[str]:
     """Return the fixed places that a caller's value tries to set."""
     if not isinstance(fixed, Mapping):
         return [f"{place}: unknown argument"]
     if not isinstance(value, Mapping):
-        return [f"{place}: expected an object, found {_shown(value)}"]
-    return [p for key in value if key in fixed for p in _overridden(value[key], fixed[key], f"{place}.{key}")]
+        return [f"{place}: expected an object, found {_quote(value)}"]
+    return [p for key in value if key in fixed for p in _find_overridden(value[key], fixed[key], f"{place}.{key}")]
 
 
-def _merged(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(given)
     for key, value in fixed.items():
         inner = made.get(key)
         if isinstance(value, Mapping) and isinstance(inner, Mapping):
-            made[key] = _merged(inner, value)
+            made[key] = _merge(inner, value)
         else:
             made[key] = copy.deepcopy(value)
     return made
@@ -423,7 +425,7 @@ def _without(given: Any, fixed: Any, root: Mapping[str, Any]) -> _Schema:
     return schema
 
 
-def _pruned(schema: _Schema) -> _Schema:
+def _prune(schema: _Schema) -> _Schema:
     """Drop the definitions that nothing refers to any more: they would show what was fixed."""
     definitions = schema.pop("$defs", {})
     kept: _Schema = {}
@@ -449,37 +451,30 @@ def _is_described(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
 
-def untitled(node: Any, *, names: bool = False) -> Any:
-    """Return a schema without the titles that only repeat the names of fields."""
+def _rewrite(node: Any, change: Callable[[_Schema], _Schema], *, names: bool = False) -> Any:
+    """Return a schema in which each schema is changed, from the outside in; what stands for values stays."""
     if isinstance(node, list):
-        return [untitled(item) for item in node]
+        return [_rewrite(item, change) for item in node]
     if not isinstance(node, dict):
         return node
     # Below "properties" and "$defs" the keys are names, and a parameter may well be called "title".
-    kept = {k: v for k, v in node.items() if names or k != "title" or not isinstance(v, str)}
     return {
-        k: v if not names and k in _VALUES else untitled(v, names=not names and k in {"properties", "$defs"})
-        for k, v in kept.items()
+        k: v if not names and k in _VALUES else _rewrite(v, change, names=not names and k in {"properties", "$defs"})
+        for k, v in (node if names else change(node)).items()
     }
 
 
-def with_any_said(node: Any, any_value: Mapping[str, Any] = _ANY, *, names: bool = False) -> Any:
+def untitled(schema: Any) -> Any:
+    """Return a schema without the titles that only repeat the names of fields."""
+    return _rewrite(schema, lambda node: {k: v for k, v in node.items() if k != "title" or not isinstance(v, str)})
+
+
+def with_any_said(schema: Any, any_value: Mapping[str, Any] = _ANY) -> Any:
     """Return a schema in which a value of any kind is said to be any JSON value, rather than nothing.
 
     Readers of schemas, models among them, take a place without a type for a mistake.
     """
-    if isinstance(node, list):
-        return [with_any_said(item, any_value) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if not names and not node.keys() - {"description", "default", "examples"}:
-        return {**copy.deepcopy(any_value), **node}
-    return {
-        k: v
-        if not names and k in _VALUES
-        else with_any_said(v, any_value, names=not names and k in {"properties", "$defs"})
-        for k, v in node.items()
-    }
+    return _rewrite(schema, lambda node: node if node.keys() - _UNTYPED else {**any_value, **node})
 
 
 def _unknown(name: str, known: typing.Iterable[str]) -> str:
@@ -507,7 +502,7 @@ def _own_error(problem: Mapping[str, Any]) -> Any:
     return problem.get("ctx", {}).get("error")
 
 
-def _told(problem: Mapping[str, Any], names: list[str]) -> str:
+def _describe(problem: Mapping[str, Any], names: list[str]) -> str:
     """Put one of pydantic's problems into words."""
     place = ".".join(str(part) for part in problem["loc"]) or "arguments"
     if problem["type"] == "extra_forbidden":
@@ -517,14 +512,14 @@ def _told(problem: Mapping[str, Any], names: list[str]) -> str:
     error = _own_error(problem)
     if isinstance(error, NbtoolsError):
         return f"{place}: {error.message}"
-    shown = _shown(problem.get("input"))
+    shown = _quote(problem.get("input"))
     wanted = (
         problem["msg"].replace("a valid tuple", "a valid list").replace("a valid set", "a valid list")
     )  # it is JSON
     return f"{place}: {wanted}, found {shown}"
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     """Return a value as an error quotes it: short, and whatever it is."""
     try:
         shown = repr(value)

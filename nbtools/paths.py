@@ -193,8 +193,8 @@ class Roots:
         whole = os.path.join(self.start(), os.path.expanduser(text))  # noqa: PTH111, PTH118 - a Path would drop the last '/'
         name = os.path.basename(whole)  # noqa: PTH119 - same
         if follow or name in {"", ".", ".."}:
-            return _followed(whole)
-        return _followed(os.path.dirname(whole)) / name  # noqa: PTH120 - same
+            return _follow(whole)
+        return _follow(os.path.dirname(whole)) / name  # noqa: PTH120 - same
 
     def resolve(
         self, path: str | os.PathLike[str], *, must_exist: bool = True, for_writing: bool = False, follow: bool = True
@@ -297,7 +297,7 @@ class Roots:
             raise PathNotAllowed(f"{str(real)!r} is outside the allowed folders.")
         if os.open not in os.supports_dir_fd:
             return self._folder_by_path(real, make=make, mode=mode)
-        return Folder(real, _walked(root, real, make=make, mode=mode))
+        return Folder(real, _open_below(root, real, make=make, mode=mode))
 
     def _folder_by_path(self, real: Path, *, make: bool, mode: int) -> Folder:
         try:
@@ -362,7 +362,7 @@ class Folder:
         handle, self._handle = self._handle, None
         _close(handle)
 
-    def _named(self, name: str) -> str:
+    def _entry(self, name: str) -> str:
         if name in {"", ".", ".."} or "/" in name or os.sep in name:
             raise PathNotAllowed(f"{name!r} is no name of an entry.")
         return name if self._handle is not None else str(self.path / name)
@@ -374,7 +374,7 @@ class Folder:
     def status(self, name: str) -> os.stat_result | None:
         """Return what the system knows about an entry, a link not followed; `None` when there is none."""
         try:
-            return os.stat(self._named(name), dir_fd=self._handle, follow_symlinks=False)
+            return os.stat(self._entry(name), dir_fd=self._handle, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -391,7 +391,7 @@ class Folder:
         # Non-blocking, so that a pipe swapped in cannot hold the caller before it is recognised.
         flags |= _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         try:
-            handle = os.open(self._named(name), flags, mode, dir_fd=self._handle)
+            handle = os.open(self._entry(name), flags, mode, dir_fd=self._handle)
         except FileNotFoundError:
             raise FileMissing(f"{str(self.path / name)!r} does not exist.") from None
         except FileExistsError:
@@ -435,7 +435,7 @@ class Folder:
                     if mode is None and before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                     os.fsync(file.fileno())
-                os.replace(self._named(draft), self._named(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+                os.replace(self._entry(draft), self._entry(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
             except BaseException:
                 self.remove(draft)
                 raise
@@ -448,7 +448,7 @@ class Folder:
         if before is not None and stat.S_ISDIR(before.st_mode):
             raise PathNotAllowed(f"{str(self.path / name)!r} is a folder.", hint="Name a file in it.")
         # Renaming needs no right to the file itself, so a file that is marked read-only has to be asked for its own.
-        if before is not None and not os.access(self._named(name), os.W_OK, dir_fd=self._handle):
+        if before is not None and not os.access(self._entry(name), os.W_OK, dir_fd=self._handle):
             raise PathNotAllowed(f"{str(self.path / name)!r} is read-only.")
 
     def remove(self, name: str) -> None:
@@ -461,9 +461,9 @@ class Folder:
         """
         found = self.status(name)
         if found is not None and stat.S_ISDIR(found.st_mode):
-            os.rmdir(self._named(name), dir_fd=self._handle)
+            os.rmdir(self._entry(name), dir_fd=self._handle)
         else:
-            os.unlink(self._named(name), dir_fd=self._handle)
+            os.unlink(self._entry(name), dir_fd=self._handle)
 
     def move(self, name: str, target: Folder, new_name: str, *, overwrite: bool = False) -> None:
         """Move an entry to another folder of the same file system, without ever replacing one by accident.
@@ -485,7 +485,7 @@ class Folder:
         if reserved:
             target._reserve(new_name, folder=stat.S_ISDIR(found.st_mode))
         try:
-            os.replace(self._named(name), target._named(new_name), src_dir_fd=self._handle, dst_dir_fd=target._handle)
+            os.replace(self._entry(name), target._entry(new_name), src_dir_fd=self._handle, dst_dir_fd=target._handle)
         except BaseException:
             if reserved:
                 with contextlib.suppress(OSError):
@@ -494,7 +494,7 @@ class Folder:
 
     def _reserve(self, name: str, *, folder: bool) -> None:
         if folder:
-            os.mkdir(self._named(name), dir_fd=self._handle)
+            os.mkdir(self._entry(name), dir_fd=self._handle)
         else:
             os.close(self.open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
 
@@ -511,11 +511,11 @@ def open_plain(path: Path) -> int:
     """
     if os.open not in os.supports_dir_fd:
         return Roots([path.anchor]).open_file(path)
-    with Folder(path.parent, _walked(Path(path.anchor), path.parent)) as folder:
+    with Folder(path.parent, _open_below(Path(path.anchor), path.parent)) as folder:
         return folder.open_file(path.name)
 
 
-def _walked(root: Path, real: Path, *, make: bool = False, mode: int = 0o777) -> int:
+def _open_below(root: Path, real: Path, *, make: bool = False, mode: int = 0o777) -> int:
     """Return the descriptor of a folder, reached from a folder above it through no link."""
     handle, parts = None, real.relative_to(root).parts
     try:
@@ -544,7 +544,7 @@ def _close(handle: int | None) -> None:
         os.close(handle)
 
 
-def _followed(path: str) -> Path:
+def _follow(path: str) -> Path:
     for _ in range(3):
         # A link that is removed between being seen and being read makes realpath raise.
         with contextlib.suppress(OSError):

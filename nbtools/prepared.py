@@ -54,7 +54,7 @@ class PreparedCall:
 
     def place(self, name: str) -> Path | None:
         """Return where a path leads; `None` where the argument is no path."""
-        return _real(self.values.get(name))
+        return _place_of(self.values.get(name))
 
     @functools.cached_property
     def digest(self) -> str:
@@ -84,13 +84,13 @@ async def prepare(
     """
     roots = services.get(Roots)
     values = tool.parameters.validate(_without_nulls(tool, call), roots() if roots is not None else None)
-    values |= {name: _followed(value) for name, value in values.items() if isinstance(value, Path)}
+    values |= {name: _follow(value) for name, value in values.items() if isinstance(value, Path)}
     effects: Any = tool.effects
     if tool.effects_of is not None:
         effects = tool.effects_of(values, Context(call=call, services=services))
         if inspect.isawaitable(effects):
             effects = await effects
-    arguments = MappingProxyType({name: _told(value) for name, value in values.items()})
+    arguments = MappingProxyType({name: _as_json(value) for name, value in values.items()})
     readings: Mapping[str, Reading] = MappingProxyType({})
     if tool.readings_of is not None:
         readings = await tool.readings_of(values, Context(call=call, services=services))
@@ -114,17 +114,17 @@ def as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr)
 
 
-def _followed(path: Path) -> Path:
+def _follow(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _real(value: Any) -> Path | None:
+def _place_of(value: Any) -> Path | None:
     return value.real if isinstance(value, Place) else value if isinstance(value, Path) else None
 
 
-def _told(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Return a value as JSON; a path as text."""
-    place = _real(value)
+    place = _place_of(value)
     if place is not None:
         return str(place)
     if type(value) in _PLAIN:

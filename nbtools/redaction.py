@@ -219,10 +219,10 @@ def redact(value: Any) -> Any:
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
     known = _KNOWN.forms()
-    return _each_text(value, functools.partial(_without, known=known)) if known else value
+    return _each_text(value, functools.partial(_mask_known, known=known)) if known else value
 
 
-def _without(text: str, known: tuple[str, ...]) -> str:
+def _mask_known(text: str, known: tuple[str, ...]) -> str:
     if not known or len(text) < len(known[-1]):
         return text
     for form in known:
@@ -364,14 +364,14 @@ def conceal(value: Any) -> Any:
 
     def change(text: str) -> str:
         # Most short texts are names that come with every call.
-        return _concealed(text, known) if len(text) <= _SHORT else _unwritten(_without(text, known))
+        return _conceal_short(text, known) if len(text) <= _SHORT else _mask_forms(_mask_known(text, known))
 
     return _each_text(value, change, masks_names=True)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _concealed(text: str, known: tuple[str, ...]) -> str:
-    return _unwritten(_without(text, known))
+def _conceal_short(text: str, known: tuple[str, ...]) -> str:
+    return _mask_forms(_mask_known(text, known))
 
 
 def _is_value(found: re.Match[str]) -> bool:
@@ -401,7 +401,7 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
 )
 
 
-def _unwritten(text: str) -> str:
+def _mask_forms(text: str) -> str:
     if any(sign in text for sign in _SHAPE_SIGNS):
         text = _SHAPE.sub(MASK, text)
     if "://" in text:
@@ -415,10 +415,10 @@ def _unwritten(text: str) -> str:
         if not _may_name(line):
             continue
         if _OPEN.search(line) and lines[i + 1 :]:
-            lines[i], *rest = _unnamed(line + lines[i + 1]).splitlines(keepends=True)
+            lines[i], *rest = _mask_named(line + lines[i + 1]).splitlines(keepends=True)
             lines[i + 1] = "".join(rest)
         else:
-            lines[i] = _unnamed(line)
+            lines[i] = _mask_named(line)
     return "".join(lines)
 
 
@@ -427,7 +427,7 @@ def _may_name(text: str) -> bool:
     return any(sign in lowered for sign in _NAME_SIGNS)
 
 
-def _unnamed(line: str) -> str:
+def _mask_named(line: str) -> str:
     line = _masked_if(_NAMED_PAIR, lambda found: secrecy(found[2]) >= 1, line)
     for pattern in _FIXED:
         line = pattern.sub(rf"\g<1>{MASK}", line)
@@ -452,9 +452,15 @@ def _masked_if(pattern: re.Pattern[str], is_secret: Callable[[re.Match[str]], bo
     return "".join([*made, line[kept:]])
 
 
+# Told apart first: asking whether something is a mapping takes longer than all else.
+_ATOMS = (int, float, type(None))
+
+
 def _each_text(value: Any, change: Callable[[str], str], *, masks_names: bool = False) -> Any:
     if isinstance(value, str):
         return change(value)
+    if isinstance(value, _ATOMS):
+        return value
     again = functools.partial(_each_text, change=change, masks_names=masks_names)
     if isinstance(value, Mapping):
         return {

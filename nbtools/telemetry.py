@@ -113,7 +113,7 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
     token = _CURRENT.set(made)
     begun = time.perf_counter()
     try:
-        with contextlib.nullcontext() if _RECORDER.tracer is None else _mirrored(made):
+        with contextlib.nullcontext() if _RECORDER.tracer is None else _mirror(made):
             try:
                 yield made
             except BaseException as exc:
@@ -128,7 +128,7 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
 
 
 @contextlib.contextmanager
-def _mirrored(made: Span) -> Iterator[None]:
+def _mirror(made: Span) -> Iterator[None]:
     """Repeat a span for OpenTelemetry."""
     trace = _RECORDER.trace
     assert trace is not None, "it is connected together with the tracer"

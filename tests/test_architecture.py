@@ -156,7 +156,7 @@ RETIRED_NAMES = {
 FILE_LINES = 600
 FUNCTION_LINES = 60
 PROTOCOL_METHODS = 6
-PRIVATE_REPLACEMENTS = 13
+PRIVATE_REPLACEMENTS = 18
 # Words of our own in the docstring of `nbtools`.
 WORDS = 25
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core"}

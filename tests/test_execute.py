@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from nbtools import aio, telemetry
-from nbtools.door import Door, Limits
+from nbtools.door import CallLimits, Door
 from nbtools.errors import ExecutionFailed, InvalidArguments, SqlFailed, ToolNotFound
 from nbtools.execute import CompositeExecutor, LocalExecutor
 from nbtools.gate import ApprovalRequest, AskFunction, Rule
@@ -164,7 +164,7 @@ def test_a_tool_with_its_own_timeout_is_given_the_time_to_end_in_order() -> None
         await asyncio.sleep(timeout)
         raise SqlFailed("its own words", data={"rows": 3})
 
-    made = LocalExecutor([script], door=Door(limits=Limits(grace=30)))
+    made = LocalExecutor([script], door=Door(limits=CallLimits(grace=30)))
     result = made.call(call("script", {"timeout": 0.01}))
     assert result.error is not None
     assert (result.error.code, result.data) == ("SQL_FAILED", {"rows": 3})
@@ -176,7 +176,7 @@ def test_too_much_output_is_refused_with_its_beginning() -> None:
         """Return much."""
         return "x" * 50_000
 
-    result = LocalExecutor([much], door=Door(limits=Limits(output_bytes=10_000))).call(call("much"))
+    result = LocalExecutor([much], door=Door(limits=CallLimits(output_bytes=10_000))).call(call("much"))
     assert result.error is not None
     assert result.error.code == "LIMIT_EXCEEDED"
     assert len(result.data["text"]) == 2_000
@@ -474,7 +474,7 @@ def test_what_is_far_too_large_is_refused_while_it_is_copied(returned: Any) -> N
         """Give it."""
         return returned
 
-    result = LocalExecutor([give], door=Door(limits=Limits(output_bytes=50_000))).call(call("give"))
+    result = LocalExecutor([give], door=Door(limits=CallLimits(output_bytes=50_000))).call(call("give"))
     assert result.error is not None
     assert result.error.code == "LIMIT_EXCEEDED"
     assert "50,000 are allowed" in result.error.message
@@ -561,7 +561,7 @@ def test_the_time_of_asking_is_not_counted_out_of_the_time_of_the_call() -> None
         time.sleep(0.3)
         return True
 
-    limits = Limits(timeout=0.05, grace=0.0)
+    limits = CallLimits(timeout=0.05, grace=0.0)
     made = LocalExecutor([wipe], door=Door(approver=AskFunction(slow), limits=limits))
     for given in ({}, {"timeout": 0.05}):
         assert made.call(ToolCall(tool="wipe", caller="model", arguments=given)).text == "wiped"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.confine import landlock, linux, places, seccomp
@@ -193,6 +195,10 @@ def _no_sandbox() -> None:
 def _limit(confinement: Confinement) -> None:
     import resource  # absent on Windows: then `attempt` names the limits as missing
 
+    def below_hard(which: int, value: int) -> int:
+        hard = resource.getrlimit(which)[1]
+        return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
     # Darwin counts neither kind of memory; the owner's watch remains.
     memory = resource.RLIMIT_AS if confinement.address_space else getattr(resource, "RLIMIT_DATA", None)
     wanted = {
@@ -203,32 +209,18 @@ def _limit(confinement: Confinement) -> None:
     }
     for which, value in wanted.items():
         if which is not None and value is not None:
-            hard = resource.getrlimit(which)[1]
-            cap = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(which, (cap, cap))
+            resource.setrlimit(which, (below_hard(which, value),) * 2)
     if confinement.cpu_s is not None:
         # A signal first, which leaves a reason; the kill two seconds later.
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        last = confinement.cpu_s + 2 if hard == resource.RLIM_INFINITY else min(confinement.cpu_s + 2, hard)
+        last = below_hard(resource.RLIMIT_CPU, confinement.cpu_s + 2)
         resource.setrlimit(resource.RLIMIT_CPU, (min(confinement.cpu_s, last), last))
     if sys.platform.startswith("linux"):
-        _go_first_when_memory_is_short()
+        # Raising it is always allowed; some containers have no such file, or have it read-only, and lose a nicety.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         if confinement.level == "limits":
             # Root could raise its own limits again.
             linux.drop_capabilities((_CAP_SYS_RESOURCE,))
-
-
-def _go_first_when_memory_is_short() -> None:
-    try:
-        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return  # no such file in some containers: nothing depends on it
-    try:
-        os.write(handle, _OOM_SCORE.encode())
-    except OSError:
-        pass  # raising it is always allowed; a container that has it read-only loses a nicety
-    finally:
-        os.close(handle)
 
 
 def _landlock(confinement: Confinement) -> None:

@@ -133,35 +133,27 @@ def _platform() -> str:
 
 
 def _judge(platform: str, found: dict[str, Any]) -> HostLimits:
-    missing = list(found["failed"])
-    missing += [f"that {_STRICT[name]}" for name in _STRICT if not found["refused"].get(name) and not found["failed"]]
+    refused = tuple(name for name in _STRICT if found["refused"].get(name))
+    missing = found["failed"] or [f"that {told}" for name, told in _STRICT.items() if name not in refused]
     level: Level = "off" if not found["limits"] else "limits" if missing else "strict"
+    measured = {name: found[name] for name in ("landlock_abi", "seccomp", "supervision", "limits")}
+    remedies = _remedies(found)
     return HostLimits(
-        platform=platform,
-        level=level,
-        landlock_abi=found["landlock_abi"],
-        seccomp=found["seccomp"],
-        supervision=found["supervision"],
-        limits=found["limits"],
-        refused=tuple(name for name in _STRICT if found["refused"].get(name)),
-        missing=tuple(missing),
-        remedies=_remedies(found),
+        platform=platform, level=level, refused=refused, missing=tuple(missing), remedies=remedies, **measured
     )
 
 
 def _remedies(found: dict[str, Any]) -> tuple[str, ...]:
     if not sys.platform.startswith("linux"):
         return ("Run in Linux (a container, WSL 2 or a gateway) for sandbox='strict'.",)
-    said = []
-    if not found["landlock_abi"]:
-        said.append("Landlock needs Linux 5.13 or newer with `landlock` in the boot parameter lsm=.")
-    elif found["landlock_abi"] < 6:
-        said.append(
-            "Linux 6.12 or newer also keeps signals apart exactly; here elder processes are shielded by number."
-        )
-    if not found["seccomp"]:
-        said.append("seccomp needs a kernel with CONFIG_SECCOMP_FILTER and an x86_64 or aarch64 processor.")
-    return tuple(said)
+    needed = {
+        "Landlock needs Linux 5.13 or newer with `landlock` in the boot parameter lsm=.": not found["landlock_abi"],
+        "Linux 6.12 or newer also keeps signals apart exactly; here elder processes are shielded by number.": (
+            1 <= found["landlock_abi"] < 6
+        ),
+        "seccomp needs a kernel with CONFIG_SECCOMP_FILTER and an x86_64 or aarch64 processor.": not found["seccomp"],
+    }
+    return tuple(remedy for remedy, is_needed in needed.items() if is_needed)
 
 
 def _measure() -> dict[str, Any]:
@@ -177,15 +169,8 @@ def _measure() -> dict[str, Any]:
         inside = Path(folder, "inside")
         inside.mkdir()
         # -I: neither the working folder nor PYTHONPATH has a say in what the probe imports.
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(Path(__file__).with_name("probe.py")),
-            str(package),
-            str(inside),
-            str(outside),
-        ]
+        probe = Path(__file__).with_name("probe.py")
+        command = [sys.executable, "-I", "-S", *map(str, (probe, package, inside, outside))]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_PROBE_S, check=False, env={"PATH": os.defpath}

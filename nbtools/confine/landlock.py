@@ -54,14 +54,7 @@ def available_abi() -> int:
 
 
 def _governed(abi: int) -> int:
-    rights = _ABI_1
-    if abi >= 2:
-        rights |= _REFER
-    if abi >= 3:
-        rights |= _TRUNCATE
-    if abi >= 5:
-        rights |= _IOCTL_DEV
-    return rights
+    return _ABI_1 | (abi >= 2 and _REFER) | (abi >= 3 and _TRUNCATE) | (abi >= 5 and _IOCTL_DEV)
 
 
 def restrict(

@@ -66,16 +66,16 @@ def drop_capabilities(only: tuple[int, ...] | None = None) -> None:
     words = [0] * 6
     if only is not None:
         buffer = bytes(24)
-        _checked("capget", LIBC.capget(header, buffer))
+        _check("capget", LIBC.capget(header, buffer))
         words = list(struct.unpack("6I", buffer))
         for number in only:
             for field in range(3):
                 words[3 * (number // 32) + field] &= ~(1 << number % 32)
     with contextlib.suppress(OSError):  # Linux older than 4.3 has no ambient set
         prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-    _checked("capset", LIBC.capset(header, struct.pack("6I", *words)))
+    _check("capset", LIBC.capset(header, struct.pack("6I", *words)))
 
 
-def _checked(what: str, result: int) -> None:
+def _check(what: str, result: int) -> None:
     if result < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")

@@ -35,7 +35,7 @@ __all__ = [
     "NUMBERS",
     "SELF",
     "Action",
-    "Rule",
+    "CallRule",
     "When",
     "assemble",
     "compiled",
@@ -115,6 +115,7 @@ _FORBIDDEN = (
     *("shmget", "shmat", "semget", "msgget", "mq_open"),
 )
 
+_SIGNALLING = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 _O_ACCMODE, _O_TRUNC = 0b11, 0o1000
@@ -154,7 +155,7 @@ class When:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rule:
+class CallRule:
     """System calls by name, what they must look like, and what is done with them then."""
 
     calls: tuple[str, ...]
@@ -185,7 +186,7 @@ def _condition(when: When) -> list[_Instruction]:
     return [*code, jumps[when.op]]
 
 
-def _block(rule: Rule, number: int) -> list[_Instruction]:
+def _block(rule: CallRule, number: int) -> list[_Instruction]:
     """Return the instructions for one call of a rule; the call's number is loaded before and after it."""
     answer = (_RETURN, 0, 0, _ACTIONS[rule.action])
     if not rule.when:
@@ -201,7 +202,7 @@ def _block(rule: Rule, number: int) -> list[_Instruction]:
 
 
 @functools.cache
-def assemble(rules: tuple[Rule, ...], machine: str) -> tuple[_Instruction, ...]:
+def assemble(rules: tuple[CallRule, ...], machine: str) -> tuple[_Instruction, ...]:
     """Turn rules into a program for a machine; calls that it does not have are left out.
 
     Numbers are looked up by halving: when a filter is set, the kernel tries it on every system call there is, and a
@@ -219,30 +220,30 @@ def assemble(rules: tuple[Rule, ...], machine: str) -> tuple[_Instruction, ...]:
         for call in rule.calls:
             if call in numbers:
                 blocks.setdefault(numbers[call], []).extend(_block(rule, numbers[call]))
-    return (*program, *_halved(sorted(blocks.items())))
+    return (*program, *_halve(sorted(blocks.items())))
 
 
-def _halved(blocks: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
+def _halve(blocks: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
     if len(blocks) <= 3:
         return [*(instruction for _, block in blocks for instruction in block), (_RETURN, 0, 0, _ALLOW)]
     middle = len(blocks) // 2
-    lower, upper = _halved(blocks[:middle]), _halved(blocks[middle:])
+    lower, upper = _halve(blocks[:middle]), _halve(blocks[middle:])
     return [(_JGE, 0, 1, blocks[middle][0]), (_JUMP, 0, 0, len(lower)), *lower, *upper]
 
 
-def _socket_rules(network: bool) -> tuple[Rule, ...]:
+def _socket_rules(network: bool) -> tuple[CallRule, ...]:
     families = (socket.AF_UNIX, *((socket.AF_INET, socket.AF_INET6, _AF_NETLINK) if network else ()))
     local_datagram = (
         When(argument=0, op="eq", value=socket.AF_UNIX),
         When(argument=1, op="eq", value=socket.SOCK_DGRAM, mask=_SOCK_TYPE_MASK),
     )
     return (
-        Rule(calls=("socket", "socketpair"), when=tuple(When(argument=0, op="ne", value=f) for f in families)),
-        Rule(calls=("socket", "socketpair"), when=local_datagram),
+        CallRule(calls=("socket", "socketpair"), when=tuple(When(argument=0, op="ne", value=f) for f in families)),
+        CallRule(calls=("socket", "socketpair"), when=local_datagram),
     )
 
 
-def _elder_rules(*, signals: bool) -> tuple[Rule, ...]:
+def _elder_rules(*, signals: bool) -> tuple[CallRule, ...]:
     """Refuse limits, priorities and (where Landlock cannot) signals of processes that are older than this one.
 
     The owner of a kernel started before it, so its number is lower, unless the numbers have wrapped around since. That
@@ -253,29 +254,33 @@ def _elder_rules(*, signals: bool) -> tuple[Rule, ...]:
         return (When(argument=at, op="gt", value=0), When(argument=at, op="lt", value=SELF))
 
     rules = [
-        Rule(calls=("prlimit64",), when=(When(argument=0, op="gt", value=0), When(argument=2, op="given"))),
-        Rule(calls=("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), when=elder(0)),
-        Rule(calls=("setpriority",), when=(When(argument=0, op="eq", value=_PRIO_PROCESS), *elder(1))),
-        Rule(calls=("setpriority",), when=(When(argument=0, op="ne", value=_PRIO_PROCESS),)),
-        Rule(calls=("ioprio_set",), when=(When(argument=0, op="eq", value=_IOPRIO_WHO_PROCESS), *elder(1))),
-        Rule(calls=("ioprio_set",), when=(When(argument=0, op="ne", value=_IOPRIO_WHO_PROCESS),)),
+        CallRule(calls=("prlimit64",), when=(When(argument=0, op="gt", value=0), When(argument=2, op="given"))),
+        CallRule(calls=("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), when=elder(0)),
+        CallRule(calls=("setpriority",), when=(When(argument=0, op="eq", value=_PRIO_PROCESS), *elder(1))),
+        CallRule(calls=("setpriority",), when=(When(argument=0, op="ne", value=_PRIO_PROCESS),)),
+        CallRule(calls=("ioprio_set",), when=(When(argument=0, op="eq", value=_IOPRIO_WHO_PROCESS), *elder(1))),
+        CallRule(calls=("ioprio_set",), when=(When(argument=0, op="ne", value=_IOPRIO_WHO_PROCESS),)),
     ]
     if signals:
         # -1 is everybody, -n is the group n. A pidfd can be had from /proc too, so sending through one goes altogether.
         rules += [
-            Rule(calls=("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), when=elder(0)),
-            Rule(calls=("kill",), when=(When(argument=0, op="gt", value=_SELF_GROUP),)),
-            Rule(calls=("pidfd_send_signal",)),
+            CallRule(calls=_SIGNALLING, when=elder(0)),
+            CallRule(calls=("kill",), when=(When(argument=0, op="gt", value=_SELF_GROUP),)),
+            CallRule(calls=("pidfd_send_signal",)),
         ]
         for one in _FOREBEARS:
             named = (When(argument=0, op="eq", value=one),)
-            rules.append(Rule(calls=("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), when=named))
-        rules += [Rule(calls=("kill",), when=(When(argument=0, op="eq", value=group),)) for group in _FOREBEARS_GROUPS]
+            rules.append(
+                CallRule(calls=("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), when=named)
+            )
+        rules += [
+            CallRule(calls=("kill",), when=(When(argument=0, op="eq", value=group),)) for group in _FOREBEARS_GROUPS
+        ]
     return tuple(rules)
 
 
 @functools.cache
-def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action | None = None) -> tuple[Rule, ...]:
+def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action | None = None) -> tuple[CallRule, ...]:
     """Return the rules of a strict sandbox.
 
     Parameters
@@ -290,36 +295,36 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action
         What happens to ``connect`` from the start; `None` allows it until `lock` is in force.
     """
     rules = [
-        Rule(calls=_FORBIDDEN),
+        CallRule(calls=_FORBIDDEN),
         # The flags of clone3 are behind a pointer. Said to be missing, the C library falls back to clone.
-        Rule(calls=("clone3",), action="missing"),
-        Rule(calls=("clone",), when=(When(argument=0, op="any", value=_NEW_NAMESPACES),)),
-        Rule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCSTI),)),
-        Rule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCLINUX),)),
+        CallRule(calls=("clone3",), action="missing"),
+        CallRule(calls=("clone",), when=(When(argument=0, op="any", value=_NEW_NAMESPACES),)),
+        CallRule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCSTI),)),
+        CallRule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCLINUX),)),
         *_socket_rules(network),
         *_elder_rules(signals=abi < 6),
     ]
     if connect is not None:
-        rules.append(Rule(calls=("connect",), action=connect))
+        rules.append(CallRule(calls=("connect",), action=connect))
     if metadata is not None:
-        rules.append(Rule(calls=METADATA, action=metadata))
+        rules.append(CallRule(calls=METADATA, action=metadata))
     if abi < 3:
         truncating = (When(argument=1, op="any", value=_O_TRUNC), When(argument=1, op="none", value=_O_ACCMODE))
         truncating_at = tuple(dataclasses.replace(when, argument=2) for when in truncating)
         rules += [
-            Rule(calls=("truncate",)),
-            Rule(calls=("open",), when=truncating),
-            Rule(calls=("openat",), when=truncating_at),
-            Rule(calls=("openat2",), action="missing"),
+            CallRule(calls=("truncate",)),
+            CallRule(calls=("open",), when=truncating),
+            CallRule(calls=("openat",), when=truncating_at),
+            CallRule(calls=("openat2",), action="missing"),
         ]
     return tuple(rules)
 
 
-def lock(*, network: bool) -> tuple[Rule, ...]:
+def lock(*, network: bool) -> tuple[CallRule, ...]:
     """Return the rules that close the network, or with `network` the services of this machine, for good."""
     if network:
-        return (Rule(calls=("socket",), when=(When(argument=0, op="eq", value=socket.AF_UNIX),)),)
-    return (Rule(calls=("connect",)),)
+        return (CallRule(calls=("socket",), when=(When(argument=0, op="eq", value=socket.AF_UNIX),)),)
+    return (CallRule(calls=("connect",)),)
 
 
 _SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
@@ -348,7 +353,7 @@ def _forebears() -> list[int]:
     return [one for one in found if one > 1]
 
 
-def compiled(rules: tuple[Rule, ...]) -> tuple[_Instruction, ...]:
+def compiled(rules: tuple[CallRule, ...]) -> tuple[_Instruction, ...]:
     """Return the program for this machine.
 
     Raises
@@ -361,7 +366,7 @@ def compiled(rules: tuple[Rule, ...]) -> tuple[_Instruction, ...]:
     return assemble(rules, linux.machine())
 
 
-def install(rules: tuple[Rule, ...], *, listen: bool = False) -> int | None:
+def install(rules: tuple[CallRule, ...], *, listen: bool = False) -> int | None:
     """Put rules into force, for all threads of this process and all it starts.
 
     Parameters

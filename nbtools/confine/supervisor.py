@@ -11,6 +11,7 @@ while every other service of the machine stays out of reach.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -18,7 +19,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -107,31 +108,33 @@ class Supervisor:
         except (ValueError, OverflowError, struct.error):
             return errno.EINVAL
 
-    def _target(self, caller: _Caller, directory: int, path: bytes | None, *, follow: bool = True) -> int:
-        """Open the file that is meant and return its descriptor, if it lies where this process may write."""
+    @contextlib.contextmanager
+    def _target(self, caller: _Caller, directory: int, path: bytes | None, *, follow: bool = True) -> Iterator[Path]:
+        """Open the file that is meant, if it lies where this process may write; yield the path of its descriptor."""
         handle = caller.open(_signed(directory), path, follow=follow)
-        place = Path(f"/proc/self/fd/{handle}")
-        real = os.fspath(place.readlink())
-        mine = place.stat().st_uid == caller.uid
-        inside = any(real == root or real.startswith(root + "/") for root in self._write)
-        # What has no path (a pipe, a memory file) is nobody else's.
-        if not (inside or not real.startswith("/") or real.startswith("/memfd:")) or not mine:
-            os.close(handle)
-            raise PermissionError(errno.EPERM, "outside")
-        return handle
-
-    def _mode(self, caller: _Caller, call: str, arguments: list[int]) -> None:
-        if call == "fchmod":
-            handle, mode = self._target(caller, arguments[0], None), arguments[1]
-        elif call == "chmod":
-            handle, mode = self._target(caller, _AT_FDCWD, caller.path(arguments[0])), arguments[1]
-        else:
-            flags = arguments[3] if call == "fchmodat2" else 0
-            handle, mode = self._at(caller, arguments[0], arguments[1], flags), arguments[2]
         try:
-            os.chmod(f"/proc/self/fd/{handle}", mode & _MODES)  # noqa: PTH101 - by descriptor
+            place = Path(f"/proc/self/fd/{handle}")
+            real = os.fspath(place.readlink())
+            mine = place.stat().st_uid == caller.uid
+            inside = any(real == root or real.startswith(root + "/") for root in self._write)
+            # What has no path (a pipe, a memory file) is nobody else's.
+            if not (inside or not real.startswith("/") or real.startswith("/memfd:")) or not mine:
+                raise PermissionError(errno.EPERM, "outside")
+            yield place
         finally:
             os.close(handle)
+
+    def _mode(self, caller: _Caller, call: str, arguments: list[int]) -> None:
+        target: contextlib.AbstractContextManager[Path]
+        if call == "fchmod":
+            target, mode = self._target(caller, arguments[0], None), arguments[1]
+        elif call == "chmod":
+            target, mode = self._target(caller, _AT_FDCWD, caller.path(arguments[0])), arguments[1]
+        else:
+            flags = arguments[3] if call == "fchmodat2" else 0
+            target, mode = self._at(caller, arguments[0], arguments[1], flags), arguments[2]
+        with target as place:
+            place.chmod(mode & _MODES)
 
     def _owner(self, caller: _Caller, call: str, arguments: list[int]) -> int:
         """Refuse to give files away; allow to keep them, because unpacking an archive asks for it."""
@@ -140,47 +143,41 @@ class Supervisor:
         return 0 if all(value & _NO_CHANGE in fine for value, fine in zip(owners, kept, strict=True)) else errno.EPERM
 
     def _times(self, caller: _Caller, call: str, arguments: list[int]) -> None:
+        target: contextlib.AbstractContextManager[Path]
         if call == "utimensat":
             path = caller.path(arguments[1]) if arguments[1] else None
             follow = not arguments[3] & _AT_SYMLINK_NOFOLLOW
-            handle = self._target(caller, arguments[0], path, follow=follow)
+            target = self._target(caller, arguments[0], path, follow=follow)
             unit, address = 1, arguments[2]
         elif call == "futimesat":
-            handle = self._at(caller, arguments[0], arguments[1], 0)
+            target = self._at(caller, arguments[0], arguments[1], 0)
             unit, address = 1000, arguments[2]
         else:
-            handle = self._target(caller, _AT_FDCWD, caller.path(arguments[0]))
+            target = self._target(caller, _AT_FDCWD, caller.path(arguments[0]))
             unit, address = (1000 if call == "utimes" else 0), arguments[1]
-        try:
-            place = f"/proc/self/fd/{handle}"
+        with target as place:
             if not address:
                 os.utime(place)
                 return
-            now = Path(place).stat()
+            now = place.stat()
             os.utime(place, ns=_read_times(caller, address, unit, (now.st_atime_ns, now.st_mtime_ns)))
-        finally:
-            os.close(handle)
 
     def _attribute(self, caller: _Caller, call: str, arguments: list[int]) -> None:
         if call.startswith("f"):
-            handle = self._target(caller, arguments[0], None)
+            target = self._target(caller, arguments[0], None)
         else:
-            handle = self._target(caller, _AT_FDCWD, caller.path(arguments[0]), follow=not call.startswith("l"))
-        try:
+            target = self._target(caller, _AT_FDCWD, caller.path(arguments[0]), follow=not call.startswith("l"))
+        with target as place:
             name = caller.path(arguments[1], _MAX_NAME)
             if not name.startswith(b"user."):
                 # "Not supported" is what makes cp and tar go on with the plain mode instead of an access list.
                 raise OSError(errno.ENOTSUP, "only attributes of the user's own")
-            place = f"/proc/self/fd/{handle}"
             if "remove" in call:
                 os.removexattr(place, name)
+            elif arguments[3] > _MAX_VALUE:
+                raise OSError(errno.E2BIG, "attribute")
             else:
-                size = arguments[3]
-                if size > _MAX_VALUE:
-                    raise OSError(errno.E2BIG, "attribute")
-                os.setxattr(place, name, caller.read(arguments[2], size), arguments[4])
-        finally:
-            os.close(handle)
+                os.setxattr(place, name, caller.read(arguments[2], arguments[3]), arguments[4])
 
     def _connect(self, caller: _Caller, call: str, arguments: list[int]) -> int | None:
         descriptor, address, size = arguments[:3]
@@ -190,21 +187,17 @@ class Supervisor:
         path = data[_FAMILY.size :].partition(b"\0")[0]
         if _FAMILY.unpack_from(data)[0] != socket.AF_UNIX or not path:
             return errno.EPERM
-        handle = self._target(caller, _AT_FDCWD, path)
-        try:
-            with caller.socket(descriptor) as theirs:
-                # A full queue must not hold up whoever answers; this is the socket's own option, so it is put back.
-                before = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.size)
-                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, _CONNECT_US))
-                try:
-                    theirs.connect(f"/proc/self/fd/{handle}")
-                finally:
-                    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, before)
-        finally:
-            os.close(handle)
+        with self._target(caller, _AT_FDCWD, path) as place, caller.socket(descriptor) as theirs:
+            # A full queue must not hold up whoever answers; this is the socket's own option, so it is put back.
+            before = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.size)
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, _CONNECT_US))
+            try:
+                theirs.connect(os.fspath(place))
+            finally:
+                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, before)
         return None
 
-    def _at(self, caller: _Caller, directory: int, address: int, flags: int) -> int:
+    def _at(self, caller: _Caller, directory: int, address: int, flags: int) -> contextlib.AbstractContextManager[Path]:
         path = caller.path(address)
         empty = not path and flags & _AT_EMPTY_PATH
         return self._target(caller, directory, None if empty else path, follow=not flags & _AT_SYMLINK_NOFOLLOW)

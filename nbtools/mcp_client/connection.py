@@ -18,13 +18,13 @@ from nbtools.lazy import need
 from nbtools.mcp_client.process import server_process
 from nbtools.mcp_client.tool_filter import MAX_TOOLS, filter_tools
 
-__all__ = ["Connection"]
+__all__ = ["ServerConnection"]
 
 _WHY = "Using tools of an MCP server"
 _MAX_PAGES = 100
 
 
-class Connection:
+class ServerConnection:
     """One connection: a task that opens the client, waits until it is told to leave, and closes it.
 
     Parameters

@@ -31,7 +31,7 @@ from nbtools.errors import (
     did_you_mean,
 )
 from nbtools.lazy import need
-from nbtools.mcp_client.connection import Connection
+from nbtools.mcp_client.connection import ServerConnection
 from nbtools.mcp_client.tool_filter import plain_words
 from nbtools.parameters import SchemaParameters
 from nbtools.registry import Registry
@@ -90,7 +90,7 @@ class McpExecutor:
         self._connect_timeout = connect_timeout
         self._timeout = parse_seconds(given.get("timeout", 60.0))
         self._door = door or Door()
-        self._connection: Connection | None = None
+        self._connection: ServerConnection | None = None
         self._tools = Registry()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
@@ -219,16 +219,16 @@ class McpExecutor:
             raise ExecutionFailed(f"{self.name}: {output.text or 'the tool failed'}", data={"data": output.data})
         return output
 
-    async def _restart(self, why: str) -> Connection:
+    async def _restart(self, why: str) -> ServerConnection:
         self.problems.append(f"the server {why} and was started again")
         return await self._open_connection()
 
-    async def _open_connection(self) -> Connection:
+    async def _open_connection(self) -> ServerConnection:
         """Open a connection, after closing the one of before."""
         if self._connection is not None:
             await self._connection.close()
         # Kept before it is open: closing ends one that is still on its way.
-        made = self._connection = Connection(self.name, self._given, self.problems, timeout=self._connect_timeout)
+        made = self._connection = ServerConnection(self.name, self._given, self.problems, timeout=self._connect_timeout)
         await made.open()
         return made
 

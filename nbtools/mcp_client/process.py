@@ -74,7 +74,7 @@ class _Answers(LineReader):
         return self._message(self._types.jsonrpc_message_adapter.validate_python(broken))
 
 
-class _Process(asyncio.SubprocessProtocol):
+class _ServerProcess(asyncio.SubprocessProtocol):
     """Hands on what the loop says of the process."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -129,7 +129,7 @@ async def server_process(parameters: Any, silence: TextIO, problems: list[str]) 
             yield streams
         return
     transport, process = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Process(problems),
+        lambda: _ServerProcess(problems),
         parameters.command,
         *parameters.args,
         stderr=silence,

@@ -16,8 +16,8 @@ from nbtools.lazy import facade
 if TYPE_CHECKING:
     from nbtools.mcp_server.approval import ElicitationApprover, McpClient
     from nbtools.mcp_server.http import HttpServer, client_config
-    from nbtools.mcp_server.session import make_server
     from nbtools.mcp_server.stdio import serve_stdio
+    from nbtools.mcp_server.tool_server import make_server
 
 __all__ = ["ElicitationApprover", "HttpServer", "McpClient", "client_config", "make_server", "serve_stdio"]
 
@@ -28,7 +28,7 @@ __getattr__ = facade(
         "HttpServer": "nbtools.mcp_server.http",
         "McpClient": "nbtools.mcp_server.approval",
         "client_config": "nbtools.mcp_server.http",
-        "make_server": "nbtools.mcp_server.session",
+        "make_server": "nbtools.mcp_server.tool_server",
         "serve_stdio": "nbtools.mcp_server.stdio",
     },
 )

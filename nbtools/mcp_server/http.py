@@ -15,7 +15,7 @@ from nbtools import aio
 from nbtools.config import Config
 from nbtools.errors import ConfigInvalid
 from nbtools.lazy import need
-from nbtools.mcp_server.session import WHY, make_server
+from nbtools.mcp_server.tool_server import WHY, make_server
 from nbtools.workbench import Workbench
 
 __all__ = ["HttpServer", "client_config"]
@@ -84,7 +84,7 @@ class HttpServer:
         uvicorn = need("uvicorn", extra="mcp", why=WHY)
         app = self._make(self._bench).streamable_http_app(host=self.host)
         settings = uvicorn.Config(
-            _Guarded(app, self.token), host=self.host, port=self.port, log_level="warning", access_log=False
+            _TokenGuard(app, self.token), host=self.host, port=self.port, log_level="warning", access_log=False
         )
         settings.load()
         self._uvicorn = uvicorn.Server(settings)
@@ -121,7 +121,7 @@ class HttpServer:
     close = aio.blocking(aclose)
 
 
-class _Guarded:
+class _TokenGuard:
     """Lets requests through that carry the token."""
 
     def __init__(self, app: Any, token: str) -> None:

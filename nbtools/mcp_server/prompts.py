@@ -110,9 +110,9 @@ class Prompts:
 
     async def list(self, context: Any, params: Any) -> Any:
         """Answer ``prompts/list``."""
-        return self._types.ListPromptsResult(prompts=[self._described(prompt) for prompt in self._prompts.values()])
+        return self._types.ListPromptsResult(prompts=[self._describe(prompt) for prompt in self._prompts.values()])
 
-    def _described(self, prompt: Tool) -> Any:
+    def _describe(self, prompt: Tool) -> Any:
         required = prompt.schema.get("required", ())
         arguments = [
             self._types.PromptArgument(name=name, description=part.get("description"), required=name in required)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from nbtools import aio
 from nbtools.lazy import need
 from nbtools.mcp_lines import LineReader, LineWriter
-from nbtools.mcp_server.session import WHY, make_server
+from nbtools.mcp_server.tool_server import WHY, make_server
 from nbtools.workbench import Workbench
 
 __all__ = ["serve_stdio"]
@@ -40,7 +40,7 @@ def _loop_can_serve() -> bool:
 
 
 @contextlib.contextmanager
-def _claimed() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def _claim_wire() -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Keep the wire in descriptors that no child inherits, and divert the standard ones."""
     import fcntl
 
@@ -71,7 +71,7 @@ async def _streams() -> AsyncIterator[tuple[Any, Any]]:
             yield official
         return
     loop = asyncio.get_running_loop()
-    with _claimed() as (incoming, outgoing):
+    with _claim_wire() as (incoming, outgoing):
         reader = LineReader()
         writer = LineWriter(reader)
         ends = [

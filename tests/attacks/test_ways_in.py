@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from nbtools import Workbench, aio
 from nbtools.cli import main
-from nbtools.door import Door, Limits
+from nbtools.door import CallLimits, Door
 from nbtools.errors import ExecutionFailed, PermissionDenied, ToolNotEnabled
 from nbtools.execute import LocalExecutor
 from nbtools.gate import AskFunction, Nobody
@@ -315,7 +315,7 @@ def test_a_result_that_a_tool_makes_itself_is_held_to_the_same(monkeypatch: pyte
         }
         return ToolResult(tool="?", call_id="?", **kinds[kind])
 
-    made = LocalExecutor([own], door=Door(limits=Limits(output_bytes=1_000)))
+    made = LocalExecutor([own], door=Door(limits=CallLimits(output_bytes=1_000)))
     results = {kind: call(made, "own", kind=kind) for kind in ("secret", "large", "odd", "failed", "both")}
     assert (results["secret"].data, results["secret"].text) == ({"a": "***"}, "***")
     assert code(results["large"]) == "LIMIT_EXCEEDED"

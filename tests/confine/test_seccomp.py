@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from nbtools.confine import seccomp
-from nbtools.confine.seccomp import NUMBERS, Rule, When
+from nbtools.confine.seccomp import NUMBERS, CallRule, When
 
 ALLOW, NOTIFY, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x7FC00000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -169,7 +169,7 @@ def test_the_lock_closes_connections_or_local_sockets(machine):
     ],
 )
 def test_conditions_hold_when_they_say(machine, op, value, mask, yes, no):
-    rules = (Rule(calls=("ioctl",), when=(When(argument=1, op=op, value=value, mask=mask),)),)
+    rules = (CallRule(calls=("ioctl",), when=(When(argument=1, op=op, value=value, mask=mask),)),)
     program = seccomp.assemble(rules, machine)
     assert [decide(program, machine, "ioctl", 0, argument) for argument in yes] == [EPERM] * len(yes)
     assert [decide(program, machine, "ioctl", 0, argument) for argument in no] == [ALLOW] * len(no)

@@ -12,8 +12,8 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
 from nbtools import aio
-from nbtools.mcp_server import HttpServer, make_server, session, watch
-from nbtools.mcp_server.watch import Watch
+from nbtools.mcp_server import HttpServer, make_server, subscriptions, tool_server
+from nbtools.mcp_server.subscriptions import Subscriptions
 from nbtools.tool import Context, tool
 from nbtools.workbench import Workbench
 
@@ -134,14 +134,14 @@ def test_a_subscriber_of_the_older_era_hears_of_changes_alone(bench):
 
 
 def test_subscriptions_end_with_the_session(bench, monkeypatch: pytest.MonkeyPatch):
-    made: list[Watch] = []
+    made: list[Subscriptions] = []
 
-    class Seen(Watch):
+    class Seen(Subscriptions):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             made.append(self)
 
-    monkeypatch.setattr(session, "Watch", Seen)
+    monkeypatch.setattr(tool_server, "Subscriptions", Seen)
     server = HttpServer(bench, token="")
     server.start()
     try:
@@ -169,7 +169,7 @@ async def over(task):
 
 
 def test_a_client_subscribes_to_so_many_resources_and_no_more(bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watch, "_MAX_RESOURCES", 2)
+    monkeypatch.setattr(subscriptions, "_MAX_RESOURCES", 2)
 
     async def older(client):
         with warnings.catch_warnings():

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from nbtools.door import Limits
+from nbtools.door import CallLimits
 from nbtools.errors import CallTimeout, InvalidArguments, LimitExceeded, PathNotAllowed, SqlFailed
 from nbtools.sql import SqlSession
 from nbtools.workbench import Workbench
@@ -134,7 +134,7 @@ def test_a_file_is_written_whole_below_the_folders(bench: Workbench, tmp_path: P
 
 
 def test_a_query_has_the_time_that_it_is_given(bench: Workbench, tmp_path: Path) -> None:
-    bench.door.limits = Limits(timeout=0.1)
+    bench.door.limits = CallLimits(timeout=0.1)
     endless = "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range < 5"
     for ask in (bench.query, lambda sql, **more: bench.export(sql, tmp_path / "rows.csv", **more)):
         with pytest.raises(CallTimeout, match="the query outlived its time"):

@@ -30,7 +30,7 @@ from nbtools.health import not_offered
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions
 from nbtools.mcp_server.prompts import PROMPTS, Prompts
-from nbtools.mcp_server.watch import Watch
+from nbtools.mcp_server.subscriptions import Subscriptions
 from nbtools.redaction import redact
 from nbtools.result import Artifact, Output, ToolResult
 from nbtools.schema import to_mcp
@@ -52,7 +52,7 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 _STREAMS = {"stdout": "info", "stderr": "warning"}
 
 
-class _Session:
+class _ToolServer:
     """What one server offers: the tools, the memory's items and the files that calls made."""
 
     def __init__(self, bench: Workbench, executor: Executor, prompts: Iterable[Callable[..., Any]]) -> None:
@@ -67,7 +67,7 @@ class _Session:
         self._questions = Questions()
         self._files: collections.OrderedDict[str, tuple[str | None, Artifact]] = collections.OrderedDict()
         self._levels: dict[str | None, int | None] = {}
-        self.watch = Watch(self._versions)
+        self.subscriptions = Subscriptions(self._versions)
         completions = {"path": self._paths_like, "key": self._keys_like, "topic": self._keys_like}
         self.prompts = Prompts(prompts, blocks=self._prompt_blocks, completions=completions, client=self._client)
 
@@ -113,10 +113,10 @@ class _Session:
             if (required := client.asked_for()) is not None:
                 return required
             if client.pending is not None:
-                return self._asking(client, client.pending)
+                return self._ask_client(client, client.pending)
             self._keep(result, who)
             # Beside the loop, because files are read for it.
-            return await aio.in_thread(self._answered, result)
+            return await aio.in_thread(self._to_call_result, result)
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -131,20 +131,20 @@ class _Session:
         # Without a session, "always this session" is a promise to nobody.
         return ToolCall(tool=tool, arguments=arguments, caller="mcp", run_id=who, session=who or fresh_id())
 
-    def _asking(self, client: McpClient, request: ApprovalRequest) -> Any:
+    def _ask_client(self, client: McpClient, request: ApprovalRequest) -> Any:
         text, schema, state = client.question(request)
         params = self.types.ElicitRequestFormParams(message=text, requested_schema=schema)
         asked = {"approval": self.types.ElicitRequest(params=params)}
         return self.types.InputRequiredResult(input_requests=asked, request_state=state)
 
-    def _answered(self, result: ToolResult) -> Any:
-        said = _sayable(result.text if result.ok else str(result))
+    def _to_call_result(self, result: ToolResult) -> Any:
+        said = _encodable(result.text if result.ok else str(result))
         content: list[Any] = [self.types.TextContent(type="text", text=said)]
         content += [block for artifact in result.artifacts for block in self._blocks(result, artifact)]
         data = result.data if isinstance(result.data, dict) else {"result": result.data}
         if result.error is not None:
             data = {**data, "error": result.error.to_dict()} if result.data else {"error": result.error.to_dict()}
-        return self.types.CallToolResult(content=content, structured_content=_sayable(data), is_error=not result.ok)
+        return self.types.CallToolResult(content=content, structured_content=_encodable(data), is_error=not result.ok)
 
     def _keep(self, result: ToolResult, who: str | None) -> None:
         """Offer the files of a result as resources; the oldest are forgotten when there are too many."""
@@ -162,11 +162,11 @@ class _Session:
         uri, name = self._uri(result, artifact), Path(artifact.path).name
         link = self.types.ResourceLink(type="resource_link", uri=uri, name=name, mime_type=artifact.mime)
         with contextlib.suppress(OSError, NbtoolsError, UnicodeDecodeError):
-            shown = self._shown(uri, artifact)
+            shown = self._content_block(uri, artifact)
             return [link] if shown is None else [shown, link]
         return [link]
 
-    def _shown(self, uri: str, artifact: Artifact) -> Any:
+    def _content_block(self, uri: str, artifact: Artifact) -> Any:
         """Return an artifact's content as a block: pictures and sounds, and texts that are short."""
         kind, types = artifact.mime.partition("/")[0], self.types
         if artifact.size <= _MAX_MEDIA and kind in {"image", "audio"} and artifact.mime != "image/svg+xml":
@@ -209,12 +209,12 @@ class _Session:
 
     async def subscribe(self, context: Any, params: Any) -> Any:
         """Answer ``resources/subscribe``, of the protocol's older era."""
-        await self.watch.subscribe(self._session_of(context), context.session, str(params.uri))
+        await self.subscriptions.subscribe(self._session_of(context), context.session, str(params.uri))
         return self.types.EmptyResult()
 
     async def unsubscribe(self, context: Any, params: Any) -> Any:
         """Answer ``resources/unsubscribe``."""
-        self.watch.unsubscribe(self._session_of(context), str(params.uri))
+        self.subscriptions.unsubscribe(self._session_of(context), str(params.uri))
         return self.types.EmptyResult()
 
     async def set_level(self, context: Any, params: Any) -> Any:
@@ -235,7 +235,7 @@ class _Session:
     def _forget(self, who: str) -> None:
         """Keep nothing of a session that its client, or its idle time, has ended."""
         self._levels.pop(who, None)
-        self.watch.forget(who)
+        self.subscriptions.forget(who)
 
     async def _versions(self, uris: frozenset[str], state: Any = None) -> tuple[Any, dict[str, Any]]:
         """Return the memory's count of changes, and the versions of items; of none when that count is the given one."""
@@ -368,13 +368,13 @@ class _Progress:
         self._ended = True
 
 
-def _sayable(value: Any) -> Any:
+def _encodable(value: Any) -> Any:
     """Return a value whose texts can be sent: half of a character, which Python may hold, becomes a question mark."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_sayable(key): _sayable(item) for key, item in value.items()}
-    return [_sayable(item) for item in value] if isinstance(value, list) else value
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list) else value
 
 
 def make_server(
@@ -398,7 +398,7 @@ def make_server(
     """
     server = need("mcp.server.lowlevel", extra="mcp", why=WHY).Server
     executor = executor or bench.executor_with(ElicitationApprover(), {McpClient: CLIENT.get})
-    session = _Session(bench, executor, (*PROMPTS, *prompts))
+    offered = _ToolServer(bench, executor, (*PROMPTS, *prompts))
     from importlib.metadata import version
 
     made = server(
@@ -406,20 +406,20 @@ def make_server(
         version=version("nbtools-kit"),
         title="nbtools",
         instructions="Tools of a notebook: memory, scripts in clean kernels, read-only SQL, files, web, text.",
-        on_list_tools=session.list_tools,
-        on_call_tool=session.call_tool,
-        on_list_resources=session.list_resources,
-        on_list_resource_templates=session.list_templates,
-        on_read_resource=session.read_resource,
-        on_subscribe_resource=session.subscribe,
-        on_unsubscribe_resource=session.unsubscribe,
-        on_subscriptions_listen=session.watch.listen,
-        on_list_prompts=session.prompts.list,
-        on_get_prompt=session.prompts.get,
-        on_completion=session.prompts.complete,
+        on_list_tools=offered.list_tools,
+        on_call_tool=offered.call_tool,
+        on_list_resources=offered.list_resources,
+        on_list_resource_templates=offered.list_templates,
+        on_read_resource=offered.read_resource,
+        on_subscribe_resource=offered.subscribe,
+        on_unsubscribe_resource=offered.unsubscribe,
+        on_subscriptions_listen=offered.subscriptions.listen,
+        on_list_prompts=offered.prompts.list,
+        on_get_prompt=offered.prompts.get,
+        on_completion=offered.prompts.complete,
     )
-    made.add_request_handler("logging/setLevel", session.types.SetLevelRequestParams, session.set_level)
-    made.get_tool_input_schema = session.input_schema
+    made.add_request_handler("logging/setLevel", offered.types.SetLevelRequestParams, offered.set_level)
+    made.get_tool_input_schema = offered.input_schema
     # What goes to a client as the state of a question comes back from it as it was, or not at all.
     sealing = need("mcp.server.request_state", extra="mcp", why=WHY)
     security = sealing.RequestStateSecurity.ephemeral()

@@ -15,7 +15,7 @@ from typing import Any
 
 from nbtools.lazy import need
 
-__all__ = ["Watch"]
+__all__ = ["Subscriptions"]
 
 _WHY = "Serving tools over MCP"
 _LOOK_S = 0.5
@@ -24,7 +24,7 @@ _MAX_RESOURCES = 1_000
 _INVALID_PARAMS = -32602
 
 
-class Watch:
+class Subscriptions:
     """Looks at the resources that somebody subscribed to, and tells of those that changed.
 
     Parameters

@@ -43,6 +43,12 @@ _HAND_OVER_S = 10.0
 _WAIT_S = 0.1 if os.name == "nt" else None
 
 
+def _after_fork(function: Callable[[], None]) -> None:
+    """Call a function in each forked child."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C or Stop ended the work; `value` is what it returned on the way out, `None` when nothing."""
 
@@ -58,8 +64,7 @@ class _LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+        _after_fork(self._forget)
 
     def _forget(self) -> None:
         # The lock may have been held by a thread that does not exist in the child.
@@ -102,8 +107,7 @@ class _LoopWatch:
 
     def __init__(self) -> None:
         self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+        _after_fork(self._forget)
 
     def _forget(self) -> None:
         self.guests: dict[asyncio.Task[Any] | None, str] = {}
@@ -204,8 +208,7 @@ class _Workers:
 
     def __init__(self) -> None:
         self._idle: collections.deque[queue.SimpleQueue[Callable[[], None]]] = collections.deque()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._idle.clear)
+        _after_fork(self._idle.clear)
 
     def start(self, work: Callable[[], None]) -> None:
         """Run `work` in a thread that nobody uses."""

@@ -395,15 +395,10 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigInvalid(
-            f"{file} is not valid TOML: {exc}", hint="Correct the file, or move it away.", tried="reading the settings"
-        ) from None
+        what, remedy = f"is not valid TOML: {exc}", "Correct the file"
     except OSError as exc:
-        raise ConfigInvalid(
-            f"{file} cannot be read: {exc.strerror}",
-            hint="Make it readable, or move it away.",
-            tried="reading the settings",
-        ) from None
+        what, remedy = f"cannot be read: {exc.strerror}", "Make it readable"
+    raise ConfigInvalid(f"{file} {what}", hint=f"{remedy}, or move it away.", tried="reading the settings")
 
 
 def _display(name: str, value: Any) -> str:

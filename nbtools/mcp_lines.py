@@ -20,7 +20,20 @@ _MANY_LINES = 1_000
 _TURN = 20
 
 
-class LineReader(asyncio.BaseProtocol):
+class _Stream(asyncio.BaseProtocol):
+    """What the official package asks of a stream of either direction."""
+
+    async def aclose(self) -> None:
+        """Keep the pipe, which is its owner's to close: what was written last is still on its way."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+class LineReader(_Stream):
     """The lines that come in, as the stream of messages that the official package reads.
 
     Attributes
@@ -137,14 +150,8 @@ class LineReader(asyncio.BaseProtocol):
         except self._end:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
-
-
-class LineWriter(asyncio.BaseProtocol):
+class LineWriter(_Stream):
     """The stream that the official package writes messages to, as lines that go out.
 
     Parameters
@@ -200,12 +207,3 @@ class LineWriter(asyncio.BaseProtocol):
     def close(self) -> None:
         """Let the other side find the end of its input."""
         self._transport.close()
-
-    async def aclose(self) -> None:
-        """Keep the pipe, which is its owner's to close: what was written last is still on its way."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()

@@ -178,11 +178,7 @@ class ToolResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         return {
-            "ok": self.ok,
-            "tool": self.tool,
-            "call_id": self.call_id,
-            "data": self.data,
-            "text": self.text,
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "error": self.error.to_dict() if self.error else None,
             "artifacts": [artifact.to_dict() for artifact in self.artifacts],
             "duration_s": round(self.duration_s, 6),

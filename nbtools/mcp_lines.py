@@ -20,7 +20,7 @@ _MANY_LINES = 1_000
 _TURN = 20
 
 
-class _Stream(asyncio.BaseProtocol):
+class _MessageStream(asyncio.BaseProtocol):
     """What the official package asks of a stream of either direction."""
 
     async def aclose(self) -> None:
@@ -33,7 +33,7 @@ class _Stream(asyncio.BaseProtocol):
         await self.aclose()
 
 
-class LineReader(_Stream):
+class LineReader(_MessageStream):
     """The lines that come in, as the stream of messages that the official package reads.
 
     Attributes
@@ -151,7 +151,7 @@ class LineReader(_Stream):
             raise StopAsyncIteration from None
 
 
-class LineWriter(_Stream):
+class LineWriter(_MessageStream):
     """The stream that the official package writes messages to, as lines that go out.
 
     Parameters

@@ -28,6 +28,11 @@ class Source:
         """The part directly below the package that it belongs to, "" for the package itself."""
         return self.name.split(".")[1] if "." in self.name else ""
 
+    @functools.cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree."""
+        return list(ast.walk(self.tree))
+
     @property
     def is_package(self) -> bool:
         return Path(self.place).name == "__init__.py"
@@ -53,6 +58,12 @@ def files(*folders: Path) -> tuple[Path, ...]:
 
 
 @functools.cache
+def parsed(path: Path) -> ast.Module:
+    """Return the tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@functools.cache
 def read(package: Path) -> dict[str, Source]:
     """Read a package; return its modules by their dotted names."""
     found = {}
@@ -60,7 +71,7 @@ def read(package: Path) -> dict[str, Source]:
         relative = path.relative_to(package.parent)
         dotted = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
         text = path.read_text(encoding="utf-8")
-        found[dotted] = Source(name=dotted, place=str(relative), text=text, tree=ast.parse(text, filename=str(path)))
+        found[dotted] = Source(name=dotted, place=str(relative), text=text, tree=parsed(path))
     return found
 
 
@@ -77,7 +88,7 @@ def imports(sources: Mapping[str, Source]) -> list[Import]:
     """Return every import of every module, those inside functions and under TYPE_CHECKING included."""
     found = []
     for source in sources.values():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Import):
                 found += [Import(source=source, target=alias.name, line=node.lineno) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -160,13 +171,17 @@ def _rooms(sources: Mapping[str, Source], package: str) -> set[str]:
     return {unit for name, source in sources.items() if (unit := _unit(package, name)) and source.is_package}
 
 
-def wrong_room_imports(sources: Mapping[str, Source], package: str, levels: Iterable[str]) -> list[str]:
+def wrong_room_imports(
+    found: Iterable[Import], sources: Mapping[str, Source], package: str, levels: Iterable[str]
+) -> list[str]:
     """Return the imports between rooms of a package that lead up or sideways, and rooms that have no level.
 
     Parameters
     ----------
+    found
+        The imports of all modules.
     sources
-        The modules.
+        The modules by their dotted names.
     package
         The dotted name of the package.
     levels
@@ -178,7 +193,7 @@ def wrong_room_imports(sources: Mapping[str, Source], package: str, levels: Iter
     problems = [f"{package}.{name} has no level in ROOMS" for name in _rooms(sources, package) - level_of.keys()]
     problems += [f"{package}.{name} exists no more: take it out of ROOMS" for name in level_of.keys() - units]
     graph: dict[str, set[str]] = defaultdict(set)
-    for item in imports(sources):
+    for item in found:
         mine, theirs = _unit(package, item.source.name), _unit(package, item.target)
         if mine is None or theirs is None or mine == theirs:
             continue
@@ -201,7 +216,7 @@ def crowded_packages(sources: Mapping[str, Source], packages: Iterable[str], mos
 
 
 def _classes(sources: Mapping[str, Source]) -> list[tuple[str, Source, int]]:
-    nodes = [(source, node) for source in sources.values() for node in ast.walk(source.tree)]
+    nodes = [(source, node) for source in sources.values() for node in source.nodes]
     return [(node.name, source, node.lineno) for source, node in nodes if isinstance(node, ast.ClassDef)]
 
 

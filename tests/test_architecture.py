@@ -26,6 +26,7 @@ from tests.source_tree import (
     imports,
     listed_names,
     meaningless_names,
+    parsed,
     public_names,
     read,
     repeated_classes,
@@ -340,7 +341,11 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 def test_imports_between_rooms_lead_down() -> None:
     rooms = {f"{PACKAGE}.{part}": levels for part, levels in ROOMS.items()}
-    problems = [line for package, levels in rooms.items() for line in wrong_room_imports(_sources(), package, levels)]
+    problems = [
+        line
+        for package, levels in rooms.items()
+        for line in wrong_room_imports(_imports(), _sources(), package, levels)
+    ]
     assert not problems, _listing(problems)
 
 
@@ -363,7 +368,7 @@ def test_names_that_were_replaced_do_not_come_back() -> None:
 def test_private_names_stay_within_their_part() -> None:
     problems = []
     for source in _sources().values():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.ImportFrom):
                 continue
             start = start_of(source, node)
@@ -386,7 +391,7 @@ def test_no_file_is_longer_than_the_wall() -> None:
 def test_no_function_is_longer_than_a_page() -> None:
     problems = []
     for path in _files():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1
                 if lines > FUNCTION_LINES:
@@ -438,7 +443,7 @@ def _core_packages() -> set[str]:
 
 def _needed(source: Source) -> Iterator[tuple[str, int]]:
     """Yield what is imported by `need("package.module", …)`."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         called = getattr(node, "func", None)
         name = getattr(called, "id", getattr(called, "attr", ""))
         if name in {"need", "import_module"} and node.args and isinstance(node.args[0], ast.Constant):
@@ -472,7 +477,7 @@ def test_optional_packages_are_named_only_in_their_home() -> None:
 def test_extras_are_promised_only_when_a_module_uses_them() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: lines for name, lines in project["optional-dependencies"].items() if name not in {"dev", "test"}}
-    nodes = [node for source in _sources().values() for node in ast.walk(source.tree)]
+    nodes = [node for source in _sources().values() for node in source.nodes]
     asked = {
         str(node.value.value)
         for node in nodes
@@ -494,7 +499,7 @@ def test_exceptions_are_defined_in_the_tree_of_errors_only() -> None:
     for source in _sources().values():
         if source.name == "nbtools.errors":
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             bases = [getattr(b, "id", getattr(b, "attr", "")) for b in getattr(node, "bases", ())]
             raised = [b for b in bases if b in tree or b.endswith(("Error", "Exception", "Interrupt"))]
             # A private one is a signal between the modules of one part, which nobody outside can catch or see.
@@ -507,7 +512,7 @@ def test_exceptions_are_defined_in_the_tree_of_errors_only() -> None:
 def _protocols() -> dict[str, ast.ClassDef]:
     found = {}
     for source in _sources().values():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
                 continue
             bases = [b.value if isinstance(b, ast.Subscript) else b for b in node.bases]
@@ -546,11 +551,7 @@ def test_every_protocol_has_a_reference_and_a_conformance_suite() -> None:
 
 def test_tests_replace_few_private_names() -> None:
     tests = [path for path in _files() if path.is_relative_to(ROOT / "tests")]
-    found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in tests
-        for line in replaced_private_names(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in tests for line in replaced_private_names(parsed(path))]
     told = "a test that replaces what is private pins the inside: hand in what it needs to control"
     assert len(found) <= PRIVATE_REPLACEMENTS, f"{told}:{_listing(found)}"
 

@@ -10,6 +10,7 @@ import pytest
 from tests.source_tree import (
     circles,
     crowded_packages,
+    imports,
     meaningless_names,
     over_budget,
     read,
@@ -37,38 +38,42 @@ def tree(tmp_path):
     return write
 
 
+def rooms_of(sources, levels):
+    return wrong_room_imports(imports(sources), sources, "p.memory", levels)
+
+
 def test_imports_that_lead_down_break_no_rule(tree):
     texts = {"keeper/server.py": "from p.memory.duckdb import engine", "duckdb/engine.py": "import p.memory.records"}
-    assert wrong_room_imports(tree(texts), "p.memory", LEVELS) == []
+    assert rooms_of(tree(texts), LEVELS) == []
 
 
 @pytest.mark.parametrize("text", ["from p.memory.keeper import server", "def f():\n    import p.memory.keeper.server"])
 def test_an_import_that_leads_up_between_rooms_is_found(tree, text):
     sources = tree({"keeper/server.py": "", "duckdb/engine.py": text})
-    (problem,) = wrong_room_imports(sources, "p.memory", LEVELS)
+    (problem,) = rooms_of(sources, LEVELS)
     assert "engine.py" in problem
     assert "leads up from duckdb" in problem
 
 
 def test_a_relative_import_from_a_neighbour_is_found(tree):
-    (problem,) = wrong_room_imports(tree({"duckdb/engine.py": "from ..postgres import x"}), "p.memory", LEVELS)
+    (problem,) = rooms_of(tree({"duckdb/engine.py": "from ..postgres import x"}), LEVELS)
     assert "leads sideways from duckdb" in problem
 
 
 def test_a_module_without_a_level_forms_no_circle_with_a_room(tree):
     texts = {"store.py": "from p.memory import duckdb", "duckdb/engine.py": "from p.memory.store import Store"}
-    (problem,) = wrong_room_imports(tree(texts), "p.memory", LEVELS)
+    (problem,) = rooms_of(tree(texts), LEVELS)
     assert "duckdb → store → duckdb" in problem
 
 
 def test_a_room_does_not_import_its_own_package_when_that_imports_the_room(tree):
     texts = {"__init__.py": "from p.memory.keeper.server import S", "keeper/server.py": "import p.memory"}
-    (problem,) = wrong_room_imports(tree(texts), "p.memory", LEVELS)
+    (problem,) = rooms_of(tree(texts), LEVELS)
     assert " → keeper → " in problem
 
 
 def test_a_new_room_and_one_that_is_gone_are_found(tree):
-    problems = wrong_room_imports(tree({"bridges/__init__.py": ""}), "p.memory", (*LEVELS, "files"))
+    problems = rooms_of(tree({"bridges/__init__.py": ""}), (*LEVELS, "files"))
     assert sorted(problems) == [
         "p.memory.bridges has no level in ROOMS",
         "p.memory.files exists no more: take it out of ROOMS",

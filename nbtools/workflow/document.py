@@ -12,6 +12,7 @@ block texts, folded texts and quotes with escapes too.
 from __future__ import annotations
 
 import bisect
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,7 +74,8 @@ def _plain(text: str) -> Any:
         return _SPECIAL[text]
     if _INT.fullmatch(text):
         return int(text, 0)
-    return float(text) if _FLOAT.fullmatch(text) else text
+    # A number that a float cannot hold stays as it is written.
+    return made if _FLOAT.fullmatch(text) and math.isfinite(made := float(text)) else text
 
 
 class SourceText:
@@ -401,7 +403,7 @@ class _Composer:
         """Tell why the source is no YAML, with a hint for the usual causes."""
         document, text = self._document, self._document.text
         mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
-        if "quoted scalar" in str(getattr(exc, "context", "")):
+        if "quoted scalar" in str(getattr(exc, "context", "")) and "unexpected" in str(exc.problem):
             span = exc.context_mark.index, 1
             document.tell("WF002", span, "This quote is not closed.", "Close it, or put the other quotes around it.")
             return

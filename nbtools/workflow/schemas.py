@@ -226,15 +226,9 @@ class SchemaType:
         if isinstance(value, str) and "${" in value:
             yield from self._filled(value, infer, place)
             return
-        options = self.options()
-        if len(options) > 1:
-            found = [list(option.misfits(value, infer, place, depth + 1)) for option in options]
-            if not all(found):
-                return
-            near = [f for o, f in zip(options, found, strict=True) if _kind(value) in o.kinds()]
-            if len(near) == 1:
-                yield from near[0]
-                return
+        if self._options:
+            yield from self._choice_misfits(value, infer, place, depth)
+            return
         kinds = self.kinds()
         if _kind(value) not in kinds:
             yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
@@ -246,6 +240,21 @@ class SchemaType:
             yield from self._bounds(value, place)
         else:
             yield from self._bounds(value, place)
+
+    def _choice_misfits(
+        self, value: Any, infer: Callable[[Expression], SchemaType | None], place: Place, depth: int
+    ) -> Iterator[Misfit]:
+        """Yield why a value fits no choice: what the only one of its kind says, if there is such."""
+        found = [list(option.misfits(value, infer, place, depth + 1)) for option in self._options]
+        if not all(found):
+            return
+        near = [told for option, told in zip(self._options, found, strict=True) if _kind(value) in option.kinds()]
+        if len(near) == 1:
+            yield from near[0]
+        elif near:
+            yield Misfit(what="literal", place=place, message=f"{value!r:.60} fits none of the choices.")
+        else:
+            yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
 
     def _filled(self, text: str, infer: Callable[[Expression], SchemaType | None], place: Place) -> Iterator[Misfit]:
         template = parse(text)

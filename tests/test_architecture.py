@@ -111,6 +111,7 @@ ROOMS: dict[str, list[str]] = {
         "policy",
         "transpile",
     ],
+    "workflow": ["findings spec", "document", "expressions", "graph schemas", "checks", "validation"],
     "toolbox": ["charsets policies result_types", "memory_tools", "files scripts web", "commands"],
 }
 ROOM_MODULES = 12

@@ -87,7 +87,7 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
     parts = list(ast.walk(tree))
     rebound = {n.id for n in parts if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     rebound |= {n.arg for n in parts if isinstance(n, ast.arg)}
-    for name, key in _keys(parts):
+    for name, key, is_get in _keys(parts):
         if name in rebound:
             continue
         before = lines[key.lineno - 1].encode("utf-8")[: key.col_offset].decode("utf-8", "ignore")
@@ -101,10 +101,13 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
         elif name == "nodes" and value not in needed:
             shown = ", ".join((*node.needs, value))
             tell("WF048", offset, width, f"{value!r} is not among the needs.", f"Write needs: [{shown}].")
+        elif name == "nodes" and not is_get and subject.may_lack(node, value):
+            message = f"{value} may have been skipped, and then it is not there."
+            tell("WF033", offset, width, message, f"Write nodes.get({key.value!r}).")
 
 
-def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant]]:
-    """Yield the literal keys with which ``nodes`` and ``inputs`` are asked."""
+def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant, bool]]:
+    """Yield the literal keys with which ``nodes`` and ``inputs`` are asked, and whether by ``get``."""
     for found in parts:
         owner: ast.expr | None = None
         key: ast.expr | None = None
@@ -115,4 +118,4 @@ def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant]]:
         is_ours = isinstance(owner, ast.Name) and owner.id in {"nodes", "inputs"}
         if is_ours and isinstance(key, ast.Constant) and isinstance(key.value, str):
             assert isinstance(owner, ast.Name)
-            yield owner.id, key
+            yield owner.id, key, isinstance(found, ast.Call)

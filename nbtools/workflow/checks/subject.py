@@ -11,7 +11,7 @@ from nbtools.schema import data_schema
 from nbtools.tool import Tool
 from nbtools.workflow.document import Document, Place
 from nbtools.workflow.expressions import Expression, parse
-from nbtools.workflow.graph import Edge, edges, texts
+from nbtools.workflow.graph import Edge, edges, skippable, texts
 from nbtools.workflow.schemas import ANY, SchemaType
 from nbtools.workflow.spec import (
     RESULT_FIELDS,
@@ -109,6 +109,17 @@ class Subject:
     def edges(self) -> Mapping[str, tuple[Edge, ...]]:
         """Whom each node needs, by id."""
         return {name: edges(node) for name, (_, node) in self.nodes.items()}
+
+    @functools.cached_property
+    def skippable(self) -> frozenset[str]:
+        """The nodes that a run may skip."""
+        return skippable(node for _, node in self.nodes.values())
+
+    def may_lack(self, node: NodeFields, target: str) -> bool:
+        """Tell whether a node may run although there is no result of another."""
+        if not node.always or target not in self.nodes:
+            return False
+        return target in self.skippable or (node.finally_ and not self.nodes[target][1].finally_)
 
     @functools.cached_property
     def texts(self) -> Mapping[str, tuple[tuple[Place, str], ...]]:

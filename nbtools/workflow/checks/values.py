@@ -9,7 +9,6 @@ from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import FILTERS, Expression, FilterCall, parse, walk
 from nbtools.workflow.findings import allowed
-from nbtools.workflow.graph import skippable
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import RESULT_FIELDS, AskNode, Choose, CodeFile, CodeNode, NodeFields
 
@@ -225,21 +224,14 @@ def _all_texts(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
 
 def _check_skipped(subject: Subject) -> None:
     """Tell of references to what may have been skipped, in what runs nevertheless."""
-    may_skip = skippable(node for _, node in subject.nodes.values())
     for _, node in subject.nodes.values():
-        for edge in subject.edges[node.id] if node.always else ():
-            target = edge.target
-            risky = target in may_skip or (node.finally_ and not _is_finally(subject, target))
-            if edge.reference is not None and risky and target in subject.nodes:
+        for edge in subject.edges[node.id]:
+            if edge.reference is not None and subject.may_lack(node, edge.target):
                 _tell_skipped(subject, subject.place(node, *edge.place), edge.reference)
     for place, text in walk(subject.workflow.outputs):
         for expression in parse(text).expressions:
-            if expression.node in may_skip:
+            if expression.node in subject.skippable:
                 _tell_skipped(subject, ("outputs", *place), expression)
-
-
-def _is_finally(subject: Subject, name: str) -> bool:
-    return name in subject.nodes and subject.nodes[name][1].finally_
 
 
 def _tell_skipped(subject: Subject, place: Place, expression: Expression) -> None:

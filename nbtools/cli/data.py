@@ -30,18 +30,27 @@ _NOT_TOLD = {"command", "verb", "perform", "version"}
 
 def add_commands(commands: Any) -> None:
     """Add ``memory`` and ``sql`` to the parser's commands."""
-    _add_memory(commands.add_parser("memory", help="read and write the memory"))
-    sql = commands.add_parser("sql", help="ask by read-only SQL")
-    sql.add_argument("query", metavar="SELECT", help="one statement; - reads it")
-    sql.add_argument("--connection", metavar="URL", help="a named connection or a URL")
+    _add_memory(commands.add_parser("memory", help="read and write the notes in memory"))
+    sql = commands.add_parser("sql", help="run a read-only SQL query")
+    sql.add_argument("query", metavar="SELECT", help="one SELECT; - reads it from standard input")
     sql.add_argument(
-        "--format", choices=("table", "csv", "json"), default="table", help="a table on a terminal shows some rows"
+        "--connection", metavar="URL", help="the name of a connection in the settings, or a URL (default: DuckDB)"
     )
-    sql.add_argument("--limit", type=_limit, metavar="N", help="rows at the most; none, the default, for all")
-    sql.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="value bound to :NAME")
+    sql.add_argument(
+        "--format",
+        choices=("table", "csv", "json"),
+        default="table",
+        help="table shows some rows on a terminal; csv and json write all",
+    )
+    sql.add_argument(
+        "--limit", type=_limit, metavar="N", help="the most rows to return; none (the default) returns all"
+    )
+    sql.add_argument(
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="a value for :NAME in the query; repeatable"
+    )
     sql.add_argument("--timeout", type=float, metavar="SECONDS", help="end the query after that time")
-    sql.add_argument("--isolated", action="store_true", help="run it in a confined process")
-    sql.add_argument("--check", action="store_true", help="say whether it may run, without running it")
+    sql.add_argument("--isolated", action="store_true", help="run the query in a separate process without rights")
+    sql.add_argument("--check", action="store_true", help="say whether the query is allowed, without running it")
     sql.set_defaults(perform=_sql)
 
 
@@ -50,32 +59,48 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
     memory.add_argument("--node", metavar="ID", help="work in the scope of that node of the workflow")
     verbs = memory.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, text in (
-        ("get", "print a value"),
-        ("delete", "delete an item"),
-        ("history", "print its versions"),
+        ("get", "print the value of an item"),
+        ("delete", "delete an item; its history stays"),
+        ("history", "print the versions of an item"),
         ("forget", "erase an item with its history, for ever"),
     ):
         verbs.add_parser(name, help=text, description=text).add_argument("key", help="name of the item")
-    text = "give an item one of its versions again"
+    text = "set an item back to one of its versions"
     restore = verbs.add_parser("restore", help=text, description=text)
     restore.add_argument("key", help="name of the item")
-    restore.add_argument("number", metavar="VERSION", nargs="?", type=_count, help="which one; else the last")
-    text = "save a value: JSON, or else text"
+    restore.add_argument(
+        "number",
+        metavar="VERSION",
+        nargs="?",
+        type=_count,
+        help="its number in the history (default: the last version before this one)",
+    )
+    text = "save a value under a key"
     save = verbs.add_parser("save", help=text, description=text)
     save.add_argument("key", help="name of the item")
-    save.add_argument("value", help="'5' is a number, '{\"a\": 1}' an object, anything that is not JSON a text")
-    save.add_argument("--tags", nargs="*", metavar="TAG", help="words to find it by; kept when not given")
-    save.add_argument("--ttl", type=_life, metavar="TIME", help="time to live: 30s, 7d, never; kept when not given")
-    listed = verbs.add_parser("list", help="list the items")
-    listed.add_argument("prefix", nargs="?", default="")
-    find = verbs.add_parser("find", help="list the items with these tags")
-    find.add_argument("tags", nargs="+")
-    find.add_argument("--match", choices=("all", "any"), default="all")
-    search = verbs.add_parser("search", help="list the items that fit the words best")
-    search.add_argument("words", nargs="+")
-    search.add_argument("--limit", type=_count, default=10)
-    for name, text in (("export", "write all items to FILE"), ("import", "read items from FILE")):
-        verbs.add_parser(name, help=f"{text} (.jsonl or .parquet)").add_argument("file")
+    save.add_argument("value", help="JSON ('5' is a number, '{\"a\": 1}' an object); what is not JSON is saved as text")
+    save.add_argument("--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay")
+    save.add_argument(
+        "--ttl",
+        type=_life,
+        metavar="TIME",
+        help="how long it is kept: 30s, 7d, never; without this option its end stays",
+    )
+    text = "list the items"
+    listed = verbs.add_parser("list", help=text, description=text)
+    listed.add_argument("prefix", nargs="?", default="", help="only keys that start so")
+    text = "list the items with these tags"
+    find = verbs.add_parser("find", help=text, description=text)
+    find.add_argument("tags", nargs="+", help="the tags")
+    find.add_argument("--match", choices=("all", "any"), default="all", help="all the tags (the default), or any")
+    text = "list the items that match the words, the best match first"
+    search = verbs.add_parser("search", help=text, description=text)
+    search.add_argument("words", nargs="+", help="the words")
+    search.add_argument("--limit", type=_count, default=10, metavar="N", help="the most items to list (default: 10)")
+    for name, text in (("export", "write all items to a file"), ("import", "read items from a file")):
+        verbs.add_parser(name, help=text, description=text).add_argument(
+            "file", help="its name ends in .jsonl or .parquet"
+        )
     memory.set_defaults(perform=_memory)
 
 

@@ -24,8 +24,12 @@ _PICTURES = {"image/png": ".png", "image/svg+xml": ".svg"}
 
 def add_commands(commands: Any) -> None:
     """Add ``demo`` to the parser's commands."""
-    demo = commands.add_parser("demo", help="run the tour on real data: executed notebook, HTML, pictures")
-    demo.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="where they go (default: out)")
+    demo = commands.add_parser(
+        "demo", help="run the tour on real data, and write the executed notebook, HTML and pictures"
+    )
+    demo.add_argument(
+        "--out", type=Path, default=Path("out"), metavar="DIR", help="folder for these files (default: out)"
+    )
     demo.set_defaults(perform=_demo)
 
 

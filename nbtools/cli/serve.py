@@ -20,11 +20,13 @@ _LAST_PORT = 65_535
 def add_commands(commands: Any) -> None:
     """Add ``mcp`` to the parser's commands."""
     mcp = commands.add_parser("mcp", help="serve the tools over MCP, by standard input and output or by HTTP")
-    mcp.add_argument("--http", type=_port, metavar="PORT", help="serve over streamable HTTP; 0 takes a free port")
+    mcp.add_argument("--http", type=_port, metavar="PORT", help="serve over HTTP at this port; 0 takes a free port")
     mcp.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    mcp.add_argument("--no-token", action="store_true", help="let every local client in")
+    mcp.add_argument("--no-token", action="store_true", help="let every client on this machine in, without a token")
     mcp.add_argument("--folder", type=_folder, metavar="DIR", help="folder to work in (default: where it is started)")
-    mcp.add_argument("--print-config", action="store_true", help="print what a client's configuration takes, and leave")
+    mcp.add_argument(
+        "--print-config", action="store_true", help="print the lines for a client's configuration file, and leave"
+    )
     mcp.set_defaults(perform=_mcp)
 
 

@@ -28,27 +28,32 @@ _JSON_NAMES: Mapping[type, str] = {
 
 def add_commands(commands: Any) -> None:
     """Add ``tools``, ``call``, ``check-tools``, ``doctor`` and ``kernelspec`` to the parser's commands."""
-    tools = commands.add_parser("tools", help="list the tools, or render their schemas")
+    tools = commands.add_parser("tools", help="list the tools, or print their JSON schemas")
     tools.add_argument("--json", action="store_true", help="print JSON")
     tools.add_argument(
         "--format",
         choices=("json-schema", "anthropic", "openai", "gemini", "mcp"),
-        help="a provider's form; implies --json",
+        help="print the schemas in this provider's form",
     )
     tools.set_defaults(perform=_tools)
     call = commands.add_parser("call", help="call a tool and print its result as JSON")
-    call.add_argument("tool", metavar="TOOL")
-    call.add_argument("--json", default="{}", metavar="ARGUMENTS", help="the arguments as a JSON object; - reads them")
+    call.add_argument("tool", metavar="TOOL", help="name of the tool, see nbtools tools")
+    call.add_argument(
+        "--json",
+        default="{}",
+        metavar="ARGUMENTS",
+        help="the arguments as a JSON object; - reads them from standard input",
+    )
     call.add_argument("--timeout", type=float, metavar="SECONDS", help="cancel the call after that time")
     call.add_argument("--allow-private", action="store_true", help="let web tools reach private addresses")
     call.set_defaults(perform=_call)
-    check = commands.add_parser("check-tools", help="prove that declarations and implementations agree")
+    check = commands.add_parser("check-tools", help="check that every tool does what its declaration says")
     check.set_defaults(perform=_check)
-    doctor = commands.add_parser("doctor", help="check each part and say how to get what is missing")
+    doctor = commands.add_parser("doctor", help="check every part, and say how to repair or install what is missing")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(perform=_doctor)
-    spec = commands.add_parser("kernelspec", help="offer forked kernels to any Jupyter client")
-    spec.add_argument("action", choices=("install",))
+    spec = commands.add_parser("kernelspec", help="install a kernel that JupyterLab and other clients can start fast")
+    spec.add_argument("action", choices=("install",), help="install it")
     spec.add_argument("--name", default="nbtools-forked", help="name of the kernelspec")
     spec.add_argument("--prefix", help="install below that prefix instead of this environment")
     spec.set_defaults(perform=_kernelspec)

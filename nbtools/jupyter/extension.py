@@ -142,7 +142,7 @@ def _transform_for(extension: Extension) -> Callable[[list[str]], list[str]]:
     """Return the input transform; it reads the cell only when something in it could concern us."""
 
     def transform(lines: list[str]) -> list[str]:
-        if not any("%" in line and ("<<" in line or "?" in line) for line in lines):
+        if not any("%" in line and any(mark in line for mark in ("<<", "?", "-h")) for line in lines):
             return lines
         rewriting = importlib.import_module("nbtools.jupyter.line.input_transform")
         rewritten: list[str] = rewriting.rewrite(lines, {name for _, name in extension.taken})

@@ -98,6 +98,11 @@ def test_help_is_the_same_by_question_mark_and_by_option(notebook) -> None:
     assert notebook.shell.object_inspect("%%data_analyze")["docstring"].startswith("usage: %%data_analyze")
 
 
+def test_a_cell_magic_alone_shows_its_usage(notebook) -> None:
+    for name in ("data_analyze", "data_visualize", "code", "nbsql", "memory"):
+        assert f"usage: %%{name} " in notebook.run(f"%%{name} --help").stdout
+
+
 def test_every_magic_has_a_usage_under_every_name(notebook) -> None:
     magics = notebook.shell.magics_manager.magics
     for kind, name in ALL_NAMES:

@@ -158,6 +158,10 @@ def test_a_name_that_no_variable_can_have_is_refused(name: str) -> None:
         ("rows << %%nbsql\nselect 1\n", "%%nbsql rows <<\nselect 1\n"),
         ("x = 1\ngoal << %memory get goal\n", "x = 1\n%memory goal << get goal\n"),
         ("%tool calculator?\n", "%tool calculator --help\n"),
+        ("%%nbsql --help", "%%nbsql --help\n"),
+        ("%%nbsql x.db -h\n", "%%nbsql x.db -h\n\n"),
+        ("%%nbsql --help\nselect 1\n", "%%nbsql --help\nselect 1\n"),
+        ("%%time --help\n", "%%time --help\n"),
         # These are other people's, or Python.
         ("x << %timeit 1\n", "x << %timeit 1\n"),
         ("x << y % memory\n", "x << y % memory\n"),

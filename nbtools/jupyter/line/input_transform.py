@@ -1,4 +1,4 @@
-"""Rewriting: ``name << %magic …`` and ``%tool NAME?``, which Python and IPython would read otherwise.
+"""Rewriting: ``name << %magic …``, ``%tool NAME?`` and ``%%magic --help``, which Python and IPython read otherwise.
 
 The target moves behind the magic's name, ``%magic name << …``, where every magic of ours understands it. A cell that
 is Python as it stands is left alone: there such a line is inside a string.
@@ -13,6 +13,7 @@ from collections.abc import Collection
 __all__ = ["rewrite"]
 
 _TARGET = re.compile(r"(?P<indent>\s*)(?P<name>[^\W\d]\w*)\s*<<\s*(?P<marks>%%?)(?P<magic>\w+)(?P<rest>.*)", re.DOTALL)
+_HELP = re.compile(r"\s*%%(?P<magic>\w+)\s+(?:.*\s)?(?:--help|-h)\s*")
 _QUESTION = re.compile(r"(?P<start>\s*%{1,2}(?P<magic>\w+)\s+[\w.-]+)\s*\?{1,2}\s*")
 
 
@@ -32,6 +33,9 @@ def rewrite(lines: list[str], magics: Collection[str]) -> list[str]:
     ['%memory goal << get goal\n']
     """
     if lines and lines[0].lstrip().startswith("%%"):
+        asked = _HELP.fullmatch(lines[0])
+        if asked and asked["magic"] in magics and not "".join(lines[1:]):
+            return [lines[0], "\n"]  # IPython refuses a cell magic without a body before it asks the magic
         return [_rewritten(lines[0], magics), *lines[1:]]  # the body belongs to the cell magic
     changed = [_rewritten(line, magics) for line in lines]
     first = _TARGET.match(lines[0]) if lines else None

@@ -13,8 +13,8 @@ __all__ = ["MAGIC", "run_code"]
 
 
 def _usage(prog: str, cell: bool) -> Parser:
-    parser = script_parser(prog, "Run the cell in a managed child: python, node, bash, powershell, or kernel:NAME.")
-    parser.take("language", metavar="LANGUAGE", help="one of these names", kind="language")
+    parser = script_parser(prog, "Run the cell in a clean process of its own, or in a session.")
+    parser.take("language", metavar="LANGUAGE", help="python, node, bash, powershell or kernel:NAME", kind="language")
     return parser
 
 

@@ -19,22 +19,22 @@ _ENDS = Effects(destructive=True, idempotent=True)
 
 
 def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="Managed kernels: state, age, CPU, memory. A name that is new starts one.")
-    parser.leaf("list", "every session", default=True)
-    start = parser.leaf("start", "start a session ahead of its first use")
+    parser = Parser(prog, description="List and control sessions: managed kernels that keep their variables.")
+    parser.leaf("list", "list the sessions", default=True)
+    start = parser.leaf("start", "start a session before its first use")
     start.take("name", metavar="NAME")
     start.take("--language", default="python", metavar="LANGUAGE", kind="language")
     for name, about in (
-        ("stop", "end it and forget its state"),
-        ("restart", "end it and start it anew"),
-        ("interrupt", "stop what it runs, keep its state"),
-        ("variables", "what it has defined"),
+        ("stop", "end a session; its variables are lost"),
+        ("restart", "end a session and start it again, empty"),
+        ("interrupt", "stop the code that a session runs; its variables stay"),
+        ("variables", "list the variables of a session"),
     ):
         parser.leaf(name, about).take("name", metavar="NAME", kind="session")
     execute = parser.leaf("exec", "run the rest of the line in a session")
     execute.take("name", metavar="NAME", kind="session")
     execute.take("--timeout", type=seconds, metavar="TIME")
-    execute.epilog = "the code follows, unquoted: exec NAME x = 6 * 7; print(x)"
+    execute.epilog = "Write the code without quotes: exec NAME x = 6 * 7; print(x)"
     return parser
 
 

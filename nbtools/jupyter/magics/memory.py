@@ -20,33 +20,44 @@ def _usage(prog: str, cell: bool) -> Parser:
     if cell:
         parser = Parser(prog, description="Save the text of the cell as a memory item.")
         parser.take("key", metavar="KEY", kind="key")
-        parser.take("--json", action="store_true", help="the text is JSON, keep its value")
+        parser.take("--json", action="store_true", help="the cell is JSON: save the value, not the text")
         return _with_tags(parser)
-    parser = Parser(prog, description="Notes that outlive the kernel and that every notebook of yours shares.")
-    save = _with_tags(parser.leaf("save", "save a value: JSON, or text"))
+    parser = Parser(prog, description="Notes that outlive the kernel. All your notebooks share them.")
+    save = _with_tags(parser.leaf("save", "save a value under a key"))
     save.take("key", metavar="KEY", kind="key")
-    save.take("value", metavar="VALUE", nargs="+", type=_as_given, help="JSON, text, or {expression} for its value")
-    parser.leaf("get", "the value of a key").take("key", metavar="KEY", kind="key")
-    listing = parser.leaf("list", "the items whose keys start with PREFIX", default=True)
+    save.take(
+        "value",
+        metavar="VALUE",
+        nargs="+",
+        type=_as_given,
+        help="JSON or text; {expression} saves the value of the expression",
+    )
+    parser.leaf("get", "show the value of a key").take("key", metavar="KEY", kind="key")
+    listing = parser.leaf("list", "list the items whose keys start with PREFIX", default=True)
     listing.take("prefix", metavar="PREFIX", nargs="?", default="", kind="key")
-    finding = parser.leaf("find", "the items that have all, or any, of the tags")
+    finding = parser.leaf("find", "list the items that have all, or any, of the tags")
     finding.take("--tags", nargs="+", required=True, metavar="TAG", kind="tag")
     finding.take("--match", choices=("all", "any"), default="all")
-    search = parser.leaf("search", "the items that fit the words best")
+    search = parser.leaf("search", "list the items that match the words, the best match first")
     search.take("words", metavar="WORDS", nargs="+")
     search.take("--tags", nargs="+", default=(), metavar="TAG", kind="tag")
     search.take("--limit", type=count, default=10, metavar="N")
-    parser.leaf("history", "the versions of a key").take("key", metavar="KEY", kind="key")
-    restore = parser.leaf("restore", "give a key one of its versions again: the last one, or the one named")
+    parser.leaf("history", "list the versions of a key").take("key", metavar="KEY", kind="key")
+    restore = parser.leaf("restore", "set a key back to one of its versions: to the last one before, or to VERSION")
     restore.take("key", metavar="KEY", kind="key")
     restore.take("version", metavar="VERSION", nargs="?", type=count)
-    parser.leaf("delete", "remove a key; its history stays").take("key", metavar="KEY", kind="key")
-    forget = parser.leaf("forget", "erase a key with its history and what records of calls tell of it, for ever")
+    parser.leaf("delete", "delete a key; its history stays").take("key", metavar="KEY", kind="key")
+    forget = parser.leaf(
+        "forget", "erase a key for ever: its value, its history, and what records of calls say about it"
+    )
     forget.take("key", metavar="KEY", kind="key")
-    for name, about in (("export", "write all items to a .jsonl or .parquet file"), ("import", "read such a file")):
+    for name, about in (
+        ("export", "write all items to a .jsonl or .parquet file"),
+        ("import", "read items from such a file"),
+    ):
         moved = parser.leaf(name, about)
         moved.take("file", metavar="FILE", kind="file")
-        moved.take("--all", action="store_true", help="the items of every scope, not of this one alone")
+        moved.take("--all", action="store_true", help="the items of all scopes, not only of this one")
     scope = parser.leaf("scope", "show whose memory this is, or change it for this notebook")
     scope.take("level", nargs="?", choices=("agent", "workflow", "node"), metavar="agent|workflow|node")
     scope.take("ids", nargs="*", metavar="ID", help="workflow id, and node id for a node")
@@ -54,8 +65,10 @@ def _usage(prog: str, cell: bool) -> Parser:
 
 
 def _with_tags(parser: Parser) -> Parser:
-    parser.take("--tags", nargs="*", metavar="TAG", help="names to find it by; kept when not given", kind="tag")
-    parser.take("--ttl", type=_life, metavar="TIME", help="until it vanishes: 90s, 2h, 7d, never; kept when not given")
+    parser.take(
+        "--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay", kind="tag"
+    )
+    parser.take("--ttl", type=_life, metavar="TIME", help="how long it is kept: 90s, 2h, 7d, never")
     return parser
 
 

@@ -15,15 +15,15 @@ __all__ = ["MAGIC"]
 
 
 def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="What nbtools is, has and does here.")
-    parser.leaf("status", "version, memory, kernels, tools, SQL, and which magic is called what", default=True)
-    parser.leaf("doctor", "check every part and say how to mend what does not work")
-    config = parser.leaf("config", "the settings and where each came from")
+    parser = Parser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")
+    parser.leaf("status", "show memory, kernels, SQL and tools, and the names of the magics", default=True)
+    parser.leaf("doctor", "check every part, and say how to repair or install what is missing")
+    config = parser.leaf("config", "show the settings, and where each value comes from")
     config.take("setting", nargs="?", metavar="SETTING", kind="setting")
-    parser.leaf("version", "the version of nbtools")
+    parser.leaf("version", "show the version of nbtools")
     mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
     mcp.take("action", nargs="?", choices=("start", "stop"), metavar="start|stop")
-    mcp.take("--port", type=count, default=0, metavar="PORT", help="0 takes a free one")
+    mcp.take("--port", type=count, default=0, metavar="PORT", help="port of the server; 0 takes a free one")
     return parser
 
 

@@ -12,8 +12,15 @@ __all__ = ["checked_script", "script_parser", "time_of"]
 def script_parser(prog: str, about: str) -> Parser:
     """Return a parser with the options of every script."""
     parser = Parser(prog, description=about)
-    parser.take("--session", metavar="NAME", help="a kernel that keeps its state; else a clean one", kind="session")
-    parser.take("--timeout", type=seconds, metavar="TIME", help="30, 90s, 5min; the setting otherwise")
+    parser.take(
+        "--session",
+        metavar="NAME",
+        help="run in this session, which keeps its variables (a clean kernel)",
+        kind="session",
+    )
+    parser.take(
+        "--timeout", type=seconds, metavar="TIME", help="the most time: 30, 90s, 5min (the setting kernel_timeout)"
+    )
     return parser
 
 

@@ -24,22 +24,35 @@ _BRACES = re.compile(r"\{([^\W\d]\w*)\}")
 
 
 def _usage(prog: str, cell: bool) -> Parser:
-    about = "Ask by SQL, read-only: FROM a DataFrame of the notebook, 'a file.csv', nbtools.memory, nbtools.calls."
+    about = "Run a read-only SQL query FROM a DataFrame of the notebook, 'a file.csv', nbtools.memory or nbtools.calls."
     form = "[CONNECTION]" if cell else "[CONNECTION] SELECT ..."
     parser = Parser(prog, description=about, usage=f"{prog} [options] {form}".replace("%", "%%"))
-    parser.take("connection", nargs="?", metavar="CONNECTION", help="name or URL; else DuckDB", kind="connection")
-    parser.take("--limit", type=_limit, default=argparse.SUPPRESS, metavar="N", help="rows at the most; none for all")
+    parser.take(
+        "connection",
+        nargs="?",
+        metavar="CONNECTION",
+        help="its name in the settings, or a URL (DuckDB)",
+        kind="connection",
+    )
+    parser.take(
+        "--limit", type=_limit, default=argparse.SUPPRESS, metavar="N", help="the most rows to return; none for all"
+    )
     parser.take("--file", metavar="FILE", help="write all rows to a .csv, .json or .parquet file", kind="file")
-    parser.take("--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="bound to :NAME, $NAME")
-    parser.take("--as", dest="form", choices=tuple(_FORMS), default="pandas", help="kind of the result")
-    parser.take("--dialect", metavar="NAME", help="the text's own dialect, to be translated for the connection")
-    parser.take("--isolated", action="store_true", help="run in a confined process that can be killed")
-    parser.take("--explain", action="store_true", help="show the plan, do not run it")
-    parser.take("--tables", action="store_true", help="list what can be asked")
-    parser.take("--profile", metavar="TABLE", help="counts, nulls, distinct, extremes of each column", kind="table")
+    parser.take(
+        "--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="a value for :NAME or $NAME"
+    )
+    parser.take("--as", dest="form", choices=tuple(_FORMS), default="pandas", help="type of the result (pandas)")
+    parser.take("--dialect", metavar="NAME", help="dialect of the query; it is translated for the connection")
+    parser.take("--isolated", action="store_true", help="run the query in a separate process without rights")
+    parser.take("--explain", action="store_true", help="show the plan; do not run the query")
+    parser.take("--tables", action="store_true", help="list the tables that a query can read")
+    parser.take(
+        "--profile", metavar="TABLE", help="count rows, nulls and distinct values; least and greatest", kind="table"
+    )
     parser.epilog = (
-        "A variable of the notebook called name is bound to :name and $name by itself; nothing is pasted.\n"
-        "%nbsql asks on one line, %%nbsql by a cell; %sql and %%sql are the same, where these names were free."
+        ":name or $name in the query takes the value of the notebook's variable name.\n"
+        "%nbsql takes a query on its line, %%nbsql in its cell. %sql and %%sql are short names of the two;\n"
+        "where another extension, such as JupySQL, has these names already, they stay its own."
     )
     return parser
 

@@ -18,7 +18,7 @@ _KINDS = {"key": "key", "tags": "tag", "session": "session", "connection": "conn
 
 
 def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="Call a tool; its arguments are options, lists and objects are JSON.")
+    parser = Parser(prog, description="Call a tool. Its arguments are options; write lists and objects as JSON.")
     parser.take("name", metavar="NAME", help="a tool of %%tools; NAME --help shows its options", kind="tool")
     return parser
 

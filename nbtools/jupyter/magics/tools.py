@@ -23,8 +23,8 @@ _EFFECTS = {
 
 
 def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="The tools that are here, what each does to the world, and what was called.")
-    parser.take("name", nargs="?", metavar="NAME", help="a tool to show in full", kind="tool")
+    parser = Parser(prog, description="List the tools and what each may change, or the calls that were made.")
+    parser.take("name", nargs="?", metavar="NAME", help="the tool to describe in full", kind="tool")
     parser.take("--history", action="store_true", help="the recorded calls, newest first; those of NAME when given")
     parser.take("-n", type=count, default=20, metavar="N", help="how many calls (20)")
     return parser

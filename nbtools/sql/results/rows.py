@@ -3,7 +3,8 @@
 Both forms convert to the same pandas types, the ones that DuckDB's own ``df()`` gives: decimals, huge integers and
 integers beside missing values become floats, dates become timestamps, intervals timedeltas. Whole numbers that a float
 would round stay whole: as ``int64`` or ``uint64``, as their nullable forms beside missing values, as Python integers
-beyond 64 bits. `to_lists` keeps what JSON can keep exactly and writes the rest as text.
+beyond 64 bits. Decimals of which a float would lose digits stay `decimal.Decimal`. `to_lists` keeps what JSON can keep
+exactly and writes the rest as text.
 """
 
 from __future__ import annotations
@@ -167,12 +168,16 @@ class ArrowRows:
 
 
 def _exact_column(column: Any) -> Any:
-    """Return a pandas column of Arrow's whole numbers, where pandas would round one of them; otherwise `None`."""
+    """Return a pandas column of Arrow's whole numbers or decimals, where a float would round one; otherwise `None`."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        # A float shows 15 digits as they were given.
+        values = column.to_pylist() if kind.precision > 15 else []
+        return pd.Series(values, dtype=object) if any(map(_is_rounded, values)) else None
     is_rounded = kind.scale == 0 if pa.types.is_decimal(kind) else pa.types.is_integer(kind) and column.null_count
     if not is_rounded:
         return None
@@ -260,8 +265,8 @@ class PythonRows:
         for index in frame.columns:
             if frame[index].dtype == object:
                 frame[index] = _infer_dtype(frame[index])
-            elif frame[index].dtype == float and frame[index].abs().max() >= _MOST_IN_A_FLOAT:
-                frame[index] = _restore_wholes(frame[index], [row[index] for row in self._values])
+            elif frame[index].dtype == float:
+                frame[index] = _restore(frame[index], [row[index] for row in self._values])
         frame.columns = pd.Index(self._columns)
         return frame
 
@@ -283,13 +288,22 @@ class PythonRows:
         return [[jsonable(value) for value in row] for row in self._values[start:stop]]
 
 
-def _restore_wholes(column: Any, values: Sequence[Any]) -> Any:
-    """Give a column of floats that were whole numbers all their digits back; others stay as they are."""
+def _is_rounded(value: Any) -> bool:
+    """Tell whether a float has not all digits of a number."""
+    if _is_whole(value):
+        return bool(abs(value) >= _MOST_IN_A_FLOAT)
+    return isinstance(value, decimal.Decimal) and value.is_finite() and decimal.Decimal(repr(float(value))) != value
+
+
+def _restore(column: Any, values: Sequence[Any]) -> Any:
+    """Give a column of floats that were integers or decimals all their digits back; others stay as they are."""
     import pandas as pd
 
     given = [value for value in values if value is not None]
-    if not all(_is_whole(value) for value in given):
+    if not any(map(_is_rounded, given)) or any(isinstance(value, float) for value in given):
         return column
+    if not all(map(_is_whole, given)):
+        return pd.Series(list(values), dtype=object)
     wholes = [None if value is None else int(value) for value in values]
     name = _whole_dtype(int(min(given)), int(max(given)), has_gaps=len(given) < len(values))
     return pd.Series(wholes, dtype=name)

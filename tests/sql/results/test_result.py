@@ -180,3 +180,18 @@ def test_python_rows_keep_all_digits_of_whole_numbers() -> None:
 
     assert [str(kind) for kind in frame.dtypes] == ["Int64", "int64", "object", "float64", "float64"]
     assert [frame["gap"][0], frame["decimal"][0], frame["huge"][0]] == [2**53 + 1, 2**53 + 1, 2**70]
+
+
+EXACT = "123456789012345678901234567.89"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_decimals_keep_digits_that_a_float_would_lose(session, isolated):
+    given = f"select {EXACT}::decimal(30, 2) as d, 1.10::decimal(30, 2) as e union all select null, 2.25"
+    frame = session.query(f"{given} order by d nulls last", isolated=isolated).to_pandas()
+    assert frame["d"].to_list() == [decimal.Decimal(EXACT), None]
+    assert (frame["e"].dtype, frame["e"].to_list()) == (float, [1.1, 2.25])
+    python = PythonRows(
+        ["d", "e"], [(decimal.Decimal(EXACT), decimal.Decimal("1.10")), (None, decimal.Decimal("2.25"))]
+    )
+    assert [python.to_pandas()[name].to_list() for name in "de"] == [frame[name].to_list() for name in "de"]

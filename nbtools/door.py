@@ -205,7 +205,9 @@ class Door:
         call = prepared.call
         if call.timeout is not None:
             if not 0 < call.timeout <= _MAX_TIMEOUT:
-                raise InvalidArguments(f"timeout: {call.timeout!r} is not between 0 and {_MAX_TIMEOUT:g} seconds.")
+                raise InvalidArguments(
+                    f"timeout: {call.timeout!r} is not a time above 0 and up to {_MAX_TIMEOUT:g} seconds."
+                )
             return float(call.timeout)
         own = prepared.values.get("timeout")
         if isinstance(own, int | float) and math.isfinite(own):

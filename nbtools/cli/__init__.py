@@ -1,7 +1,7 @@
 """The command line: ``nbtools demo | tools | call | check-tools | memory | sql | validate | mcp | doctor | …``.
 
 Every command parses, asks a workbench, and prints. Exit codes: 0 all is well, 1 the tool or query failed, 2 wrong
-usage.
+usage or settings, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, PermissionDenied, nearest
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied, nearest
 
 __all__ = ["main"]
 
 _OK, _FAILED, _USAGE = 0, 1, 2
+_ABOUT = "A notebook with a memory, clean kernels, safe SQL and tools."
+_CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong usage or settings."
 _UNKNOWN = "unrecognized arguments: "
 
 
@@ -53,7 +55,7 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     from nbtools.cli import data, demo, serve, tools, workflows
 
-    parser = _Parser(prog="nbtools", description="A notebook with a memory, clean kernels, safe SQL and tools.")
+    parser = _Parser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for module in (demo, tools, data, serve, workflows):
@@ -110,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.flush()  # what cannot be written is told here, not by Python on its way out
     except NbtoolsError as exc:
         _tell(arguments, exc)
-        return _USAGE if isinstance(exc, ConfigInvalid) else _FAILED
+        return _USAGE if isinstance(exc, InvalidArguments) else _FAILED
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

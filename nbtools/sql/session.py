@@ -21,6 +21,7 @@ from nbtools.aio import blocking
 from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.paths import Roots
 from nbtools.sql.connections import SessionEngines
+from nbtools.sql.csv_gaps import told_gaps
 from nbtools.sql.ending import run_supervised
 from nbtools.sql.engines.protocol import Engine, EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
@@ -363,6 +364,7 @@ class SqlSession:
             span.set(engine=engine.name)
             with self._suggest_names(call, engine, request):
                 fetched = engine.run(request, control)
+            sources = told_gaps(engine, sources, fetched.columns, control)
             span.set(rows=len(fetched.rows), truncated=fetched.cut_by is not None)
         return QueryResult(
             columns=fetched.columns,

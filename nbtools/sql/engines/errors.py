@@ -55,7 +55,11 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
     if isinstance(exc, duckdb.ParserException | duckdb.SyntaxException | duckdb.BinderException):
         kind = SqlInvalid
     elif isinstance(exc, duckdb.CatalogException):
-        kind, hint = SqlInvalid, "Tables are frames of the notebook, files in quotes, or tables of the connection."
+        kind = SqlInvalid
+        hint = (
+            "Tables are frames of the notebook, files in quotes, or tables of the connection. "
+            "A file without an ending such as .csv is read by FROM read_csv('FILE')."
+        )
     elif isinstance(exc, duckdb.PermissionException):
         kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
     elif isinstance(exc, duckdb.OutOfMemoryException):

@@ -63,10 +63,10 @@ def jsonable(value: Any) -> Any:
         return _short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
+    if hasattr(value, "months") and hasattr(value, "nanoseconds"):
+        return _interval(value)
     if isinstance(value, list | tuple | set) and not hasattr(value, "_fields"):
         return [jsonable(item) for item in value]
-    if hasattr(value, "months") and hasattr(value, "nanoseconds"):
-        return str(_timedelta(value))
     return str(value)
 
 
@@ -77,6 +77,16 @@ def _number(value: decimal.Decimal) -> int | float | str:
         return int(value)
     short = float(value)
     return short if decimal.Decimal(repr(short)) == value else str(value)
+
+
+def _interval(value: Any) -> str:
+    """Write Arrow's month-day-nano: ``14 months 3 days 1:02:03``, without what is nothing."""
+    time = dt.timedelta(microseconds=value.nanoseconds // 1_000)
+    clock = f"-{-time}" if time < dt.timedelta(0) else str(time) if time else ""
+    parts = [
+        f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in ((value.months, "month"), (value.days, "day")) if n
+    ]
+    return " ".join(part for part in (*parts, clock) if part) or "0:00:00"
 
 
 def _timedelta(value: Any) -> dt.timedelta:

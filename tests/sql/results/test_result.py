@@ -195,3 +195,25 @@ def test_decimals_keep_digits_that_a_float_would_lose(session, isolated):
         ["d", "e"], [(decimal.Decimal(EXACT), decimal.Decimal("1.10")), (None, decimal.Decimal("2.25"))]
     )
     assert [python.to_pandas()[name].to_list() for name in "de"] == [frame[name].to_list() for name in "de"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ("1 month", "1 month"),
+        ("2 years 3 days 4:05:06", "24 months 3 days 4:05:06"),
+        ("-90 minutes", "-1:30:00"),
+    ],
+)
+def test_an_interval_is_written_in_words_where_json_is_wanted(session, interval, text):
+    assert session.query(f"select interval '{interval}' as i").to_rows() == [[text]]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_lines_that_were_skipped_for_other_columns_are_told(tmp_path, isolated):
+    (tmp_path / "ragged.csv").write_text("a,b\n1,2\n3\n4,5,6\n")
+    (tmp_path / "plain.csv").write_text("a,b\n1,2\n")
+    with SqlSession(allowed_paths=[tmp_path]) as opened:
+        asked = [opened.query(f"select * from '{tmp_path / n}.csv'", isolated=isolated) for n in ("ragged", "plain")]
+    assert [found.to_rows() for found in asked] == [[[4, 5, 6]], [[1, 2]]]
+    assert ["without its first 3 lines, whose columns differ" in found.footer() for found in asked] == [True, False]

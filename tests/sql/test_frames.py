@@ -238,3 +238,10 @@ def test_a_workbook_that_changes_while_it_is_read_can_be_asked_for_again(tmp_pat
     assert caught.value.retryable
     with pytest.raises(SqlInvalid, match="no workbook that can be read"):
         read_excel(Path(place))
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame({"p": pd.period_range("2024", periods=2, freq="M")}), pd.DataFrame()])
+def test_a_frame_that_no_engine_can_read_is_named(frame):
+    with SqlSession() as opened, pytest.raises(SqlInvalid, match="the frame sales cannot be read: ") as caught:
+        opened.query("select * from sales", frames={"sales": frame})
+    assert "astype(str)" in caught.value.hint

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.errors import SqlInvalid
+
 __all__ = [
     "CursorPool",
     "ParquetFrame",
@@ -70,14 +72,27 @@ class StreamedFrame:
 
 
 def register_frame(cursor: Any, name: str, frame: Any) -> None:
-    """Make a frame readable under a name, for this cursor alone."""
+    """Make a frame readable under a name, for this cursor alone.
+
+    Raises
+    ------
+    SqlInvalid
+        The engine has no type for one of its columns, or it has no columns.
+    """
+    import duckdb
+
     if isinstance(frame, ParquetFrame):
         cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM read_parquet({quote_text(str(frame.path))})")
         return
     if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
         # A large table is worth the wait: then it is read in parallel.
         frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
-    cursor.register(name, frame)
+    try:
+        cursor.register(name, frame)
+    except duckdb.Error as exc:
+        what = str(exc).partition(": ")[2]
+        hint = f"Convert the column first, for instance {name}['x'] = {name}['x'].astype(str)."
+        raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint, tried="running SQL") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,10 @@ def dataframe_to_csv(
 
     # Objects, not numbers: a column of whole numbers with a gap would be written as 1.0, 2.0 otherwise.
     frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
-    text = frame.to_csv(index=False, lineterminator="\n") if columns else ""
+    try:
+        text = frame.to_csv(index=False, lineterminator="\n") if columns else ""
+    except ValueError as exc:  # a whole number of more digits than Python writes
+        raise InvalidArguments(f"the table cannot be written: {exc}") from None
     try:
         content = text.encode()
     except UnicodeEncodeError as exc:

@@ -325,3 +325,7 @@ def test_a_field_nested_too_deep_is_refused():
 def test_results_are_json(call):
     for name, arguments in (("json_parse", {"json_string": "[1]"}), ("yaml_parse", {"yaml_string": "[1]"})):
         assert json.loads(json.dumps(call(name, **arguments).to_dict()))["data"] == {"parsed": [1]}
+
+
+def test_a_number_that_nobody_can_write_is_a_wrong_argument(call):
+    assert call("dataframe_to_csv", data=[{"n": 10**5_000}], path="t.csv").error.code == "INVALID_ARGUMENTS"

@@ -258,3 +258,9 @@ def test_redirects_to_what_is_no_web_address_are_refused(call, site, target, cod
     result = get(call, f"{site}/redirect?to={target}")
     assert result.error.code in {code, "INVALID_ARGUMENTS", "HTTP_ERROR"}
     assert len(site.hits) == 1
+
+
+@pytest.mark.parametrize("host", ["ev%69l.example", "%65vil.example", "evil%2eexample"])
+def test_an_encoded_host_is_refused_because_rules_would_miss_it(careful, host):
+    for result in (get(careful, f"http://{host}/"), careful("web_scrape", url=f"http://{host}/")):
+        assert result.error.code == "INVALID_ARGUMENTS"

@@ -62,8 +62,10 @@ async def _read_program(values: Mapping[str, Any], ctx: Context) -> dict[str, Re
     if not command:
         return {}
     words = [command, *values["args"]]
-    others = (PurePath(command).name, " ".join(words), *names_of(words))
-    return {"command": Reading(parts=(command,), others=others)}
+    lines = (" ".join(words), *names_of(words))
+    # A rule may name a program alone, or how it is called.
+    programs = (line.partition(" ")[0] for line in lines)
+    return {"command": Reading(parts=(command,), others=(PurePath(command).name, *programs, *lines))}
 
 
 @tool(

@@ -81,6 +81,9 @@ def checked_url(text: str) -> SplitResult:
         raise PermissionDenied(f"{shown}: only http and https are fetched, not {parts.scheme}.")
     if not parts.hostname or port == 0:
         raise InvalidArguments(f"{shown} names no host.", hint="Give an address such as https://example.org/.")
+    if "%" in parts.hostname and ":" not in parts.hostname:
+        # Readers disagree about these too: some decode them, and a rule for the host would miss it.
+        raise InvalidArguments(f"{shown} has a host that is percent-encoded.", hint="Write the host as it is.")
     if parts.username is not None or parts.password is not None:
         raise InvalidArguments(
             "the URL holds a user name or password.", hint="Send an Authorization header by http_client instead."

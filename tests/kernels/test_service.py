@@ -288,7 +288,8 @@ def test_a_killed_zygote_is_started_anew(soon: Callable[..., bool]) -> None:
         backend = own._backends._made["forked"]  # type: ignore[union-attr]
         old = backend.zygotes.pid
         os.kill(old, 9)
-        assert soon(backend.zygotes.is_outdated)
+        # The pool may have started another one already, to fill up its spares.
+        assert soon(lambda: backend.zygotes.is_outdated() or backend.zygotes.pid != old)
         assert own.run("print('again')").stdout == "again\n"
         assert backend.zygotes.pid != old
 

@@ -16,7 +16,7 @@ BACKENDS = ["forked", "spawned"] if ForkedBackend.is_supported() else ["spawned"
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([3, 1])\n"
 UNDRAWABLE = PLOT + "plt.title(r'$\\frac{$')\n"
 UNSHOWABLE = "class Odd:\n    def __repr__(self):\n        raise RuntimeError('no repr')\n"
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @pytest.fixture(scope="module", params=BACKENDS)

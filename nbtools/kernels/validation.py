@@ -116,12 +116,10 @@ def check_level(level: object) -> Level:
         It is not.
     """
     levels: tuple[Level, ...] = get_args(Level)
-    for known in levels:
-        if level == known:
-            return known
-    raise InvalidArguments(
-        f"sandbox={level!r} is unknown.", hint=f"Use one of {', '.join(levels)}.", tried="confining a kernel"
-    )
+    if known := [name for name in levels if name == level]:
+        return known[0]
+    hint = f"Use one of {', '.join(levels)}."
+    raise InvalidArguments(f"sandbox={level!r} is unknown.", hint=hint, tried="confining a kernel")
 
 
 def check_folder(folder: object, roots: Roots | None) -> Path:

@@ -25,12 +25,11 @@ from nbtools import aio, confine
 from nbtools.errors import ConfigInvalid
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
+from nbtools.kernels.jupyter.kernel import ConnectionInfo
 from nbtools.kernels.warden.client import WatchedProcess
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["ForkedProvisioner", "install_kernelspec"]
-
-_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
 
 @functools.cache
@@ -119,10 +118,9 @@ class ForkedProvisioner(KernelProvisionerBase):
         if self._place is None:
             self._place = folder.make(secrets.token_hex(6))
         # A restart binds the same addresses, where the sockets of the dead kernel may still lie.
-        for name in _PORTS.values():
-            (self._place / f"s-{name}").unlink(missing_ok=True)
-        info: dict[str, Any] = {"transport": "ipc", "ip": str(self._place / "s"), **_PORTS}
-        info |= {"signature_scheme": "hmac-sha256", "key": manager.session.key.decode()}
+        for left in self._place.glob("s-*"):
+            left.unlink()
+        info = ConnectionInfo(self._place, manager.session.key.decode()).to_dict()
         message = {
             "id": secrets.token_hex(6),
             "env": dict(kwargs.get("env") or os.environ),
@@ -134,9 +132,8 @@ class ForkedProvisioner(KernelProvisionerBase):
         }
         self._child, _ = await aio.here(zygotes.fork(message))
         manager.transport, manager.ip = info["transport"], info["ip"]
-        connection: Any = {**info, "key": manager.session.key}
-        self.connection_info = connection
-        return connection
+        self.connection_info: Any = {**info, "key": manager.session.key}
+        return self.connection_info
 
 
 def install_kernelspec(

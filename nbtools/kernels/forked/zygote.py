@@ -73,14 +73,6 @@ def _load(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return loaded, failed
 
 
-def _exercise(loaded: Sequence[str]) -> None:
-    """Run the common paths once, so that no kernel pays for the first time."""
-    if "pandas" in loaded:
-        _exercise_pandas()
-    if "matplotlib" in loaded:
-        _exercise_matplotlib()
-
-
 def _exercise_pandas() -> None:
     import pandas as pd
 
@@ -160,7 +152,11 @@ def serve() -> None:
     sys.argv = ["nbtools-kernel"]
     loaded, failed = _load(preloads)
     forked_kernel.build()
-    _exercise(loaded)
+    # The common paths are walked once, so that no kernel pays for the first time.
+    if "pandas" in loaded:
+        _exercise_pandas()
+    if "matplotlib" in loaded:
+        _exercise_matplotlib()
     gc.collect()
     # The collector would write into every object's header and so copy the pages that forks share.
     gc.freeze()

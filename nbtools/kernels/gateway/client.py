@@ -216,13 +216,10 @@ class KernelSocket:
     def close(self) -> None:
         """Close the connection; the thread ends."""
         self._closed = True
-        self._drop()
+        self.drop()
 
     def drop(self) -> None:
         """Cut the connection as a failing network does; it comes back by itself."""
-        self._drop()
-
-    def _drop(self) -> None:
         found = self._socket
         if found is not None and found.sock is not None:
             with contextlib.suppress(OSError):

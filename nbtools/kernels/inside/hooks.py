@@ -58,6 +58,7 @@ class Memory:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._answers = open(fd, "rb", closefd=False)  # noqa: SIM115 - lives as long as the process
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
@@ -98,34 +99,18 @@ class Memory:
             raise PermissionError("memory is used by the script's own process; hand values to other processes instead")
         request = json.dumps({"method": name, "args": args, "kwargs": kwargs}).encode()
         with self._lock:
-            _send(self._fd, request)
-            answer = json.loads(_receive(self._fd))
+            view = memoryview(struct.pack("!I", len(request)) + request)
+            while view:
+                view = view[os.write(self._fd, view) :]
+            head = self._answers.read(4)
+            body = self._answers.read(struct.unpack("!I", head)[0]) if head else b""
+        if not body:
+            raise OSError("the memory of this script is closed: its owner is gone")
+        answer = json.loads(body)
         if "error" not in answer:
             return answer["value"]
         kind = _ERRORS.get(answer["error"]["type"], RuntimeError)
         raise kind(answer["error"]["message"])
-
-
-def _send(fd: int, data: bytes) -> None:
-    view = memoryview(struct.pack("!I", len(data)) + data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _receive(fd: int) -> bytes:
-    size = struct.unpack("!I", _exactly(fd, 4))[0]
-    return _exactly(fd, size)
-
-
-def _exactly(fd: int, size: int) -> bytes:
-    parts = []
-    while size:
-        part = os.read(fd, min(size, 1 << 20))
-        if not part:
-            raise OSError("the memory of this script is closed: its owner is gone")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 class _ExitCommand:

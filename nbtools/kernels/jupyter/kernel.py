@@ -58,7 +58,7 @@ class ConnectionInfo:
     """
 
     def __init__(self, folder: Path, key: str | None = None) -> None:
-        self.key = key or secrets.token_hex(16)
+        self.key = secrets.token_hex(16) if key is None else key
         self.base = str(folder / "s")
 
     def address(self, channel: str) -> str:

@@ -280,12 +280,12 @@ class Warden:
                 "said": b"".join(watched.said)[-_LAST_WORDS:].decode("utf-8", "replace"),
             }
         )
-        self._sweep()
+        self._adopt()
 
     def _look_after(self) -> None:
         now = time.monotonic()
         if now < self._sweep_until:
-            self._sweep()
+            self._adopt()
         if now < self._next_watch:
             return
         self._next_watch = now + _WATCH_S
@@ -323,9 +323,6 @@ class Warden:
                 watched.known.add(pid)
             elif session in self._ended or time.monotonic() < self._sweep_until:
                 end_group(pid)
-
-    def _sweep(self) -> None:
-        self._adopt()
 
     def stop(self) -> None:
         """End everything, remove the folder, and leave."""

@@ -21,10 +21,16 @@ from nbtools.workflow.checks.shape import read_workflow
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.checks.values import check_values
 from nbtools.workflow.document import Document, Place, SourceText
-from nbtools.workflow.findings import Report, WorkflowFinding
+from nbtools.workflow.findings import Report, WorkflowFinding, allowed
 from nbtools.workflow.spec import ConfiguredWorkflow, PromptNode, WorkflowNode
 
 __all__ = ["validate"]
+
+# What pydantic-ai's AgentSpec takes; that package is an extra, and a file is checked without it.
+_AGENT_KEYS = (
+    *("model", "name", "description", "instructions", "deps_schema", "output_schema", "model_settings", "retries"),
+    *("end_strategy", "tool_timeout", "metadata", "capabilities", "$schema"),
+)
 
 
 def validate(source: str | os.PathLike[str], registry: Mapping[str, Tool] | None = None) -> Report:
@@ -123,10 +129,23 @@ class _Validation:
         for _, node in subject.nodes.values():
             if isinstance(node, PromptNode) and node.agent is not None and "${" not in node.agent:
                 file = (folder / node.agent).resolve()
-                if file.is_file():
-                    self.files.append(file)
-                else:
+                if not file.is_file():
                     subject.tell("WF045", subject.place(node, "agent"), f"There is no file {node.agent!r}.")
+                elif file not in self.files:
+                    self.files.append(file)
+                    self._check_agent(Document.open(file, str(folder / node.agent)))
+
+    def _check_agent(self, document: Document) -> None:
+        """Tell of keys that the form of an agent's file does not have."""
+        self.sources.append(document)
+        if not isinstance(document.data, dict):
+            if not document.findings:
+                document.tell("WF013", document.span(()), "The file is no mapping.", "It has keys such as model.")
+            return
+        for name in document.data:
+            if name not in _AGENT_KEYS:
+                span = document.span((name,), key=True)
+                document.tell("WF015", span, f"{name!r} is no key of an agent.", allowed(name, _AGENT_KEYS, "Keys"))
 
 
 def _named_files(subject: Subject) -> list[tuple[str, Place]]:

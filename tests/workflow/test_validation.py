@@ -95,6 +95,23 @@ def test_a_mistake_in_a_script_is_told_in_the_script(registry: Registry, tmp_pat
     assert {file.name for file in report.files} == {"flow.yaml", "score.py", "rows.py"}
 
 
+def test_an_unknown_key_in_the_file_of_an_agent_is_told_there(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "writer.yaml").write_text("model: anthropic\ninstuctions: Be brief.\n", encoding="utf-8")
+    flow = tmp_path / "flow.yaml"
+    nodes = "".join(f"  - {{id: {name}, prompt: Hello, agent: writer.yaml}}\n" for name in "ab")
+    flow.write_text(HEAD + nodes, encoding="utf-8")
+    found = [(Path(one.path).name, one.code, one.line, one.hint) for one in validate(flow, registry).findings]
+    assert found == [("writer.yaml", "WF015", 2, "Did you mean 'instructions'?")]
+
+
+def test_the_keys_of_an_agent_are_those_of_pydantic_ai() -> None:
+    from pydantic_ai.agent.spec import AgentSpec
+
+    from nbtools.workflow.validation import _AGENT_KEYS
+
+    assert {field.alias or name for name, field in AgentSpec.model_fields.items()} == set(_AGENT_KEYS)
+
+
 def test_magics_and_awaits_are_python_of_a_notebook(registry: Registry) -> None:
     code = (
         "      %matplotlib inline\n      !ls\n      files = !ls\n      import asyncio\n      await asyncio.sleep(0)\n"

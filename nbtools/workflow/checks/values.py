@@ -23,6 +23,7 @@ _ARGS: dict[str, tuple[int, int, type]] = {
 }
 _TAKES = {"len": {"string", "array", "object"}, "join": {"array"}}
 _BRACES = re.compile(r"\{\{-?\s*([A-Za-z_][\w-]*)[^{}]*\}\}")
+_FILLED = ("args", "prompt", "instructions", "when", "for_each")
 _LITERAL = ("tool", "workflow", "agent", "model")
 
 
@@ -160,7 +161,8 @@ def _filter_problem(call: FilterCall, given: SchemaType) -> str:
 
 def _check_literals(subject: Subject, node: NodeFields) -> None:
     """Tell of expressions where none is filled in."""
-    found: dict[Place, object] = {(name,): getattr(node, name, None) for name in _LITERAL}
+    fields = vars(node)  # asking a model for what it has not is slow
+    found: dict[Place, object] = {(name,): fields[name] for name in _LITERAL if name in fields}
     if isinstance(node, CodeNode) and isinstance(node.code, CodeFile):
         found["code", "file"] = node.code.file
     for place, value in found.items():
@@ -199,8 +201,9 @@ def _check_condition(subject: Subject, node: NodeFields) -> None:
 def _check_braces(subject: Subject, node: NodeFields) -> None:
     """Tell of ``{{ … }}`` around what would be an expression."""
     known = {"inputs", "nodes", "item", "env", *subject.ids, *subject.workflow.inputs}
-    args = {name: getattr(node, name, None) for name in ("args", "prompt", "instructions", "when", "for_each")}
-    for place, text in _all_texts(args):
+    fields = vars(node)
+    filled = {name: fields[name] for name in _FILLED if name in fields}
+    for place, text in _all_texts(filled):
         for found in _BRACES.finditer(text) if "{{" in text else ():
             if found[1] in known:
                 inner = found[0].strip("{}- ")

@@ -11,6 +11,7 @@ import atexit
 import collections
 import dataclasses
 import hashlib
+import json
 import queue
 import threading
 import weakref
@@ -27,6 +28,9 @@ _KEPT = 1_000
 _BATCH = 100
 _GATHER_S = 0.05
 _MAX_TEXT = 4_000
+# What a save stores lies in the memory already, where it can be deleted and forgotten: its record says how much it was,
+# and by the hash whether two were the same. A copy here would stand on the disk twice, in a journal and in a table.
+_STORED = {"memory_save": "value"}
 # A text is cut before it is searched for secrets, and a secret that the cut goes through is not recognised: so much is
 # searched beyond what is kept.
 _MARGIN = 512
@@ -45,7 +49,7 @@ class CallRecord:
     session
         The connection it came over, by a name that leads to no other; empty for the workbench's own user.
     arguments
-        As given, redacted.
+        As given, redacted; of what a memory save stores only size in bytes and SHA-256 (of its JSON text).
     ok, code, message
         How it ended; `code` and `message` are `None` on success.
     started_at
@@ -73,14 +77,17 @@ class CallRecord:
     @classmethod
     def from_result(cls, call: ToolCall, result: ToolResult, started_at: float) -> CallRecord:
         """Make the record of a finished call."""
+        arguments = dict(call.arguments)
+        if (stored := _STORED.get(call.tool)) in arguments:
+            arguments[stored] = _digest(arguments[stored])
         return cls(
             call_id=call.call_id,
             run_id=call.run_id,
             parent_id=call.parent_id,
             tool=call.tool,
             caller=call.caller,
-            session=name_of(call.session),
-            arguments=conceal(_told(dict(call.arguments))),
+            session=name_of(call.session) if call.session else "",
+            arguments=conceal(_as_short_json(arguments)),
             ok=result.ok,
             code=result.error.code if result.error else None,
             message=_cut(result.error.message) if result.error else None,
@@ -91,25 +98,33 @@ class CallRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        told = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**told, "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
+        return {**vars(self), "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
 
 
 def name_of(session: str) -> str:
-    """Return what a session is called in records: its own id may open it."""
+    """Return the name of a session in records, which are read by others: its own id may open it."""
     return hashlib.sha256(session.encode()).hexdigest()[:16] if session else ""
 
 
-def _told(value: Any, depth: int = 0) -> Any:
+def _digest(value: Any) -> Any:
+    """Return size and hash of a JSON value; what is no JSON is refused by the memory, and returned as it is."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError):
+        return value
+    return {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+
+
+def _as_short_json(value: Any, depth: int = 0) -> Any:
     """Return a value as short JSON: texts cut and without secrets, anything else by its ``repr``."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
         return _writable(value) if len(value) <= _MAX_TEXT else f"{_cut(value)}… ({len(value):,} characters)"
     if isinstance(value, Mapping) and depth < 6:
-        return {_writable(str(k)): _told(v, depth + 1) for k, v in value.items()}
+        return {_writable(str(k)): _as_short_json(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set) and depth < 6:
-        items = [_told(item, depth + 1) for item in list(value)[:100]]
+        items = [_as_short_json(item, depth + 1) for item in list(value)[:100]]
         return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]
     try:
         return repr(value)[:200]
@@ -127,8 +142,8 @@ def _cut(text: str) -> str:
     text = _writable(text)
     if len(text) <= _MAX_TEXT:
         return str(conceal(text))
-    told = str(conceal(text[: _MAX_TEXT + _MARGIN]))
-    return told[: min(_MAX_TEXT, len(told) - _MARGIN)]
+    concealed = str(conceal(text[: _MAX_TEXT + _MARGIN]))
+    return concealed[: min(_MAX_TEXT, len(concealed) - _MARGIN)]
 
 
 class CallRecorder:
@@ -155,12 +170,11 @@ class CallRecorder:
         self._recent.append(record)
         if self._sink is None:
             return
-        self._start()
+        if self._thread is None:
+            self._start()
         self._queue.put(record)
 
     def _start(self) -> None:
-        if self._thread is not None:
-            return
         with self._lock:
             if self._thread is None:
                 self._hurry.clear()
@@ -191,17 +205,17 @@ class CallRecorder:
             item = self._queue.get()
         return records, item, item is None
 
-    def _hand_on(self, told: list[dict[str, Any]]) -> None:
+    def _hand_on(self, records: list[dict[str, Any]]) -> None:
         assert self._sink is not None, "the thread is started for a sink only"
-        if not told:
+        if not records:
             return
         try:
-            self._sink(told)
+            self._sink(records)
         except Exception as exc:
             self.problem = exc
-            if len(told) > 1:
+            if len(records) > 1:
                 # One record that the store refuses must not take the others with it.
-                for record in told:
+                for record in records:
                     self._hand_on([record])
 
     def flush(self, timeout: float = 5.0) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -49,6 +50,21 @@ def test_credentials_inside_of_texts_are_masked_in_arguments_and_messages() -> N
     made = CallRecord.from_result(call, ToolResult(ok=False, tool="sql_query", call_id="c", error=error), 0.0)
     assert made.arguments == {"connection": "postgresql://u:***@h/d", "query": "select 1"}
     assert made.message == "no way to postgresql://u:***@h/d"
+
+
+@pytest.mark.parametrize("value", ["a note", {"rows": [1, 2]}, "\u00e9\u00e9"])
+def test_what_a_memory_save_stores_is_recorded_by_size_and_hash(value: Any) -> None:
+    call = ToolCall(tool="memory_save", arguments={"key": "k", "value": value, "tags": ["t"]})
+    made = CallRecord.from_result(call, ToolResult(ok=True, tool="memory_save", call_id="c"), 0.0)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    told = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+    assert made.arguments == {"key": "k", "value": told, "tags": ["t"]}
+
+
+def test_what_no_memory_can_store_is_recorded_as_it_was_given() -> None:
+    call = ToolCall(tool="memory_save", arguments={"value": {"when": complex(1, 2)}})
+    made = CallRecord.from_result(call, ToolResult(ok=False, tool="memory_save", call_id="c"), 0.0)
+    assert made.arguments == {"value": {"when": "(1+2j)"}}
 
 
 def test_a_failure_is_told_by_code_and_message() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,9 @@ __all__ = ["CALLS_KEPT", "CallLog"]
 
 # How many records a store that outlives its process keeps.
 CALLS_KEPT = 100_000
+_MAX_DEPTH = 50
+# Escaped to ASCII, so that a lone surrogate cannot make the whole table of records unreadable.
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class CallLog:
@@ -42,8 +46,7 @@ class CallLog:
             call_id = record.get("call_id")
             if not isinstance(call_id, str) or not call_id:
                 raise InvalidArguments(f"call_id is {call_id!r}, expected a string.")
-            text = json.dumps(_plain(record), ensure_ascii=True, separators=(",", ":"))
-            changes.append(Change(kind="call", key=call_id, value=text))
+            changes.append(Change(kind="call", key=call_id, value=_encode_record(record)))
         self.repository.apply(changes)
 
     def list(
@@ -58,16 +61,25 @@ class CallLog:
         return self.repository.calls(CallQuery(limit=limit, tool=tool, run_id=run_id, call_id=call_id))
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return the value with everything that is not JSON made readable: a log must never refuse what happened."""
+def _encode_record(record: Mapping[str, Any]) -> str:
+    # Most records are JSON already. Only the others, and deep ones, are walked through, which takes five times as long.
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        text = _encode(record)
+        if text.count("[") + text.count("{") <= _MAX_DEPTH:
+            return text
+    return _encode(_as_json(record))
+
+
+def _as_json(value: Any, depth: int = 0) -> Any:
+    """Return the value with everything that is not JSON as text: a log must never refuse what happened."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):
         return value if abs(value) <= 1e308 else repr(value)  # NaN compares false, so it becomes text as well.
-    if depth > 50:
+    if depth > _MAX_DEPTH:
         return repr(value)[:200]
     if isinstance(value, Mapping):
-        return {str(name): _plain(item, depth + 1) for name, item in value.items()}
+        return {str(name): _as_json(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item, depth + 1) for item in value]
+        return [_as_json(item, depth + 1) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

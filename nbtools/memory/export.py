@@ -231,7 +231,7 @@ def _write_parquet(records: Iterable[MemoryRecord], path: Path) -> None:
         for start in range(0, len(rows), 10_000):
             lists = [list(column) for column in zip(*rows[start : start + 10_000], strict=True)]
             connection.execute(f"INSERT INTO records SELECT {unnested}", lists)
-        connection.execute(f"COPY records TO '{_quoted(path)}' (FORMAT parquet)")
+        connection.execute(f"COPY records TO '{_sql_text(path)}' (FORMAT parquet)")
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -243,7 +243,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             # Times travel as text: DuckDB would want another package for aware datetimes.
             chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in names)
             connection.execute("SET timezone = 'UTC'")
-            rows = connection.execute(f"SELECT {chosen} FROM read_parquet('{_quoted(path)}')").fetchall()
+            rows = connection.execute(f"SELECT {chosen} FROM read_parquet('{_sql_text(path)}')").fetchall()
         except duckdb.Error as exc:
             raise ParseError(f"{path.name} is no export of a memory: {exc}", tried="importing memory") from None
     for number, row in enumerate(rows, 1):
@@ -251,5 +251,5 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}
 
 
-def _quoted(path: Path) -> str:
+def _sql_text(path: Path) -> str:
     return str(path).replace("'", "''")

@@ -10,12 +10,12 @@ from typing import Any
 
 from nbtools.errors import MemoryUnavailable
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
 from nbtools.memory.rules.rows import Clock, Row, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
-from nbtools.memory.rules.transitions import Done, Stage, View
+from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
 
 __all__ = ["InMemoryRepository"]
 
@@ -41,23 +41,25 @@ class InMemoryRepository:
         # Each id's versions, oldest first.
         self._versions: dict[str, list[Row]] = {}
         self._calls: dict[str, str] = {}
-        self._done: dict[str, list[Done]] = {}
+        self._outcomes: dict[str, list[ChangeOutcome]] = {}
         self._erasures = Erasures()
         self._closed = False
 
-    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id."""
         with self._lock:
             self._check_open()
-            done = None if request_id is None else self._done.get(request_id)
+            done = None if request_id is None else self._outcomes.get(request_id)
             if done is None:
-                view = View(self._newest, self._ids, lambda scope, key: self._versions.get(scope.record_id(key), []))
-                done, rows = Stage(view, 0, self._clock.now).decide(changes)
+                view = StoreView(
+                    self._newest, self._ids, lambda scope, key: self._versions.get(scope.record_id(key), [])
+                )
+                done, rows = WriteBatch(view, 0, self._clock.now).decide(changes)
                 if request_id is not None:
                     self._remember(request_id, done)
                 for _, row in rows:
                     self._store(row)
-            return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
+            return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in done]
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
@@ -71,7 +73,7 @@ class InMemoryRepository:
                 found = [row for row in self._all_live() if _matches(row, query)]
                 if query.text is not None or query.vector is not None:
                     by_id = {row.id: row for row in found}
-                    scores = dict(self._ranked(by_id, query))
+                    scores = dict(self._rank(by_id, query))
                     found = [by_id[name] for name in scores]
                 else:
                     found = _page(found, query)
@@ -111,10 +113,10 @@ class InMemoryRepository:
         if self._closed:
             raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
 
-    def _remember(self, request_id: str, done: list[Done]) -> None:
-        self._done[request_id] = done
-        while len(self._done) > _REMEMBERED:
-            del self._done[next(iter(self._done))]
+    def _remember(self, request_id: str, done: list[ChangeOutcome]) -> None:
+        self._outcomes[request_id] = done
+        while len(self._outcomes) > _REMEMBERED:
+            del self._outcomes[next(iter(self._outcomes))]
 
     def _newest(self, record_id: str) -> Row | None:
         versions = self._versions.get(record_id)
@@ -133,7 +135,7 @@ class InMemoryRepository:
     def _store(self, row: Row) -> None:
         if row.op == "call":
             self._calls.pop(row.key, None)
-            self._calls[row.key] = self._erasures.cleaned(row.value or "{}")
+            self._calls[row.key] = self._erasures.clean(row.value or "{}")
         elif row.op == "forget":
             self._forget(row)
         else:
@@ -145,10 +147,12 @@ class InMemoryRepository:
         versions = self._versions.pop(row.id, [])
         erasure = Erasure(row.key, [version.value for version in versions if version.value is not None])
         self._erasures.add(erasure)
-        self._calls = {name: erasure.cleaned(record) for name, record in self._calls.items()}
-        self._done = {request: [_blanked(one, row.id) for one in done] for request, done in self._done.items()}
+        self._calls = {name: erasure.clean(record) for name, record in self._calls.items()}
+        self._outcomes = {
+            request: [_without_value(one, row.id) for one in done] for request, done in self._outcomes.items()
+        }
 
-    def _ranked(self, found: dict[str, Row], query: Query) -> list[tuple[str, float]]:
+    def _rank(self, found: dict[str, Row], query: Query) -> list[tuple[str, float]]:
         words: list[tuple[str, float]] = []
         nearest: list[tuple[str, float]] = []
         if query.text is not None:
@@ -164,7 +168,7 @@ class InMemoryRepository:
         return nearest[:most] if query.text is None else relative(words[:most])
 
 
-def _blanked(done: Done, record_id: str) -> Done:
+def _without_value(done: ChangeOutcome, record_id: str) -> ChangeOutcome:
     """Return an answer that is remembered without the value of a forgotten record."""
     row = done.row
     return done._replace(row=row._replace(value="null")) if row is not None and row.id == record_id else done

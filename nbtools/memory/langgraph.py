@@ -97,8 +97,8 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         read: dict[str, MemoryRecord] = {}
         answers = [None if isinstance(op, _base.PutOp) else self._read(op, read) for op in asked]
         # Of several writes to one place the last one counts.
-        puts = {_place(op.namespace, op.key): op for op in asked if isinstance(op, _base.PutOp)}
-        changes = [*self._changes(puts), *self._refreshed(read[key] for key in read.keys() - puts.keys())]
+        puts = {_path(op.namespace, op.key): op for op in asked if isinstance(op, _base.PutOp)}
+        changes = [*self._changes(puts), *self._refresh_changes(read[key] for key in read.keys() - puts.keys())]
         if changes:
             self._memory.repository.apply(changes)
         return answers
@@ -112,10 +112,10 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         if isinstance(op, _base.ListNamespacesOp):
             return self._namespaces(op)
         if isinstance(op, _base.GetOp):
-            query = Query(scope=self._memory.scope, keys=(_place(op.namespace, op.key),))
+            query = Query(scope=self._memory.scope, keys=(_path(op.namespace, op.key),))
             records = [*self._memory.repository.query(query).records]
         elif isinstance(op, _base.SearchOp):
-            records = self._found(op)
+            records = self._find(op)
         else:
             raise InvalidArguments(f"{type(op).__name__} is no operation of a store.")
         if op.refresh_ttl:
@@ -153,7 +153,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         # The vectors of several texts stand one after the other.
         return {place: tuple(float(x) for text in some for x in vectors[text]) for place, some in texts.items()}
 
-    def _refreshed(self, records: Iterable[MemoryRecord]) -> list[Change]:
+    def _refresh_changes(self, records: Iterable[MemoryRecord]) -> list[Change]:
         """Return what lets records that were read live for their time again."""
         return [
             Change(kind="touch", scope=record.scope, key=record.key, ttl=life.total_seconds())
@@ -161,7 +161,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
             if record.expires_at is not None and (life := record.expires_at - record.updated_at)
         ]
 
-    def _found(self, op: Any) -> list[MemoryRecord]:
+    def _find(self, op: Any) -> list[MemoryRecord]:
         # A filter looks into values, which the store cannot do: then all are read, and cut afterwards.
         end = op.offset + op.limit
         among = Query(scope=self._memory.scope, prefix=_prefix(op.namespace_prefix))
@@ -171,14 +171,14 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
                 ranked = replace(among, vector=tuple(map(float, self.embeddings.embed_query(op.query))))
             else:
                 ranked = replace(among, text=op.query)
-            self._take(records, replace(ranked, limit=None if op.filter else end), op.filter)
+            self._collect(records, replace(ranked, limit=None if op.filter else end), op.filter)
         if len(records) < end and (not op.query or self.embeddings is not None):
-            self._take(records, replace(among, limit=None if op.filter else end), op.filter)
+            self._collect(records, replace(among, limit=None if op.filter else end), op.filter)
         return [*records.values()][op.offset : end]
 
-    def _take(self, records: dict[str, MemoryRecord], query: Query, wanted: Mapping[str, Any] | None) -> None:
+    def _collect(self, records: dict[str, MemoryRecord], query: Query, wanted: Mapping[str, Any] | None) -> None:
         for record in self._memory.repository.query(query).records:
-            if isinstance(record.value, dict) and _fits(record.value, wanted):
+            if isinstance(record.value, dict) and _matches_filter(record.value, wanted):
                 records.setdefault(record.key, record)
 
     def _namespaces(self, op: Any) -> list[_Namespace]:
@@ -196,7 +196,7 @@ def _paths(paths: Iterable[str]) -> list[Any]:
     return [path if path == "$" else _base.tokenize_path(path) for path in paths]
 
 
-def _escaped(part: str) -> str:
+def _escape(part: str) -> str:
     if part.isprintable() and unicodedata.is_normalized("NFC", part):
         return part.translate(_ESCAPES)
     # What no key may hold, such as a new line, is written as bytes.
@@ -204,11 +204,11 @@ def _escaped(part: str) -> str:
 
 
 def _prefix(namespace: _Namespace) -> str:
-    return _START + "".join(f"{_escaped(part)}/" for part in namespace)
+    return _START + "".join(f"{_escape(part)}/" for part in namespace)
 
 
-def _place(namespace: _Namespace, key: str) -> str:
-    return f"{_prefix(namespace)}={_escaped(key)}"
+def _path(namespace: _Namespace, key: str) -> str:
+    return f"{_prefix(namespace)}={_escape(key)}"
 
 
 def _split(place: str) -> tuple[_Namespace, str]:
@@ -227,8 +227,8 @@ def _fields(record: MemoryRecord) -> dict[str, Any]:
     }
 
 
-def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    return all(_fits_one(_at(value, name), condition) for name, condition in (wanted or {}).items())
+def _matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    return all(_matches_condition(_at(value, name), condition) for name, condition in (wanted or {}).items())
 
 
 def _at(value: Any, name: str) -> Any:
@@ -239,12 +239,12 @@ def _at(value: Any, name: str) -> Any:
     return _at(value.get(first), rest) if rest else None
 
 
-def _fits_one(found: Any, condition: Any) -> bool:
+def _matches_condition(found: Any, condition: Any) -> bool:
     """Compare a value with a plain value, or with operators such as ``{"$gt": 3}``."""
     if not isinstance(condition, Mapping):
         return bool(found == condition)
     if not any(str(name).startswith("$") for name in condition):
-        return isinstance(found, Mapping) and _fits(found, condition)
+        return isinstance(found, Mapping) and _matches_filter(found, condition)
     for name, wanted in condition.items():
         if name not in _COMPARE:
             raise InvalidArguments(f"{name!r} is no operator of a filter.", hint=f"Use {', '.join(_COMPARE)}.")

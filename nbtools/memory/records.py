@@ -201,10 +201,9 @@ def make_scope(
     InvalidArguments
         The name is unknown, or the id that the level is about is missing or has odd characters.
     """
-    _check_name(agent_id, "agent_id")
-    for name, part in (("workflow_id", workflow_id), ("node_id", node_id)):
-        if part is not None:
-            _check_name(part, name)
+    for name, part in (("agent_id", agent_id), ("workflow_id", workflow_id), ("node_id", node_id)):
+        if part is not None or name == "agent_id":
+            check_key(part, Limits(), what=name)
     if scope == "agent":
         return Scope(agent_id=agent_id)
     if scope == "workflow":
@@ -218,8 +217,13 @@ def make_scope(
     raise InvalidArguments(f"There is no scope {scope!r}.", hint="use 'agent', 'workflow' or 'node'")
 
 
-def check_key(key: object, limits: Limits) -> str:
-    """Return the key if it may be stored.
+def check_key(key: object, limits: Limits, *, what: str = "key") -> str:
+    """Return the key, or another name, if it may be stored.
+
+    Parameters
+    ----------
+    what
+        What the name is called in errors.
 
     Raises
     ------
@@ -228,7 +232,14 @@ def check_key(key: object, limits: Limits) -> str:
     LimitExceeded
         It is longer than the limit.
     """
-    return _check_text(key, "key", limits.key_bytes)
+    if not isinstance(key, str):
+        raise InvalidArguments(f"The {what} is {key!r}, expected a string.", hint=f"pass {what} as a string")
+    if not key:
+        raise InvalidArguments(f"The {what} is empty.", hint="use at least one character")
+    # Nearly every name is plain ASCII, and each read and write checks one: this answers in a tenth of the time.
+    if not (key.isascii() and key.isprintable() and len(key) <= limits.key_bytes):
+        _check_characters(key, what, limits.key_bytes)
+    return key
 
 
 def check_tags(tags: Iterable[str] | Keep | None, limits: Limits) -> tuple[str, ...] | None:
@@ -245,7 +256,7 @@ def check_tags(tags: Iterable[str] | Keep | None, limits: Limits) -> tuple[str, 
         return None
     if isinstance(tags, (str, bytes)) or not isinstance(tags, Iterable):
         raise InvalidArguments(f"The tags are {tags!r}, expected a list of strings.", hint=f"pass tags=[{tags!r}]")
-    unique = tuple(dict.fromkeys(_check_text(tag, "tag", limits.key_bytes) for tag in tags))
+    unique = tuple(dict.fromkeys(check_key(tag, limits, what="tag") for tag in tags))
     if len(unique) > limits.tags:
         raise LimitExceeded(f"There are {len(unique)} tags, at most {limits.tags} are allowed.", hint="use fewer tags")
     return unique
@@ -305,12 +316,13 @@ def encode_value(value: Any, limits: Limits) -> str:
         size = len(text.encode())
     except (ValueError, TypeError, RecursionError) as exc:
         # Last what the walk cannot foresee: an integer of more digits than Python converts.
-        raise _refused(_not_json(value) or str(exc)) from None
-    # The encoder lets two things pass: names that are no strings, and any depth.
-    if text.count("[") + text.count("{") > _MAX_DEPTH or not _has_plain_names(value):
-        fault = _not_json(value)
+        raise _not_json_error(_find_fault(value) or str(exc)) from None
+    # The encoder lets two things pass: names that are no strings, and any depth. A text has neither, and the count of
+    # brackets is never less than the depth, so that only what might be too deep is walked through.
+    if not isinstance(value, str) and (text.count("[") + text.count("{") > _MAX_DEPTH or not _has_plain_names(value)):
+        fault = _find_fault(value)
         if fault:
-            raise _refused(fault)
+            raise _not_json_error(fault)
     if size > limits.value_bytes:
         raise LimitExceeded(
             f"The value is {size:,} bytes as JSON, at most {limits.value_bytes:,} are allowed.",
@@ -324,17 +336,7 @@ def _moment(text: str | datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def _check_name(name: object, what: str) -> str:
-    return _check_text(name, what, 1024)
-
-
-def _check_text(text: object, what: str, limit: int) -> str:
-    if not isinstance(text, str):
-        raise InvalidArguments(f"The {what} is {text!r}, expected a string.", hint=f"pass {what} as a string")
-    if not text:
-        raise InvalidArguments(f"The {what} is empty.", hint="use at least one character")
-    if text.isascii() and text.isprintable() and len(text) <= limit:
-        return text
+def _check_characters(text: str, what: str, limit: int) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -355,25 +357,22 @@ def _check_text(text: object, what: str, limit: int) -> str:
         raise InvalidArguments(
             f"The {what} {text!r} is not in Unicode's NFC form.", hint=f"use unicodedata.normalize: {composed!r}"
         )
-    return text
 
 
-def _refused(fault: str) -> InvalidArguments:
+def _not_json_error(fault: str) -> InvalidArguments:
     return InvalidArguments(f"The value is not JSON: {fault}.", hint="store numbers, strings, lists and dicts")
 
 
 def _has_plain_names(value: Any) -> bool:
-    """Tell whether every name in it is a string, certainly; only what is not very deep may be asked."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            if type(name) is not str or (isinstance(item, (dict, list, tuple)) and not _has_plain_names(item)):
-                return False
-    elif isinstance(value, (list, tuple)):
-        return all(_has_plain_names(item) for item in value if isinstance(item, (dict, list, tuple)))
-    return True
+    """Return whether every name in a value is a `str`; the recursion is only for values of a limited depth."""
+    # Not called for numbers and texts, which are nearly all of a large value: that call took most of the time.
+    if isinstance(value, dict) and not all(type(name) is str for name in value):
+        return False
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return all(_has_plain_names(item) for item in items if isinstance(item, (dict, list, tuple)))
 
 
-def _not_json(value: Any) -> str | None:
+def _find_fault(value: Any) -> str | None:
     """Return what is wrong with the first part that JSON cannot hold, walking without recursion."""
     todo: list[tuple[Any, str, int]] = [(value, "value", 0)]
     above: set[int] = set()
@@ -382,7 +381,7 @@ def _not_json(value: Any) -> str | None:
         if depth == -1:  # The mark left behind a container: all of it was seen.
             above.discard(id(part))
             continue
-        fault = _bad_leaf(part, path)
+        fault = _leaf_fault(part, path)
         if fault:
             return fault
         if not isinstance(part, (dict, list, tuple)) or not part:
@@ -394,7 +393,7 @@ def _not_json(value: Any) -> str | None:
         above.add(id(part))
         todo.append((part, path, -1))
         if isinstance(part, dict):
-            fault = _bad_names(part, path)
+            fault = _name_fault(part, path)
             if fault:
                 return fault
             todo += [(item, f"{path}.{key}", depth + 1) for key, item in reversed(part.items())]
@@ -403,7 +402,7 @@ def _not_json(value: Any) -> str | None:
     return None
 
 
-def _bad_names(part: Mapping[Any, Any], path: str) -> str | None:
+def _name_fault(part: Mapping[Any, Any], path: str) -> str | None:
     for key in part:
         if not isinstance(key, str):
             return f"a key of {path} is {key!r}, a {type(key).__name__}, not a string"
@@ -412,7 +411,7 @@ def _bad_names(part: Mapping[Any, Any], path: str) -> str | None:
     return None
 
 
-def _bad_leaf(part: Any, path: str) -> str | None:
+def _leaf_fault(part: Any, path: str) -> str | None:
     if part is None or isinstance(part, (bool, int, dict, list, tuple)):
         return None
     if isinstance(part, float):

@@ -17,7 +17,7 @@ from nbtools.errors import InvalidArguments, MemoryNotFound, MemoryUnavailable, 
 from nbtools.memory.records import MemoryRecord, Scope
 
 __all__ = [
-    "Applied",
+    "AppliedChange",
     "CallQuery",
     "Change",
     "Found",
@@ -71,7 +71,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Applied:
+class AppliedChange:
     """What became of one change.
 
     Attributes
@@ -170,7 +170,7 @@ class Repository(Protocol):
     - Times of records are aware datetimes in UTC with microseconds; values are fresh objects on every read.
     """
 
-    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id, and return what became of each change."""
         ...
 

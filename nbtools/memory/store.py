@@ -28,7 +28,7 @@ from nbtools.memory.records import (
     encode_value,
     make_scope,
 )
-from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, Repository
+from nbtools.memory.repository import CallQuery, Change, Found, Query, Repository
 from nbtools.memory.rules.text_search import record_text
 
 __all__ = ["AgentMemory", "Embed"]
@@ -226,17 +226,19 @@ class AgentMemory(Mapping[str, Any]):
         """
         text = encode_value(value, self.limits)
         checked = check_tags(tags, self.limits)
-        applied = self._apply(
-            Change(
-                kind="write",
-                scope=self.scope,
-                key=check_key(key, self.limits),
-                value=text,
-                tags=checked,
-                ttl=check_ttl(ttl),
-                if_version=_check_count(if_version, "if_version"),
-                vector=self._vector(key, checked or (), text),
-            )
+        (applied,) = self.repository.apply(
+            [
+                Change(
+                    kind="write",
+                    scope=self.scope,
+                    key=check_key(key, self.limits),
+                    value=text,
+                    tags=checked,
+                    ttl=check_ttl(ttl),
+                    if_version=None if if_version is None else _check_count(if_version, "if_version"),
+                    vector=self._vector(key, checked or (), text) if self.embed else None,
+                )
+            ]
         )
         assert applied.record is not None
         return applied.record
@@ -253,7 +255,7 @@ class AgentMemory(Mapping[str, Any]):
             raise InvalidArguments(f"by is {by!r}, expected a finite number.", hint="pass by=1")
         version = _check_count(if_version, "if_version")
         key = check_key(key, self.limits)
-        applied = self._apply(Change(kind="incr", scope=self.scope, key=key, by=by, if_version=version))
+        (applied,) = self.repository.apply([Change(kind="incr", scope=self.scope, key=key, by=by, if_version=version)])
         assert applied.record is not None
         total: int | float = applied.record.value
         return total
@@ -280,7 +282,8 @@ class AgentMemory(Mapping[str, Any]):
         if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
             vector = self._vector(key, old[0].tags, json.dumps(old[0].value)) if old else None
-        applied = self._apply(Change(kind="restore", scope=self.scope, key=key, version=version, vector=vector))
+        change = Change(kind="restore", scope=self.scope, key=key, version=version, vector=vector)
+        (applied,) = self.repository.apply([change])
         assert applied.record is not None
         return applied.record
 
@@ -288,7 +291,7 @@ class AgentMemory(Mapping[str, Any]):
         """Remove a key; return whether it was there."""
         key = check_key(key, self.limits)
         version = _check_count(if_version, "if_version")
-        return bool(self._apply(Change(kind="delete", scope=self.scope, key=key, if_version=version)).count)
+        return bool(self._remove(Change(kind="delete", scope=self.scope, key=key, if_version=version)))
 
     def forget(self, key: str) -> int:
         """Erase a key with all that is known of it, for ever; return how many versions there were.
@@ -306,16 +309,16 @@ class AgentMemory(Mapping[str, Any]):
         MemoryWriteFailed
             No question finds it any more, but there was no room to write the files anew; forget it again then.
         """
-        return self._apply(Change(kind="forget", scope=self.scope, key=check_key(key, self.limits))).count
+        return self._remove(Change(kind="forget", scope=self.scope, key=check_key(key, self.limits)))
 
     def clear(self) -> int:
         """Remove every key of this scope alone; return how many there were."""
-        return self._apply(Change(kind="clear", scope=self.scope)).count
+        return self._remove(Change(kind="clear", scope=self.scope))
 
     def clear_by_workflow(self, agent_id: str, workflow_id: str) -> int:
         """Remove every record of a workflow and of its nodes; return how many there were."""
         scope = make_scope(agent_id, workflow_id, scope="workflow")
-        return self._apply(Change(kind="clear", scope=scope, nodes=True)).count
+        return self._remove(Change(kind="clear", scope=scope, nodes=True))
 
     # -- beyond this scope
 
@@ -407,11 +410,12 @@ class AgentMemory(Mapping[str, Any]):
         if node is not None:
             yield Scope(agent_id=agent, workflow_id=workflow, node_id=node)
 
-    def _apply(self, change: Change) -> Applied:
-        return self.repository.apply([change])[0]
+    def _remove(self, change: Change) -> int:
+        return self.repository.apply([change])[0].count
 
-    def _vector(self, key: str, tags: Iterable[str], text: str) -> tuple[float, ...] | None:
-        return tuple(map(float, self.embed(record_text(key, tags, text)))) if self.embed else None
+    def _vector(self, key: str, tags: Iterable[str], text: str) -> tuple[float, ...]:
+        assert self.embed is not None
+        return tuple(map(float, self.embed(record_text(key, tags, text))))
 
     def _can_be_key(self, key: object) -> bool:
         """Tell whether a store may be asked for it; what may not be stored is simply not there."""

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from nbtools.memory import InMemoryRepository, Repository, open_repository
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from tests.conftest import wait_until
 
 Opener = Callable[[Path], contextlib.AbstractContextManager[Repository]]
@@ -47,7 +47,7 @@ def duckdb_embedded(tmp_path: Path) -> Iterator[Repository]:
 def keeper(tmp_path: Path) -> Iterator[Repository]:
     repository = open_repository(tmp_path / "m.duckdb", history=5, idle_exit=20.0)
     yield repository
-    place = Place(tmp_path / "m.duckdb")
+    place = MemoryDirectory(tmp_path / "m.duckdb")
     pid = place.holder().get("pid")
     if pid and "nbtools.memory.keeper" in psutil.Process(pid).cmdline():
         os.kill(pid, signal.SIGTERM)

@@ -76,7 +76,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def merge(self):
-        self.real._ready().merge()
+        self.real._get_engine().merge()
 
     @rule(query=st.sampled_from(["t", "u"]), match=st.sampled_from(["all", "any"]), scope=scopes | st.none())
     def find(self, query, match, scope):

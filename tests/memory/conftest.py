@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from tests.conftest import wait_until
 
 
@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
 
 def keeper_of(path: Path) -> int:
     """Return the process id of the keeper of a file, 0 when there is none."""
-    pid = int(Place(path).holder().get("pid", 0))
+    pid = int(MemoryDirectory(path).holder().get("pid", 0))
     # A lock file may name anything; only a keeper is ever sent a signal.
     try:
         return pid if "nbtools.memory.keeper" in " ".join(psutil.Process(pid).cmdline()) else 0
@@ -77,5 +77,5 @@ def open_shared(path: Path) -> Iterator[Callable[..., AgentMemory]]:
 
 def journal_rows(path: Path) -> list[Any]:
     """Return the parsed lines of a file's journal."""
-    log = Place(path).log
+    log = MemoryDirectory(path).log
     return [json.loads(line[9:]) for segment in sorted(log.glob("*.log")) for line in segment.read_bytes().splitlines()]

@@ -12,7 +12,7 @@ import pytest
 
 from nbtools.errors import MemoryWriteFailed
 from nbtools.memory import CallLog, MemoryFiles, open_memory
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.repository import Change
 from nbtools.memory.rules.erasure import FORGOTTEN, Erasure
 from tests.memory.conftest import end_keeper, keeper_of
@@ -216,7 +216,7 @@ def test_readers_and_writers_go_on_while_something_is_forgotten(open_shared, pat
 def test_without_room_for_the_copies_it_is_said_and_done_later(path):
     with open_memory(path, agent_id="a", embedded=True) as memory:
         fill(memory, 20)
-        draft = Place(path).folder / "rewritten"
+        draft = MemoryDirectory(path).folder / "rewritten"
         draft.mkdir()  # Stands in for the disk that has no room: no copy can be made there.
         with pytest.raises(MemoryWriteFailed, match="parts of it still lie") as caught:
             memory.forget("secret")
@@ -232,7 +232,7 @@ def test_without_room_for_the_copies_it_is_said_and_done_later(path):
 def test_damaged_files_that_were_set_aside_are_named(open_shared, path):
     memory = open_shared()
     memory.write("secret", MARK)
-    aside = [path.with_name("m.duckdb.damaged-20260101-000000"), Place(path).log / "1.log.damaged"]
+    aside = [path.with_name("m.duckdb.damaged-20260101-000000"), MemoryDirectory(path).log / "1.log.damaged"]
     for one in aside:
         one.write_text(MARK)
     with pytest.warns(UserWarning, match="remove them") as told:
@@ -255,10 +255,10 @@ def test_damaged_files_that_were_set_aside_are_named(open_shared, path):
 )
 def test_a_value_is_found_as_it_may_be_written(value, text, left):
     record = json.dumps({"tool": "python", "arguments": {"script": text}})
-    cleaned = Erasure("k", [json.dumps(value)]).cleaned(record)
+    cleaned = Erasure("k", [json.dumps(value)]).clean(record)
     assert json.loads(cleaned)["arguments"]["script"] == left
 
 
 def test_numbers_are_found_as_numbers():
-    cleaned = Erasure("k", ["471199"]).cleaned('{"tool":"t","arguments":{"pin":471199,"n":1,"on":true}}')
+    cleaned = Erasure("k", ["471199"]).clean('{"tool":"t","arguments":{"pin":471199,"n":1,"on":true}}')
     assert json.loads(cleaned)["arguments"] == {"pin": FORGOTTEN, "n": 1, "on": True}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
-from nbtools.memory.duckdb.live_index import LiveIndex, Source, end_of_prefix
+from nbtools.memory.duckdb.live_index import IndexSource, LiveIndex, end_of_prefix
 from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.repository import Query
 from nbtools.memory.rules.rows import Row
@@ -75,7 +75,7 @@ def source(rows, merged=()):
         kept = [row.seq for row in merged if row.id not in skip and row.value is not None]
         return len(kept), sum(kept)
 
-    return Source(lambda: (max((row.seq for row in [*rows, *merged]), default=0), rows), scan, sum_up)
+    return IndexSource(lambda: (max((row.seq for row in [*rows, *merged]), default=0), rows), scan, sum_up)
 
 
 def filled(rows, path=None):
@@ -284,7 +284,7 @@ def test_a_killed_process_leaves_an_index_that_is_taken_up(tmp_path):
     rows = [made(n, f"k{n}", f"word{n}") for n in range(1, 50)]
     index = filled(rows, tmp_path / "index")
     index.note([made(60, "k60", "late")], 60)
-    index.tidy(is_quiet=True)
+    index.run_upkeep(is_quiet=True)
     for name in ("index", "index-wal", "index.sum"):
         shutil.copy(tmp_path / name, tmp_path / f"copy{name[5:]}")
     index.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from nbtools.memory.rules.rows import Row
 
-__all__ = ["KnownIds", "RowCache"]
+__all__ = ["BloomFilter", "RowCache"]
 
 _OVERHEAD = 600
 
@@ -44,7 +44,7 @@ def _size(row: Row) -> int:
     return _OVERHEAD + len(row.value or "") + 24 * len(row.vector or ())
 
 
-class KnownIds:
+class BloomFilter:
     """A Bloom filter: tells for certain that an id was never written, so that new keys need no look into the file.
 
     Four bits an id in a table of sixteen bits an id. It is made anew by its owner when it is full.

@@ -1,4 +1,4 @@
-"""Place: what lies beside a memory file, and who may open it.
+"""MemoryDirectory: what lies beside a memory file, and who may open it.
 
 Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
 
@@ -34,13 +34,13 @@ from typing import Any
 
 from nbtools.errors import MemoryUnavailable
 
-__all__ = ["HEARTBEAT", "Place"]
+__all__ = ["HEARTBEAT", "MemoryDirectory"]
 
 HEARTBEAT = 5.0
 _SUN_PATH = 107
 
 
-class Place:
+class MemoryDirectory:
     """The private folder of a memory file.
 
     Parameters

@@ -1,8 +1,8 @@
-"""Engine: one memory file, served by one process. The keeper runs one, and so does whoever opens a file embedded.
+"""MemoryEngine: one memory file, served by one process. The keeper runs one, and so does whoever opens a file embedded.
 
 ::
 
-    commit:  requests ─→ Stage decides rows ─→ Journal makes them durable ─→ overlay makes them visible
+    commit:  requests ─→ WriteBatch decides rows ─→ Journal makes them durable ─→ overlay makes them visible
     merge:   overlay ─→ DuckDB, a slice at a time, off the path of any request
     read:    overlay, else cache, else LiveIndex, else DuckDB;  LiveIndex knows what has a tag, prefix or word
 
@@ -22,18 +22,18 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments, MemoryDamaged, MemoryWriteFailed, NbtoolsError
 from nbtools.memory.calls import CALLS_KEPT
-from nbtools.memory.duckdb.cache import KnownIds, RowCache
-from nbtools.memory.duckdb.journal import Entry, Journal
-from nbtools.memory.duckdb.live_index import LiveIndex, Source
+from nbtools.memory.duckdb.cache import BloomFilter, RowCache
+from nbtools.memory.duckdb.journal import Journal, JournalEntry
+from nbtools.memory.duckdb.live_index import IndexSource, LiveIndex
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query, outcome_unknown
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.rows import Clock, Row, versions_of
 from nbtools.memory.rules.text_search import cosine, fuse, relative
-from nbtools.memory.rules.transitions import Done, Request, Stage, View
+from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch, WriteRequest
 
-__all__ = ["Engine", "Outcome"]
+__all__ = ["CommitOutcome", "MemoryEngine"]
 
 _SLICE = 500
 # Merging costs as much as all the rest of a write, and as little later; what waits is read again after a crash.
@@ -48,10 +48,10 @@ _KNOWN_AT_START = 5_000
 # Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
 _LONG_LOG = 5_000
 
-Outcome = list[Done] | NbtoolsError
+CommitOutcome = list[ChangeOutcome] | NbtoolsError
 
 
-class Engine:
+class MemoryEngine:
     """Commit, merge and read.
 
     Parameters
@@ -81,22 +81,22 @@ class Engine:
         self.journal = journal
         self.history_kept = history
         self.notices: list[str] = []
-        self._view = View(self.newest, self.live_ids, self.versions)
+        self._view = StoreView(self.newest, self.live_ids, self.versions)
         self._commit_lock = threading.Lock()
         self._merge_lock = threading.Lock()
         # Guards the hand-over between overlay, cache and DuckDB; held for moments only. Point reads do without it.
         self._state = threading.Lock()
         self._overlay: dict[str, Row] = {}
-        self._unmerged: deque[Entry] = deque()
+        self._unmerged: deque[JournalEntry] = deque()
         self._unmerged_rows = 0
         self._unmerged_bytes = 0
-        self._merges = self._merges_given_back = 0
+        self._merges = self._merges_at_release = 0
         self._merged_since_trim = 0
         self._requests: dict[str, None] = {}
         # Takes what was forgotten out of every file; whoever opens a file with others beside it sets it.
         self.erase: Callable[[], None] = self.settle
         # Held by whoever copies the file: what was copied before a forget must not take the place of what came after.
-        self.upkeep = threading.Lock()
+        self.copy_lock = threading.Lock()
         self._erasures = Erasures()
         # The requests of this moment that forget something.
         self._forgetting: set[str] = set()
@@ -107,10 +107,10 @@ class Engine:
         self.clock = clock or Clock(newest)
         # Ids that came while the filter is being made anew; `None` while it is not.
         self._newcomers: list[str] | None = None
-        self._known: KnownIds | None = None
+        self._known: BloomFilter | None = None
         if tables.count() <= _KNOWN_AT_START:
-            self.know_ids()
-        self._index = LiveIndex(Source(self._newest_rows, tables.scan, tables.sum_up), index)
+            self.build_id_filter()
+        self._index = LiveIndex(IndexSource(self._newest_rows, tables.scan, tables.totals), index)
         if self._index.ahead:
             self.notices.append(
                 f"The last {self._index.ahead} changes are lost: they were stored, and the journal ends before."
@@ -118,7 +118,7 @@ class Engine:
 
     # -- writing
 
-    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+    def commit(self, requests: Sequence[WriteRequest]) -> list[CommitOutcome]:
         """Decide requests in order, store them in one go, and return what became of each.
 
         A refused request does not touch the others. When the disk refuses, none is stored and each that had something
@@ -143,7 +143,7 @@ class Engine:
             pass
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def hold_changes(self) -> Iterator[None]:
         """Hold up all changes, with everything merged."""
         with self._commit_lock:
             self.settle()
@@ -161,23 +161,23 @@ class Engine:
         """Tell whether an earlier life forgot a key, and did not come to take it out of the files."""
         return self.tables.must_erase() or any(row.op == "forget" for entry in self._unmerged for _, row in entry.rows)
 
-    def _commit(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _commit(self, requests: Sequence[WriteRequest]) -> list[CommitOutcome]:
         with self._commit_lock:
-            stage = Stage(self._view, self._seq, self.clock.now)
-            outcomes: list[Outcome] = []
-            entries: list[Entry] = []
+            stage = WriteBatch(self._view, self._seq, self.clock.now)
+            outcomes: list[CommitOutcome] = []
+            entries: list[JournalEntry] = []
             asked: dict[str, int] = {}
             for place, request in enumerate(requests):
                 first = asked.setdefault(request.request_id, place)
                 if first < place:
                     outcomes.append(outcomes[first])
                     continue
-                stored = self._stored(request)
+                stored = self._find_stored(request)
                 outcome, rows = (stored, ()) if stored is not None else self._decide(stage, request)
                 outcomes.append(outcome)
                 if rows:
-                    entry = Entry(request.request_id, rows)
-                    entries.append(self._cleaned(entry, entries) if _is_special(rows) else entry)
+                    entry = JournalEntry(request.request_id, rows)
+                    entries.append(self._clean(entry, entries) if _is_special(rows) else entry)
             failed = self._store(entries, stage.seq) if entries else None
             # What was refused may have been refused because of what was not stored, so all fail together.
             return outcomes if failed is None else [failed] * len(requests)
@@ -188,9 +188,9 @@ class Engine:
             now = self.clock.now()
             with self._state:
                 due = [row.id for row in self._overlay.values() if row.value is not None and not row.is_live(now)]
-            stage = Stage(self._view, self._seq, self.clock.now)
+            stage = WriteBatch(self._view, self._seq, self.clock.now)
             rows = stage.expire([*due[:_SLICE], *self.tables.due(now, _SLICE)])
-            if rows and self._store([Entry("", rows)], stage.seq) is None:
+            if rows and self._store([JournalEntry("", rows)], stage.seq) is None:
                 return len(rows)
             return 0
 
@@ -218,15 +218,15 @@ class Engine:
                 self._merged_since_trim += size
         return self._unmerged_rows
 
-    def tidy(self, *, is_quiet: bool) -> None:
+    def run_upkeep(self, *, is_quiet: bool) -> None:
         """Prepare for questions; when nobody asks, also with what takes longer."""
-        self._index.tidy(is_quiet=is_quiet)
-        self.know_ids()
+        self._index.run_upkeep(is_quiet=is_quiet)
+        self.build_id_filter()
         if is_quiet and not self.tables.is_read:
             self.tables.read_all()
-        if is_quiet and self._merges != self._merges_given_back and not self._unmerged_rows:
-            self._merges_given_back = self._merges
-            self.tables.give_back()
+        if is_quiet and self._merges != self._merges_at_release and not self._unmerged_rows:
+            self._merges_at_release = self._merges
+            self.tables.release_memory()
 
     def trim(self, after: int = 10_000) -> None:
         """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
@@ -234,13 +234,13 @@ class Engine:
             self._merged_since_trim = 0
             self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, CALLS_KEPT)
 
-    def know_ids(self) -> None:
+    def build_id_filter(self) -> None:
         """Make the filter of known ids if there is none; a large file's is made off the path of any request."""
         if self._known is not None:
             return
         with self._state:
             self._newcomers = list(self._overlay)
-        known = KnownIds(self.tables.count() + len(self._overlay))
+        known = BloomFilter(self.tables.count() + len(self._overlay))
         for record_id in self.tables.all_ids():
             known.add(record_id)
         with self._state:
@@ -319,7 +319,7 @@ class Engine:
             ids = [query.scope.record_id(key) for key in query.keys]
             found = self._live_rows(ids)
         elif query.limit is None:
-            found = self._consistent(query)
+            found = self._read_consistent(query)
         else:
             found = self._live_rows(self._index.ids(query, self.clock.now()))
         return [(row, None) for row in found], len(found)
@@ -331,7 +331,7 @@ class Engine:
         for row in pending:
             # A later record replaces the earlier one and takes a place at the end.
             found.pop(row.key, None)
-            if row.value is not None and _fits(row.value, query):
+            if row.value is not None and _matches_call(row.value, query):
                 found[row.key] = row.value
         records = list(found.values())
         return records if query.limit is None else records[-query.limit :] if query.limit else []
@@ -350,7 +350,7 @@ class Engine:
 
     # -- inside: writing
 
-    def _decide(self, stage: Stage, request: Request) -> tuple[Outcome, tuple[tuple[int, Row], ...]]:
+    def _decide(self, stage: WriteBatch, request: WriteRequest) -> tuple[CommitOutcome, tuple[tuple[int, Row], ...]]:
         try:
             return stage.decide(request.changes)
         except MemoryDamaged:
@@ -361,7 +361,7 @@ class Engine:
             # Only a client of its own making sends such a change; the others of the group have nothing to do with it.
             return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
 
-    def _cleaned(self, entry: Entry, before: Sequence[Entry]) -> Entry:
+    def _clean(self, entry: JournalEntry, before: Sequence[JournalEntry]) -> JournalEntry:
         """Return what to store without what was forgotten, and note what is forgotten now."""
         for _, row in entry.rows:
             if row.op == "forget":
@@ -370,10 +370,13 @@ class Engine:
                 old = [*self.tables.history(row.scope, row.key), *new]
                 texts = [one.value for one in old if one.id == row.id and one.value is not None]
                 self._erasures.add(Erasure(row.key, texts))
-        rows = [(n, _cleaned(row, self._erasures) if row.op == "call" else row) for n, row in entry.rows]
-        return Entry(entry.request, tuple(rows))
+        rows = [
+            (n, row._replace(value=self._erasures.clean(row.value or "{}")) if row.op == "call" else row)
+            for n, row in entry.rows
+        ]
+        return JournalEntry(entry.request, tuple(rows))
 
-    def _store(self, entries: list[Entry], seq: int) -> NbtoolsError | None:
+    def _store(self, entries: list[JournalEntry], seq: int) -> NbtoolsError | None:
         if self.journal is not None:
             was_broken = self.journal.is_broken
             try:
@@ -390,7 +393,7 @@ class Engine:
         self._publish(entries, seq)
         return None
 
-    def _publish(self, entries: Sequence[Entry], seq: int) -> None:
+    def _publish(self, entries: Sequence[JournalEntry], seq: int) -> None:
         rows = [row for entry in entries for _, row in entry.rows]
         with self._state:
             for row in rows:
@@ -413,31 +416,31 @@ class Engine:
         if self._known is not None and self._known.is_full:
             self._known = None  # Until it is made anew, every key might be in the file.
 
-    def _stored(self, request: Request) -> list[Done] | None:
+    def _find_stored(self, request: WriteRequest) -> list[ChangeOutcome] | None:
         """Return what became of a request that was stored before, or `None` if it was not."""
         # A new one is looked for as well: what was sent before a connection broke may arrive behind its repetition.
         if request.request_id not in self._requests and (request.is_new or not self._has_forgotten):
             return None
         rows = [pair for entry in self._pending() if entry.request == request.request_id for pair in entry.rows]
         if not rows:
-            rows = self._logged(request)
+            rows = self._rows_from_log(request)
         if not rows:
             return None
-        done: list[Done] = []
+        done: list[ChangeOutcome] = []
         for place, change in enumerate(request.changes):
             mine = [row for where, row in rows if where == place]
             if change.kind in ("delete", "clear"):
-                done.append(Done(None, len(mine)))
+                done.append(ChangeOutcome(None, len(mine)))
             elif change.kind == "forget":
                 self._forgetting.add(request.request_id)  # The files may not have been written anew yet.
-                done.append(Done(None, mine[0].version if mine else 0))
+                done.append(ChangeOutcome(None, mine[0].version if mine else 0))
             else:
-                done.append(Done(mine[0] if mine and change.kind != "call" else None, 1))
+                done.append(ChangeOutcome(mine[0] if mine and change.kind != "call" else None, 1))
         return done
 
-    def _logged(self, request: Request) -> list[tuple[int, Row]]:
+    def _rows_from_log(self, request: WriteRequest) -> list[tuple[int, Row]]:
         rows: list[tuple[int, Row]] = []
-        for place, seq, _ in self.tables.stored(request.request_id):
+        for place, seq, _ in self.tables.rows_of_request(request.request_id):
             change = request.changes[place]
             row = self.tables.version_of(seq, change.scope or Scope(agent_id=""), change.key)
             if row is not None:
@@ -453,7 +456,7 @@ class Engine:
             if missing:
                 self.notices.append(f"{missing} of the last changes could not be read from the journal.")
             self._seq = rows[-1][1].seq
-            self._unmerged.append(Entry(entry.request, tuple(rows)))
+            self._unmerged.append(JournalEntry(entry.request, tuple(rows)))
             self._unmerged_rows += len(rows)
             self._requests[entry.request] = None
             for _, row in rows:
@@ -472,7 +475,7 @@ class Engine:
 
     # -- inside: reading
 
-    def _pending(self) -> list[Entry]:
+    def _pending(self) -> list[JournalEntry]:
         with self._state:
             return list(self._unmerged)
 
@@ -509,7 +512,7 @@ class Engine:
         now = self.clock.now()
         return [row for row in self._rows(ids) if row.is_live(now)]
 
-    def _consistent(self, query: Query) -> list[Row]:
+    def _read_consistent(self, query: Query) -> list[Row]:
         """Return all matching rows as of one moment: tried again if anything of it changed meanwhile."""
         for _ in range(5):
             rows = self._as_of(query)
@@ -559,10 +562,6 @@ def _is_special(rows: Sequence[tuple[int, Row]]) -> bool:
     return any(row.op in ("call", "forget") for _, row in rows)
 
 
-def _cleaned(row: Row, erasures: Erasures) -> Row:
-    return row._replace(value=erasures.cleaned(row.value or "{}"))
-
-
 def _not_erased(exc: OSError) -> MemoryWriteFailed:
     return MemoryWriteFailed(
         f"The value is forgotten, but parts of it still lie in the memory's files: {exc.strerror or exc}.",
@@ -579,7 +578,7 @@ def _matches(row: Row, query: Query) -> bool:
     )
 
 
-def _fits(record: str, query: CallQuery) -> bool:
+def _matches_call(record: str, query: CallQuery) -> bool:
     fields = json.loads(record)
     wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
     return all(value is None or fields.get(name) == value for name, value in wanted.items())

@@ -27,13 +27,13 @@ from typing import NamedTuple
 
 from nbtools.memory.rules.rows import Row, row_from_list, row_to_text
 
-__all__ = ["Entry", "Journal"]
+__all__ = ["Journal", "JournalEntry"]
 
 _SEGMENT_BYTES = 8 << 20
 _DRAFT = ".new"
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """What one request stored: its id, and for each row the place of its change in the batch."""
 
     request: str
@@ -72,7 +72,7 @@ class Journal:
         self._draft: Path | None = None
         self.is_broken = False
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[JournalEntry]) -> None:
         """Store entries, all or none, and return when the disk has them.
 
         Raises
@@ -90,10 +90,10 @@ class Journal:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
             _sync(self._fd)
-            self._settle()
+            self._name_segment()
         except OSError:
             # Half a group must not be found on the next start: some of its requests were told that they failed.
-            self._take_back()
+            self._undo()
             raise
         self._size += len(data)
 
@@ -103,7 +103,7 @@ class Journal:
             return self.is_broken or not self.folder.exists()
         return not os.fstat(self._fd).st_nlink
 
-    def replay(self, after: int) -> Iterator[Entry]:
+    def replay(self, after: int) -> Iterator[JournalEntry]:
         """Yield the entries with rows behind a sequence number, and leave the journal ready for appending.
 
         Damaged lines are skipped; a gap in the sequence numbers shows them, and `notices` tells of those at the end.
@@ -111,7 +111,7 @@ class Journal:
         segments = self.segments()
         for place, segment in enumerate(segments):
             is_last = place == len(segments) - 1
-            if not is_last and _first(segments[place + 1]) <= after + 1:
+            if not is_last and _seq_of(segments[place + 1]) <= after + 1:
                 continue
             yield from self._read(segment, after, is_last=is_last)
 
@@ -127,7 +127,7 @@ class Journal:
         """Remove the segments whose rows all have sequence numbers of at most `upto`."""
         segments = self.segments()
         for segment, following in itertools.pairwise(segments):
-            if _first(following) > upto + 1:
+            if _seq_of(following) > upto + 1:
                 break
             segment.unlink()
 
@@ -160,14 +160,14 @@ class Journal:
             os.write(self._fd, b"\n")  # A torn line of an earlier life stays a line of its own.
             self._size += 1
 
-    def _settle(self) -> None:
+    def _name_segment(self) -> None:
         """Give a new segment its name; its entries are on the disk."""
         if self._draft is not None:
             self._draft.rename(self._draft.with_name(self._draft.name.removesuffix(_DRAFT)))
             self._draft = None
             _sync_folder(self.folder)
 
-    def _take_back(self) -> None:
+    def _undo(self) -> None:
         try:
             os.ftruncate(self._fd, self._size)
             _sync(self._fd)
@@ -176,7 +176,7 @@ class Journal:
             self.close()
             raise
 
-    def _read(self, segment: Path, after: int, *, is_last: bool) -> Iterator[Entry]:
+    def _read(self, segment: Path, after: int, *, is_last: bool) -> Iterator[JournalEntry]:
         data = segment.read_bytes()
         start = upto = 0
         held: bytes | None = None
@@ -189,27 +189,27 @@ class Journal:
             if not _is_whole(line):
                 continue
             # Most of a segment is merged already: a line is parsed only when the one behind it begins too late.
-            if held is not None and _begins(line) > after + 1:
-                yield from _wanted(held, after)
+            if held is not None and _first_seq(line) > after + 1:
+                yield from _parse(held, after)
             held, upto = line, start
         if held is not None:
-            yield from _wanted(held, after)
+            yield from _parse(held, after)
         if is_last:
-            self._cut(segment, data, upto, after)
+            self._trim_end(segment, data, upto, after)
 
-    def _cut(self, segment: Path, data: bytes, upto: int, after: int) -> None:
+    def _trim_end(self, segment: Path, data: bytes, upto: int, after: int) -> None:
         """Take away the end of a segment that cannot be read, unless all of it is merged."""
         *broken, torn = data[upto:].split(b"\n")
-        lost = sum(_begins(line) > after for line in broken)
+        lost = sum(_first_seq(line) > after for line in broken)
         # What a crash cuts off ends; a block that the disk lost goes on with nothing.
-        lost += b"\0" in torn and _begins(torn) > after
+        lost += b"\0" in torn and _first_seq(torn) > after
         if lost:
             aside = segment.with_name(segment.name + ".damaged")
-            with open(aside, "ab", opener=_private) as file:
+            with open(aside, "ab", opener=_open_private) as file:
                 file.write(data[upto:])
             found = f"The last {lost} lines of the journal were damaged and set aside as {aside}"
             self.notices.append(f"{found}: the changes that they were are lost.")
-        elif not data and _first(segment) > after:
+        elif not data and _seq_of(segment) > after:
             segment.unlink()
             self.notices.append(
                 f"The journal's newest file {segment.name} was empty: what was stored there last is lost."
@@ -228,7 +228,7 @@ class Journal:
                 file.write(b"\n")
 
 
-def _encode(entry: Entry) -> bytes:
+def _encode(entry: JournalEntry) -> bytes:
     rows = ",".join([f"[{place},{row_to_text(row)}]" for place, row in entry.rows])
     body = f"[{entry.rows[0][1].seq},{quote(entry.request)},[{rows}]]".encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
@@ -241,20 +241,20 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def _wanted(line: bytes, after: int) -> Iterator[Entry]:
+def _parse(line: bytes, after: int) -> Iterator[JournalEntry]:
     _, request, rows = json.loads(line[9:])
-    entry = Entry(request, tuple((place, row_from_list(row)) for place, row in rows))
+    entry = JournalEntry(request, tuple((place, row_from_list(row)) for place, row in rows))
     if entry.rows[-1][1].seq > after:
         yield entry
 
 
-def _begins(line: bytes) -> int:
+def _first_seq(line: bytes) -> int:
     """Return the first sequence number of a line without parsing it; a broken one says that it might be late."""
     digits = line[10 : line.find(b",", 10, 40)]
     return int(digits) if digits.isdigit() else 1 << 62
 
 
-def _first(segment: Path) -> int:
+def _seq_of(segment: Path) -> int:
     return int(segment.stem)
 
 
@@ -264,7 +264,7 @@ def _ends_whole(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def _private(name: str, flags: int) -> int:
+def _open_private(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_CLOEXEC, 0o600)
 
 

@@ -27,11 +27,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from nbtools.memory.records import escape_part
 from nbtools.memory.repository import Query
-from nbtools.memory.rules.fts5 import WORDS_SCHEMA, Words, check_sqlite
+from nbtools.memory.rules.fts5 import WORDS_SCHEMA, WordIndex, check_sqlite
 from nbtools.memory.rules.rows import Row, scope_of
 from nbtools.memory.rules.text_search import record_text
 
-__all__ = ["LiveIndex", "Source", "end_of_prefix"]
+__all__ = ["IndexSource", "LiveIndex", "end_of_prefix"]
 
 # What the words of a text are depends on Unicode's tables, and they must be split again as they were.
 _VERSION = f"2, Unicode {unicodedata.unidata_version}"
@@ -39,7 +39,7 @@ _MOST_FOUND = 1_000
 # A start takes up so many changes; if there are more, everything is made anew, off the path of any request.
 _MOST_CHANGES = 5_000
 _MANY_QUEUED = 5_000
-_PATIENCE = 0.02
+_LOCK_TIMEOUT = 0.02
 # A write-ahead log of so many bytes is moved into the file when there is time.
 _LONG_LOG = 4 << 20
 # The number of a record is that of its scope, and behind it one of its own.
@@ -67,7 +67,7 @@ INSERT INTO live (n, scope, key, {_FIELDS}, checksum) VALUES ({", ".join("?" * 1
 _T = TypeVar("_T")
 
 
-class Source(NamedTuple):
+class IndexSource(NamedTuple):
     """What the index is made from.
 
     Attributes
@@ -76,16 +76,16 @@ class Source(NamedTuple):
         Returns a sequence number, and the newest rows that are not in the file yet.
     scan
         Returns slices of the records in the file with later numbers than the one given; with 0 the live ones alone.
-    sum_up
+    totals
         Returns how many live records the file has, and the sum of their sequence numbers, without those of some ids.
     """
 
     overlay: Callable[[], tuple[int, Sequence[Row]]]
     scan: Callable[[int], _Scanned]
-    sum_up: Callable[[Sequence[str]], tuple[int, int]]
+    totals: Callable[[Sequence[str]], tuple[int, int]]
 
 
-class _Kept(NamedTuple):
+class _IndexedRecord(NamedTuple):
     """What the index has of a record; the tags are one text."""
 
     expires: int | None
@@ -114,7 +114,7 @@ class LiveIndex:
         How many changes an earlier life of the file had that the source lacks: they were stored, and are lost.
     """
 
-    def __init__(self, source: Source, path: Path | None = None) -> None:
+    def __init__(self, source: IndexSource, path: Path | None = None) -> None:
         check_sqlite()
         self._source = source
         self._path = self._file = path
@@ -124,7 +124,7 @@ class LiveIndex:
         self._is_noting = False
         self._database: sqlite3.Connection | None = None
         self.ahead = 0
-        self._begin()
+        self._reset()
         if path is not None:
             self._resume(path)
 
@@ -135,7 +135,7 @@ class LiveIndex:
                 self._queue.update((row.id, row) for row in rows)
                 self._queued_upto = seq
 
-    def tidy(self, *, is_quiet: bool) -> None:
+    def run_upkeep(self, *, is_quiet: bool) -> None:
         """Take over what is queued, keep it, and prepare for questions; called from time to time.
 
         Parameters
@@ -147,45 +147,45 @@ class LiveIndex:
             return
         if self._database is None and not (is_quiet and self._path is not None):
             return
-        moved = self._asked(lambda: self._tidy(is_quiet=is_quiet))
+        moved = self._answer(lambda: self._do_upkeep(is_quiet=is_quiet))
         if moved is not None:
             with contextlib.suppress(OSError):  # It may be removed meanwhile; another one has another checksum.
-                _seal(moved)
+                _write_checksum(moved)
 
-    def _tidy(self, *, is_quiet: bool) -> Path | None:
+    def _do_upkeep(self, *, is_quiet: bool) -> Path | None:
         """Return the file if the log was moved into it: its checksum is had without holding up anybody."""
         if self._seq != self._kept:
             if is_quiet:
-                self._words.tidy()
-            self._keep()
+                self._words.merge_pages()
+            self._save()
         most = _LONG_LOG if is_quiet else 16 * _LONG_LOG
-        if self._path is None or _log_of(self._path).stat().st_size < most:
+        if self._path is None or _wal_path(self._path).stat().st_size < most:
             return None
-        self._move_log()
+        self._checkpoint()
         return self._path
 
     def close(self) -> None:
         """Keep what was taken over, and close the file."""
         with self._lock, contextlib.suppress(sqlite3.Error, OSError):
             if self._database is not None:
-                self._take_over()
-                self._keep()
-                self._move_log()
+                self._apply_queue()
+                self._save()
+                self._checkpoint()
                 self._database.close()
                 if self._path is not None:
-                    _seal(self._path)
+                    _write_checksum(self._path)
         self._database, self._is_noting = None, False
 
     def erase(self) -> None:
         """Remove the file with everything in it; it is made anew from the records when it is needed."""
         with self._lock:
-            self._forget()
+            self._discard()
             if self._file is not None:  # Also one that went wrong and was left for an index in memory.
-                _remove(self._file)
+                _remove_files(self._file)
 
     def ids(self, query: Query, now: int) -> list[str]:
         """Return the ids of the live records that match, in the query's order; words and vectors are not looked at."""
-        return self._asked(lambda: self._ids(query, now))
+        return self._answer(lambda: self._ids(query, now))
 
     def _ids(self, query: Query, now: int) -> list[str]:
         if query.scope is not None:
@@ -207,7 +207,7 @@ class LiveIndex:
 
         None if the index is not there yet, busy with itself or damaged: then the file is the better place to look.
         """
-        if self._database is None or not self._lock.acquire(timeout=_PATIENCE):
+        if self._database is None or not self._lock.acquire(timeout=_LOCK_TIMEOUT):
             return []
         try:
             queued = [row for record_id in ids if (row := self._queue.get(record_id)) is not None]
@@ -216,7 +216,7 @@ class LiveIndex:
             return [*kept, *(row for row in queued if row.value is not None)]
         except sqlite3.Error:
             self._path = None
-            self._forget()
+            self._discard()
             return []
         finally:
             self._lock.release()
@@ -229,9 +229,9 @@ class LiveIndex:
         found: list[Row] = []
         for prefix, some in asked.items():
             if prefix in self._scopes:
-                agent, workflow, node = (None if part == "*" else _plain(part) for part in prefix.split(":")[:3])
+                agent, workflow, node = (None if part == "*" else _unescape(part) for part in prefix.split(":")[:3])
                 for record_id in some:
-                    key = _plain(record_id[len(prefix) :])
+                    key = _unescape(record_id[len(prefix) :])
                     for _, row in self._read(self._scopes[prefix], key):
                         names = tuple(row.tags.split("\n")) if row.tags else ()
                         facts = (row.value, names, row.created, row.updated, row.expires, row.version)
@@ -240,7 +240,7 @@ class LiveIndex:
 
     def ids_below(self, prefix: str, now: int) -> list[str]:
         """Return the ids of the live records in all scopes whose own prefix starts so."""
-        return self._asked(
+        return self._answer(
             lambda: [
                 scope + escape_part(key)
                 for scope, number in self._scopes.items()
@@ -251,7 +251,7 @@ class LiveIndex:
 
     def total(self) -> int:
         """Return how many records there are, expired ones that were not swept yet included."""
-        return self._asked(lambda: self._one("SELECT count(*) FROM live"))
+        return self._answer(lambda: self._one("SELECT count(*) FROM live"))
 
     def count(self, query: Query, now: int) -> int:
         """Return how many live records match, without limit and place of continuation."""
@@ -262,11 +262,11 @@ class LiveIndex:
             sources = [_source(number, query, now) for number in numbers]
             return sum(self._one(f"SELECT count(*) {source}", values) for source, values in sources)
 
-        return self._asked(counted)
+        return self._answer(counted)
 
     def search(self, query: Query, now: int) -> list[tuple[str, float]]:
         """Return ids and scores of the live records that fit the query's text, best first."""
-        return self._asked(lambda: self._search(query.text or "", query, now))
+        return self._answer(lambda: self._search(query.text or "", query, now))
 
     def _search(self, text: str, query: Query, now: int) -> list[tuple[str, float]]:
         names = {n: prefix for prefix, n in self._scopes.items()}
@@ -289,13 +289,13 @@ class LiveIndex:
 
     # -- building
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._scopes: dict[str, int] = {}
         self._last: dict[int, int] = {}
         self._seq = self._queued_upto = 0
         self._kept = -1
 
-    def _asked(self, answer: Callable[[], _T]) -> _T:
+    def _answer(self, answer: Callable[[], _T]) -> _T:
         """Return an answer as of now; when the database fails, from one in memory that is made anew."""
         with self._lock:
             try:
@@ -303,21 +303,21 @@ class LiveIndex:
                 return answer()
             except Exception:  # A damaged file has values of any kind; a fault of our own comes again.
                 self._path = None
-                self._forget()
+                self._discard()
                 self._ready()
                 return answer()
 
     def _ready(self) -> None:
         if self._database is None:
             self._build()
-        self._take_over()
+        self._apply_queue()
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         if self._database is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._database.close()
         self._database, self._is_noting = None, False
-        self._begin()
+        self._reset()
 
     def _open(self, path: Path | None) -> sqlite3.Connection:
         database = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
@@ -339,7 +339,7 @@ class LiveIndex:
             self._is_noting = True
         if self._path is not None:
             try:
-                _remove(self._path)
+                _remove_files(self._path)
                 self._database = self._open(self._path)
             except (sqlite3.Error, OSError):
                 self._path = None
@@ -348,7 +348,7 @@ class LiveIndex:
         self._execute("BEGIN")
         for statement in _SCHEMA.split(";"):
             self._execute(statement)
-        self._words = Words(self._database)
+        self._words = WordIndex(self._database)
         # The overlay is copied first: what is merged meanwhile is then in the file, and what comes meanwhile is noted.
         self._seq, overlay = self._source.overlay()
         self._queued_upto = self._seq
@@ -356,10 +356,10 @@ class LiveIndex:
             for item in items:
                 self._insert(item)
         self._put(overlay)
-        self._keep()
-        self._move_log()
+        self._save()
+        self._checkpoint()
         if self._path is not None:
-            _seal(self._path)
+            _write_checksum(self._path)
 
     def _resume(self, path: Path) -> None:
         """Take up the file of an earlier life if it is right, before anything else happens."""
@@ -367,15 +367,15 @@ class LiveIndex:
             if not _is_whole(path):
                 return
             self._database = self._open(path)
-            self._words = Words(self._database)
-            if self._is_right():
+            self._words = WordIndex(self._database)
+            if self._agrees_with_source():
                 self._is_noting = True
                 return
         except Exception:  # Whatever is wrong with it, a new one takes its place.
             pass
-        self._forget()
+        self._discard()
 
-    def _is_right(self) -> bool:
+    def _agrees_with_source(self) -> bool:
         facts = self._all("SELECT version, seq FROM facts", ())
         if len(facts) != 1 or facts[0][0] != _VERSION:
             return False
@@ -396,9 +396,9 @@ class LiveIndex:
             for (seq,) in self._all(f"SELECT seq FROM live WHERE {_PLACE}", (self._number_of(row), row.key)):
                 count, total = count - 1, total - seq
         self._queue, self._queued_upto = changed, upto
-        return not self.ahead and (count, total) == self._source.sum_up(list(changed))
+        return not self.ahead and (count, total) == self._source.totals(list(changed))
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         """Let what was taken over outlive this process, and go on."""
         self._execute("DELETE FROM facts")
         self._execute("INSERT INTO facts VALUES (?, ?)", (_VERSION, self._seq))
@@ -406,13 +406,13 @@ class LiveIndex:
         self._execute("BEGIN")
         self._kept = self._seq
 
-    def _move_log(self) -> None:
+    def _checkpoint(self) -> None:
         """Move the write-ahead log into the file; from here on its checksum is another."""
         self._execute("COMMIT")
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._execute("BEGIN")
 
-    def _take_over(self) -> None:
+    def _apply_queue(self) -> None:
         with self._queue_lock:
             queue, self._queue = self._queue, {}
             seq = self._queued_upto
@@ -423,18 +423,18 @@ class LiveIndex:
     def _put(self, rows: Collection[Row]) -> None:
         """Replace what is known of some ids."""
         # In the order of the numbers, in which FTS5 collects changes and writes them at once.
-        for row in sorted(rows, key=self._place_of) if len(rows) > 1 else rows:
-            n = self._take_words(row)
+        for row in sorted(rows, key=self._number_or_last) if len(rows) > 1 else rows:
+            n = self._remove_words(row)
             if row.value is not None:
                 self._insert(row, n)
             elif n is not None:
                 self._execute("DELETE FROM live WHERE n = ?", (n,))
 
-    def _place_of(self, row: Row) -> float:
+    def _number_or_last(self, row: Row) -> float:
         found = self._all(f"SELECT n FROM live WHERE {_PLACE}", (self._number_of(row), row.key))
         return found[0][0] if found else math.inf
 
-    def _take_words(self, row: Row) -> int | None:
+    def _remove_words(self, row: Row) -> int | None:
         """Take away the words of what a row replaces, and the tags that go with it; return the number."""
         scope = self._number_of(row)
         for n, old in self._read(scope, row.key):
@@ -449,7 +449,9 @@ class LiveIndex:
         scope = self._number_of(row)
         n = n or self._next_number(scope)
         times = (row.created, row.updated)
-        kept = _Kept(row.expires, "\n".join(row.tags), row.seq, row.op, *times, row.version, row.value or "null")
+        kept = _IndexedRecord(
+            row.expires, "\n".join(row.tags), row.seq, row.op, *times, row.version, row.value or "null"
+        )
         self._execute(_INSERT, (n, scope, row.key, *kept, _checksum(scope, row.key, kept)))
         for tag in row.tags:
             self._execute("INSERT OR IGNORE INTO tagged VALUES (?, ?, ?)", (scope, tag, row.key))
@@ -464,7 +466,7 @@ class LiveIndex:
         self._last[scope] = last + 1
         return last + 1
 
-    def _read(self, scope: int, key: str) -> Iterator[tuple[int, _Kept]]:
+    def _read(self, scope: int, key: str) -> Iterator[tuple[int, _IndexedRecord]]:
         """Yield number and content of the record of a key, if there is one.
 
         Raises
@@ -473,7 +475,7 @@ class LiveIndex:
             It is not what was written.
         """
         for n, checksum, *fields in self._all(f"SELECT n, checksum, {_FIELDS} FROM live WHERE {_PLACE}", (scope, key)):
-            kept = _Kept._make(fields)
+            kept = _IndexedRecord._make(fields)
             if checksum != _checksum(scope, key, kept):
                 raise sqlite3.DatabaseError("a record has another checksum")
             yield n, kept
@@ -553,24 +555,24 @@ def _where(query: Query, now: int) -> tuple[str, list[object]]:
     return where, values
 
 
-def _log_of(path: Path) -> Path:
+def _wal_path(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _seal_of(path: Path) -> Path:
+def _checksum_path(path: Path) -> Path:
     return path.with_name(path.name + ".sum")
 
 
-def _seal(path: Path) -> None:
+def _write_checksum(path: Path) -> None:
     """Write down the checksum of the file."""
     draft = path.with_name(path.name + ".draft")
     draft.write_text(_checksum_of(path))
-    draft.replace(_seal_of(path))
+    draft.replace(_checksum_path(path))
 
 
 def _is_whole(path: Path) -> bool:
     """Tell whether the file is, byte for byte, what `LiveIndex` left."""
-    return path.exists() and _seal_of(path).exists() and _seal_of(path).read_text() == _checksum_of(path)
+    return path.exists() and _checksum_path(path).exists() and _checksum_path(path).read_text() == _checksum_of(path)
 
 
 def _checksum_of(path: Path) -> str:
@@ -581,16 +583,16 @@ def _checksum_of(path: Path) -> str:
         return f"{total:08x} {file.tell()}"
 
 
-def _checksum(scope: int, key: str, kept: _Kept) -> int:
+def _checksum(scope: int, key: str, kept: _IndexedRecord) -> int:
     return zlib.crc32("\0".join(map(str, (scope, key, *kept))).encode())
 
 
-def _plain(part: str) -> str:
+def _unescape(part: str) -> str:
     """Return a part of a namespaced id as it was before `escape_part`."""
     return part.replace("%3A", ":").replace("%2A", "*").replace("%25", "%") if "%" in part else part
 
 
-def _remove(path: Path) -> None:
+def _remove_files(path: Path) -> None:
     """Remove the file and what belongs to it."""
-    for name in (path, _log_of(path), path.with_name(path.name + "-shm"), _seal_of(path)):
+    for name in (path, _wal_path(path), path.with_name(path.name + "-shm"), _checksum_path(path)):
         name.unlink(missing_ok=True)

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
-from nbtools.memory.duckdb.directory import Place
-from nbtools.memory.duckdb.engine import Engine
+from nbtools.memory.duckdb.directory import MemoryDirectory
+from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.journal import Journal
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.rules.rows import Clock
@@ -28,8 +28,8 @@ _ALWAYS_READ = 32 << 20
 _SNAPSHOT_AFTER = 16 << 20
 
 
-def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None) -> Engine:
-    """Open the file of a place whose lock is held.
+def open_engine(directory: MemoryDirectory, *, history: int = 100, clock: Clock | None = None) -> MemoryEngine:
+    """Open the memory file of a directory whose lock this process holds.
 
     Raises
     ------
@@ -37,72 +37,74 @@ def open_engine(place: Place, *, history: int = 100, clock: Clock | None = None)
         It cannot be opened, or is no memory file; nothing was changed.
     """
     try:
-        return _opened(place, history, clock)
+        return _open(directory, history, clock)
     except MemoryUnavailable:
         raise
     except OSError as exc:
-        raise place.refusal(exc) from exc
+        raise directory.refusal(exc) from exc
 
 
-def _opened(place: Place, history: int, clock: Clock | None) -> Engine:
-    journal = Journal(place.log)
+def _open(directory: MemoryDirectory, history: int, clock: Clock | None) -> MemoryEngine:
+    journal = Journal(directory.log)
     notices: list[str] = []
     try:
         # What an earlier life met may lie where no table is read, in the index of a key.
-        if met := place.opened.read_text() if place.opened.exists() else "":
+        if met := directory.opened.read_text() if directory.opened.exists() else "":
             raise MemoryDamaged(met)
-        engine = _engine(place, journal, _checked(place, journal), history, clock)
+        engine = _engine(directory, journal, _open_checked(directory, journal), history, clock)
     except MemoryDamaged as exc:
-        if not journal.segments() and not place.snapshot.exists():
+        if not journal.segments() and not directory.snapshot.exists():
             raise MemoryUnavailable(
-                f"{place.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
+                f"{directory.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
             ) from None
-        engine = _engine(place, journal, _recovered(place, journal, exc.message, notices), history, clock)
+        engine = _engine(directory, journal, _recover(directory, journal, exc.message, notices), history, clock)
     engine.notices[:0] = notices
-    place.opened.unlink(missing_ok=True)
-    place.opened.touch(mode=0o600)
-    engine.erase = functools.partial(erase, engine, place)
+    directory.opened.unlink(missing_ok=True)
+    directory.opened.touch(mode=0o600)
+    engine.erase = functools.partial(erase, engine, directory)
     if engine.must_erase():
         with contextlib.suppress(OSError):  # Without room for a copy it stays marked, and is tried again.
             engine.erase()
     return engine
 
 
-def _engine(place: Place, journal: Journal, tables: Tables, history: int, clock: Clock | None) -> Engine:
+def _engine(
+    directory: MemoryDirectory, journal: Journal, tables: Tables, history: int, clock: Clock | None
+) -> MemoryEngine:
     try:
-        return Engine(tables, journal, history=history, clock=clock, index=place.index)
+        return MemoryEngine(tables, journal, history=history, clock=clock, index=directory.index)
     except MemoryDamaged:
         tables.close()
         raise
 
 
-def close_engine(engine: Engine, place: Place) -> None:
+def close_engine(engine: MemoryEngine, directory: MemoryDirectory) -> None:
     """Close the file in order, so that the next start need not look for damage; leave a note of what was found."""
     try:
         engine.close()
     except MemoryDamaged:
         pass  # What could not be merged is in the journal.
     else:
-        if engine.tables.damage is None and not place.is_lost():
-            place.opened.unlink(missing_ok=True)
-    if engine.tables.damage is not None and not place.is_lost():
-        place.opened.write_text(engine.tables.damage)
+        if engine.tables.damage is None and not directory.is_lost():
+            directory.opened.unlink(missing_ok=True)
+    if engine.tables.damage is not None and not directory.is_lost():
+        directory.opened.write_text(engine.tables.damage)
 
 
-def take_snapshot(engine: Engine, place: Place) -> bool:
+def take_snapshot(engine: MemoryEngine, directory: MemoryDirectory) -> bool:
     """Copy the file when the journal has grown long, and shorten the journal; return whether it was done."""
     journal = engine.journal
-    assert journal is not None, "what has a place has a journal"
-    if place.is_lost() or journal.size() < max(_SNAPSHOT_AFTER, place.path.stat().st_size // 2):
+    assert journal is not None, "what has a directory has a journal"
+    if directory.is_lost() or journal.size() < max(_SNAPSHOT_AFTER, directory.path.stat().st_size // 2):
         return False
-    with engine.upkeep:
+    with engine.copy_lock:
         applied = engine.tables.applied()
-        _copy(engine, place)
+        _copy(engine, directory)
         journal.drop(applied)
     return True
 
 
-def erase(engine: Engine, place: Place) -> None:
+def erase(engine: MemoryEngine, directory: MemoryDirectory) -> None:
     """Take what was forgotten out of every file: each is written anew from what is left, and the old one removed.
 
     At any moment one whole copy without it is there, or it is still marked as to be erased.
@@ -114,28 +116,28 @@ def erase(engine: Engine, place: Place) -> None:
     OSError
         There is no room for the copies.
     """
-    if place.is_lost():
-        raise MemoryUnavailable(f"{place.folder} was removed while something was forgotten", retryable=True)
-    draft = place.folder / "rewritten"
-    with engine.upkeep, engine.still(), _told_by_the_system():
-        _copy(engine, place)
+    if directory.is_lost():
+        raise MemoryUnavailable(f"{directory.folder} was removed while something was forgotten", retryable=True)
+    draft = directory.folder / "rewritten"
+    with engine.copy_lock, engine.hold_changes(), _as_os_error():
+        _copy(engine, directory)
         _remove(draft)
-        shutil.copyfile(place.snapshot, draft)
+        shutil.copyfile(directory.snapshot, draft)
         _flush(draft)
         engine.rewrite(draft)
-        _flush(place.path.parent)
+        _flush(directory.path.parent)
         for leftover in ("snapshot.draft", "recovered"):
-            _remove(place.folder / leftover)
+            _remove(directory.folder / leftover)
         with contextlib.suppress(FileNotFoundError):
-            os.truncate(place.messages, 0)
-    aside = sorted(map(str, place.path.parent.glob(f"{place.path.name}.damaged-*")))
+            os.truncate(directory.messages, 0)
+    aside = sorted(map(str, directory.path.parent.glob(f"{directory.path.name}.damaged-*")))
     if aside:
         names = ", ".join(aside)
         engine.notices.append(f"Damaged files that were set aside may hold what was forgotten; remove them: {names}")
 
 
 @contextlib.contextmanager
-def _told_by_the_system() -> Iterator[None]:
+def _as_os_error() -> Iterator[None]:
     """Raise what DuckDB could not write as the `OSError` that it was."""
     import duckdb
 
@@ -145,26 +147,26 @@ def _told_by_the_system() -> Iterator[None]:
         raise OSError(str(exc)) from exc
 
 
-def _copy(engine: Engine, place: Place) -> None:
+def _copy(engine: MemoryEngine, directory: MemoryDirectory) -> None:
     """Make a new snapshot."""
-    draft = place.folder / "snapshot.draft"
+    draft = directory.folder / "snapshot.draft"
     _remove(draft)
     engine.tables.copy_to(draft)
     _flush(draft)
-    draft.replace(place.snapshot)
-    _flush(place.folder)
+    draft.replace(directory.snapshot)
+    _flush(directory.folder)
 
 
-def _checked(place: Place, journal: Journal) -> Tables:
-    tables = Tables(place.path)
+def _open_checked(directory: MemoryDirectory, journal: Journal) -> Tables:
+    tables = Tables(directory.path)
     try:
         applied = tables.applied()
         segments = journal.segments()
         # DuckDB drops the end of a damaged write-ahead log without a word; then it is older than the journal's start.
         if segments and int(segments[0].stem) > applied + 1:
             raise MemoryDamaged(f"changes up to {int(segments[0].stem) - 1} were merged, and it knows only {applied}")
-        size = place.path.stat().st_size
-        if size <= _ALWAYS_READ or place.opened.exists():
+        size = directory.path.stat().st_size
+        if size <= _ALWAYS_READ or directory.opened.exists():
             tables.read_all()
     except MemoryDamaged:
         tables.close()
@@ -172,24 +174,24 @@ def _checked(place: Place, journal: Journal) -> Tables:
     return tables
 
 
-def _recovered(place: Place, journal: Journal, why: str, notices: list[str]) -> Tables:
+def _recover(directory: MemoryDirectory, journal: Journal, why: str, notices: list[str]) -> Tables:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    aside = _aside(place.path, stamp)
-    _aside(_wal(place.path), stamp)
-    found = f"{place.path.name} was damaged ({why.rstrip('.')}) and set aside as {aside.name}."
+    aside = _set_aside(directory.path, stamp)
+    _set_aside(_wal(directory.path), stamp)
+    found = f"{directory.path.name} was damaged ({why.rstrip('.')}) and set aside as {aside.name}."
     tables = None
-    if place.snapshot.exists():
-        draft = place.folder / "recovered"
-        shutil.copyfile(place.snapshot, draft)
+    if directory.snapshot.exists():
+        draft = directory.folder / "recovered"
+        shutil.copyfile(directory.snapshot, draft)
         _flush(draft)
-        draft.replace(place.path)
+        draft.replace(directory.path)
         try:
-            tables = _checked(place, journal)
+            tables = _open_checked(directory, journal)
         except MemoryDamaged:
-            _aside(place.path, stamp + "-snapshot")
-            _aside(_wal(place.path), stamp + "-snapshot")
+            _set_aside(directory.path, stamp + "-snapshot")
+            _set_aside(_wal(directory.path), stamp + "-snapshot")
     if tables is None:
-        tables = Tables(place.path)
+        tables = Tables(directory.path)
     segments = journal.segments()
     missing = int(segments[0].stem) - 1 - tables.applied() if segments else 0
     if missing > 0:
@@ -200,7 +202,7 @@ def _recovered(place: Place, journal: Journal, why: str, notices: list[str]) -> 
     return tables
 
 
-def _aside(path: Path, stamp: str) -> Path:
+def _set_aside(path: Path, stamp: str) -> Path:
     target = path.with_name(f"{path.name}.damaged-{stamp}")
     number = 1
     while target.exists():

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
-from nbtools.memory.duckdb.engine import Engine, Outcome
+from nbtools.memory.duckdb.engine import CommitOutcome, MemoryEngine
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
 from nbtools.memory.rules.rows import Clock, row_to_record
-from nbtools.memory.rules.transitions import Done, Request
+from nbtools.memory.rules.transitions import ChangeOutcome, WriteRequest
 
 __all__ = ["DuckDBRepository"]
 
@@ -54,39 +54,39 @@ class DuckDBRepository:
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
-        self._engine: Engine | None = None
-        self._place: Any = None
+        self._engine: MemoryEngine | None = None
+        self._directory: Any = None
         self._closed = False
         self._pid = 0
         self._writes = 0
 
-    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id."""
-        request = Request(request_id or secrets.token_hex(8), changes, is_new=request_id is None)
-        (outcome,) = self._asked(lambda engine: self._commit(engine, request))
+        request = WriteRequest(request_id or secrets.token_hex(8), changes, is_new=request_id is None)
+        (outcome,) = self._with_engine(lambda engine: self._commit(engine, request))
         if isinstance(outcome, NbtoolsError):
             raise outcome
-        self._asked(self._keep_house)
+        self._with_engine(self._maintain)
         return [_applied(done) for done in outcome]
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        rows, total = self._asked(lambda engine: engine.query(query))
+        rows, total = self._with_engine(lambda engine: engine.query(query))
         records = tuple(row_to_record(row, values=query.values, score=score) for row, score in rows)
         return Found(records=records, total=total)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
-        rows = self._asked(lambda engine: engine.versions(scope, key))
+        rows = self._with_engine(lambda engine: engine.versions(scope, key))
         return [row_to_record(row) for row in (rows if limit is None else rows[-limit:] if limit else [])]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
-        return [json.loads(text) for text in self._asked(lambda engine: engine.calls(query))]
+        return [json.loads(text) for text in self._with_engine(lambda engine: engine.calls(query))]
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
-        return self._ready().info() | {"mode": "embedded", "pid": os.getpid()}
+        return self._get_engine().info() | {"mode": "embedded", "pid": os.getpid()}
 
     def close(self) -> None:
         """Merge what is left and close the file."""
@@ -96,36 +96,36 @@ class DuckDBRepository:
             # A forked child has a copy of the file that must not be touched: what it would write is lost.
             if engine is None or self._pid != os.getpid():
                 return
-            self._let_go(engine)
+            self._close_engine(engine)
 
-    def _commit(self, engine: Engine, request: Request) -> list[Outcome]:
+    def _commit(self, engine: MemoryEngine, request: WriteRequest) -> list[CommitOutcome]:
         outcomes = engine.commit([request])
-        if self._place is not None and (self._place.is_lost() or (engine.journal and engine.journal.is_lost())):
+        if self._directory is not None and (self._directory.is_lost() or (engine.journal and engine.journal.is_lost())):
             engine.settle()  # Without the journal, whose folder was removed, a change is stored when it is in the file.
         return outcomes
 
-    def _let_go(self, engine: Engine) -> None:
-        if self._place is None:
+    def _close_engine(self, engine: MemoryEngine) -> None:
+        if self._directory is None:
             engine.close()
             return
         from nbtools.memory.duckdb.recovery import close_engine
 
-        close_engine(engine, self._place)
-        self._place.release()
+        close_engine(engine, self._directory)
+        self._directory.release()
 
-    def _asked(self, ask: Callable[[Engine], _T]) -> _T:
+    def _with_engine(self, ask: Callable[[MemoryEngine], _T]) -> _T:
         """Ask the engine; when it meets damage, ask a second time, behind a start that repairs the file."""
-        engine = self._ready()
+        engine = self._get_engine()
         try:
             return ask(engine)
         except MemoryDamaged:
             with self._lock:
                 if self._engine is engine:
                     self._engine = None
-                    self._let_go(engine)
-        return ask(self._ready())
+                    self._close_engine(engine)
+        return ask(self._get_engine())
 
-    def _ready(self) -> Engine:
+    def _get_engine(self) -> MemoryEngine:
         engine = self._engine
         if engine is not None and self._pid == os.getpid():
             return engine
@@ -142,50 +142,50 @@ class DuckDBRepository:
                 )
             return self._engine
 
-    def _open(self) -> Engine:
+    def _open(self) -> MemoryEngine:
         if self.path is None:
             from nbtools.memory.duckdb.tables import Tables
 
-            return Engine(Tables(None), None, history=self._history, clock=self._clock)
-        from nbtools.memory.duckdb.directory import Place
+            return MemoryEngine(Tables(None), None, history=self._history, clock=self._clock)
+        from nbtools.memory.duckdb.directory import MemoryDirectory
         from nbtools.memory.duckdb.recovery import open_engine
 
-        place = Place(self.path)
-        place.make()
-        if not place.acquire(self._timeout):
+        directory = MemoryDirectory(self.path)
+        directory.make()
+        if not directory.acquire(self._timeout):
             raise MemoryUnavailable(
-                f"{self.path} is held by {place.held_by()}.",
+                f"{self.path} is held by {directory.held_by()}.",
                 hint="open it without embedded=True to share it, or close it there",
                 tried="opening the memory",
                 retryable=True,
             )
         try:
-            engine = open_engine(place, history=self._history, clock=self._clock)
+            engine = open_engine(directory, history=self._history, clock=self._clock)
         except BaseException:
-            place.release()
+            directory.release()
             raise
-        place.announce(mode="embedded")
-        self._place = place
+        directory.announce(mode="embedded")
+        self._directory = directory
         for notice in engine.notices:
             warnings.warn(notice, UserWarning, stacklevel=6)
         return engine
 
-    def _keep_house(self, engine: Engine) -> None:
+    def _maintain(self, engine: MemoryEngine) -> None:
         # Nobody else does it here: after so many rows, whoever writes moves them on.
         if engine.unmerged >= _MERGE_AT:
             engine.merge()
-            engine.tidy(is_quiet=False)
+            engine.run_upkeep(is_quiet=False)
         self._writes += 1
         if self._writes % _CLEAN_EVERY == 0:
-            engine.know_ids()
+            engine.build_id_filter()
             engine.sweep()
             engine.trim()
-            if self._place is not None:
+            if self._directory is not None:
                 from nbtools.memory.duckdb.recovery import take_snapshot
 
-                self._place.announce()
-                take_snapshot(engine, self._place)
+                self._directory.announce()
+                take_snapshot(engine, self._directory)
 
 
-def _applied(done: Done) -> Applied:
-    return Applied(record=None if done.row is None else row_to_record(done.row), count=done.touched)
+def _applied(done: ChangeOutcome) -> AppliedChange:
+    return AppliedChange(record=None if done.row is None else row_to_record(done.row), count=done.touched)

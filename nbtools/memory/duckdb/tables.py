@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryDamaged
-from nbtools.memory.duckdb.journal import Entry
+from nbtools.memory.duckdb.journal import JournalEntry
 from nbtools.memory.duckdb.schema import MEMORY_LIMIT, connect
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
@@ -139,7 +139,7 @@ class Tables:
             while some := cursor.fetchmany(2_000):
                 yield [_row(fields) for fields in some]
 
-    def sum_up(self, skip: Sequence[str]) -> tuple[int, int]:
+    def totals(self, skip: Sequence[str]) -> tuple[int, int]:
         """Return how many live records there are, and the sum of their sequence numbers, without those of some ids."""
         sql = "SELECT count(*), coalesce(sum(seq), 0) FROM items WHERE value IS NOT NULL"
         if skip:
@@ -163,7 +163,7 @@ class Tables:
         rows = self._all(f"SELECT {_ROW_OF_LOG} FROM log WHERE id = ? ORDER BY version", [scope.record_id(key)])
         return [_row_of_log(fields, scope, key) for fields in rows]
 
-    def stored(self, request: str) -> list[tuple[int, int, str]]:
+    def rows_of_request(self, request: str) -> list[tuple[int, int, str]]:
         """Return place, sequence number and id of each row that a request stored, in order."""
         rows = self._all("SELECT place, seq, id FROM log WHERE request = ? ORDER BY seq", [request])
         return [(place, seq, record_id) for place, seq, record_id in rows]
@@ -189,7 +189,7 @@ class Tables:
 
     # -- writing
 
-    def merge(self, entries: Iterable[Entry], applied: int) -> None:
+    def merge(self, entries: Iterable[JournalEntry], applied: int) -> None:
         """Take over entries of the journal up to a sequence number, in one transaction."""
         logged: list[tuple[str, int, Row]] = []
         calls: dict[str, Row] = {}
@@ -209,9 +209,9 @@ class Tables:
                     newest[row.id] = row
         with self._write, self._transaction() as connection:
             for record_id, (key, values) in forgotten.items():
-                erasure = Erasure(key, [*values, *_past(connection, record_id)])
+                erasure = Erasure(key, [*values, *_old_values(connection, record_id)])
                 _forget(connection, record_id, erasure, keep=record_id in newest)
-                calls = {name: row._replace(value=erasure.cleaned(row.value or "{}")) for name, row in calls.items()}
+                calls = {name: row._replace(value=erasure.clean(row.value or "{}")) for name, row in calls.items()}
             if logged:
                 connection.execute(_INSERT_LOG, _log_columns(logged))
             if newest:
@@ -276,7 +276,7 @@ class Tables:
                 "DELETE FROM calls WHERE seq <= (SELECT seq FROM calls ORDER BY seq DESC LIMIT 1 OFFSET ?)", [calls]
             )
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         """Return memory to the system: DuckDB keeps what it once had until its limit is set below that."""
         import duckdb
 
@@ -310,7 +310,7 @@ class Tables:
     def copy_to(self, target: Path) -> None:
         """Write a copy of the whole file, as of one moment."""
         name = str(target).replace("'", "''")
-        with self._write, self._noticing():
+        with self._write, self._detect_damage():
             # Only a cursor's own transaction would see the attached copy, so the writing connection makes it.
             self._connection.execute(f"ATTACH '{name}' AS snapshot (STORAGE_VERSION 'v1.5.0')")
             try:
@@ -342,7 +342,7 @@ class Tables:
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        with self._noticing():
+        with self._detect_damage():
             self._connection.begin()
             try:
                 yield self._connection
@@ -354,7 +354,7 @@ class Tables:
                 raise
 
     @contextmanager
-    def _noticing(self) -> Iterator[None]:
+    def _detect_damage(self) -> Iterator[None]:
         """Raise damage as what it is, and remember it."""
         import duckdb
 
@@ -380,12 +380,12 @@ class Tables:
         return cursor
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _count_reader(self) -> Iterator[None]:
         """Hold the file while it is read: `replace_by` waits until nobody does."""
         with self._gate:
             self._reading += 1
         try:
-            with self._noticing():
+            with self._detect_damage():
                 yield
         finally:
             with self._gate:
@@ -394,7 +394,7 @@ class Tables:
 
     @contextmanager
     def _own_cursor(self) -> Iterator[Any]:
-        with self._asking():
+        with self._count_reader():
             cursor = self._connection.cursor()
             try:
                 yield cursor
@@ -402,7 +402,7 @@ class Tables:
                 cursor.close()
 
     def _all(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._asking():
+        with self._count_reader():
             rows: list[tuple[Any, ...]] = self._cursor().execute(sql, values).fetchall()
         return rows
 
@@ -419,7 +419,7 @@ def _blank(row: Row) -> Row:
     return row._replace(id="", value=None, tags=())
 
 
-def _past(connection: Any, record_id: str) -> list[str]:
+def _old_values(connection: Any, record_id: str) -> list[str]:
     sql = "SELECT value FROM log WHERE id = $1 UNION SELECT value FROM items WHERE id = $1"
     return [value for (value,) in connection.execute(sql, [record_id]).fetchall() if value is not None]
 
@@ -432,7 +432,7 @@ def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) ->
     connection.execute("UPDATE log SET id = '', value = NULL, tags = [] WHERE id = ?", [record_id])
     where, values = erasure.where("record", "?")
     for call_id, record in connection.execute(f"SELECT call_id, record FROM calls WHERE {where}", values).fetchall():
-        cleaned = erasure.cleaned(record)
+        cleaned = erasure.clean(record)
         if cleaned != record:
             connection.execute("UPDATE calls SET record = ? WHERE call_id = ?", [cleaned, call_id])
     connection.execute("INSERT OR REPLACE INTO nbtools_meta VALUES ('forgetting', 1)")

@@ -69,9 +69,9 @@ class ObjectFileStore:
         self._obstore = need("obstore", extra="cloud", why=_WHY)
         self._errors = need("obstore.exceptions", extra="cloud", why=_WHY)
         self._place = url
-        self._store = store if store is not None else self._opened(url, scheme)
+        self._store = store if store is not None else self._open(url, scheme)
 
-    def _opened(self, url: str, scheme: str) -> Any:
+    def _open(self, url: str, scheme: str) -> Any:
         stores = need("obstore.store", extra="cloud", why=_WHY)
         if scheme == "memory":
             return stores.MemoryStore()
@@ -91,7 +91,7 @@ class ObjectFileStore:
     def read(self, path: str) -> tuple[str, str] | None:
         """Return the text of a file, and as its token ETag, generation and the ids of its last writes."""
         try:
-            with self._told("reading", path):
+            with self._translate_errors("reading", path):
                 found = self._obstore.get(self._store, _key(path))
                 return bytes(found.bytes()).decode("utf-8"), _token(found.meta, found.attributes)
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class ObjectFileStore:
         write = fresh_id()
         ids = " ".join([*writes.split(), write][-_KEPT:])
         try:
-            with self._told("writing", path):
+            with self._translate_errors("writing", path):
                 self._obstore.put(
                     self._store, _key(path), text.encode("utf-8"), mode=mode or "create", attributes={_WRITES: ids}
                 )
@@ -125,7 +125,7 @@ class ObjectFileStore:
     def _was_made(self, path: str, write: str, fault: NbtoolsError) -> bool:
         """Tell whether a write that ended in a fault was made all the same."""
         try:
-            with self._told("reading", path):
+            with self._translate_errors("reading", path):
                 found = self._obstore.get(self._store, _key(path))
         except FileNotFoundError:
             return False
@@ -141,7 +141,7 @@ class ObjectFileStore:
         """Return the sizes of all objects below a folder."""
         prefix = _key(folder)
         try:
-            with self._told("listing", folder):
+            with self._translate_errors("listing", folder):
                 metas = [meta for batch in self._obstore.list(self._store, prefix=prefix or None) for meta in batch]
         except FileNotFoundError:
             return {}
@@ -155,7 +155,7 @@ class ObjectFileStore:
         """Delete objects one by one; those that are gone are passed over, be it that the answer to it was lost."""
         for path in paths:
             try:
-                with contextlib.suppress(FileNotFoundError), self._told("deleting", path):
+                with contextlib.suppress(FileNotFoundError), self._translate_errors("deleting", path):
                     self._obstore.delete(self._store, _key(path))
             except NetworkError:
                 if self.read(path) is not None:
@@ -198,7 +198,7 @@ class ObjectFileStore:
         """Nothing is held open between calls."""
 
     @contextlib.contextmanager
-    def _told(self, doing: str, path: str) -> Iterator[None]:
+    def _translate_errors(self, doing: str, path: str) -> Iterator[None]:
         """Turn the client's errors into ours; an object that is not there stays a `FileNotFoundError`."""
         errors = self._errors
         try:

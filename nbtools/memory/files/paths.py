@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from nbtools.errors import PathNotAllowed
 
-__all__ = ["ROOT", "checked", "is_hidden", "size_text", "tree_lines"]
+__all__ = ["ROOT", "check_path", "is_hidden", "size_text", "tree_lines"]
 
 ROOT = "/memories"
 _MAX_PATH = 512
@@ -18,7 +18,7 @@ _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _HIDDEN = ("node_modules",)
 
 
-def checked(path: str) -> str:
+def check_path(path: str) -> str:
     """Return a path in its plain form: ``/memories`` or something below it, no trailing slash.
 
     Raises
@@ -28,23 +28,23 @@ def checked(path: str) -> str:
         Or no file can have that name: it is too long, has control characters, or is not composed (NFC).
     """
     if path != ROOT and not path.startswith(f"{ROOT}/"):
-        raise _refused(f"Path must start with {ROOT}, got: {path}")
+        raise _not_allowed(f"Path must start with {ROOT}, got: {path}")
     below = path[len(ROOT) + 1 :].rstrip("/")
     parts = below.split("/") if below else []
     if ".." in parts or "\\" in path or _ENCODED.search(path):
-        raise _refused(f"Path {path} would escape {ROOT} directory")
+        raise _not_allowed(f"Path {path} would escape {ROOT} directory")
     plain = "/".join([ROOT, *parts])
     strange = any(unicodedata.category(char) in {"Cc", "Cs", "Cf", "Zl", "Zp"} for char in path)
     if strange or unicodedata.normalize("NFC", path) != path:
-        raise _refused(f"Path {path!a} has characters that are not printed, or not composed (NFC).")
+        raise _not_allowed(f"Path {path!a} has characters that are not printed, or not composed (NFC).")
     if any(part in {"", "."} or part != part.strip() for part in parts):
-        raise _refused(f"Path {path!r} has a part that is empty, a dot, or begins or ends with a blank.")
+        raise _not_allowed(f"Path {path!r} has a part that is empty, a dot, or begins or ends with a blank.")
     if len(plain.encode()) > _MAX_PATH or any(len(part.encode()) > _MAX_PART for part in parts):
-        raise _refused(f"Path {path[:60]}… is too long: at most {_MAX_PATH} bytes, {_MAX_PART} in each part.")
+        raise _not_allowed(f"Path {path[:60]}… is too long: at most {_MAX_PATH} bytes, {_MAX_PART} in each part.")
     return plain
 
 
-def _refused(message: str) -> PathNotAllowed:
+def _not_allowed(message: str) -> PathNotAllowed:
     return PathNotAllowed(message, hint=f"Paths are {ROOT} or below it.")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nbtools.errors import FileMissing, MemoryUnavailable, MemoryWriteFailed, PathNotAllowed, VersionConflict
-from nbtools.memory.files.paths import ROOT, checked
+from nbtools.memory.files.paths import ROOT, check_path
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
 from nbtools.paths import Folder, Roots
@@ -174,7 +174,7 @@ class FolderFileStore:
 
     def read(self, path: str) -> tuple[str, str] | None:
         """Return the text of a file and its check sum."""
-        with self._entered(path) as (folder, name):
+        with self._open_parent(path) as (folder, name):
             if folder is None or not _is_file(folder, name, path):
                 return None
             try:
@@ -189,11 +189,11 @@ class FolderFileStore:
 
     def write(self, path: str, text: str, token: str | None) -> None:
         """Put a file in place whole, while nobody else here does."""
-        with self._locked():
+        with self._hold_lock():
             found = self.read(path)
             if (found[1] if found else None) != token:
                 raise VersionConflict(f"{path} changed meanwhile.", hint="Read it again.")
-            with self._entered(path, make=True) as (folder, name):
+            with self._open_parent(path, make=True) as (folder, name):
                 assert folder is not None
                 folder.replace(name, text.encode("utf-8"), mode=0o600)
 
@@ -216,16 +216,16 @@ class FolderFileStore:
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files, and the folders that become empty."""
-        with self._locked():
+        with self._hold_lock():
             for path in paths:
-                with self._entered(path) as (folder, name):
+                with self._open_parent(path) as (folder, name):
                     if folder is not None and _is_file(folder, name, path):
                         folder.remove(name)
                 self._prune(path)
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Rename the files one by one; what was renamed is taken back on a fault."""
-        with self._locked():
+        with self._hold_lock():
             for source, target in pairs:
                 if self.read(source) is None or self.read(target) is not None:
                     raise VersionConflict(f"{source} is gone, or {target} is there.", hint="Look again.")
@@ -240,7 +240,7 @@ class FolderFileStore:
                 raise
 
     def _rename(self, source: str, target: str) -> None:
-        with self._entered(source) as (old, name), self._entered(target, make=True) as (new, new_name):
+        with self._open_parent(source) as (old, name), self._open_parent(target, make=True) as (new, new_name):
             if old is None or new is None:
                 raise VersionConflict(f"{source} is gone.", hint="Look again.")
             old.move(name, new, new_name, overwrite=True)
@@ -264,23 +264,23 @@ class FolderFileStore:
                 return
 
     @contextlib.contextmanager
-    def _entered(self, path: str, *, make: bool = False) -> Iterator[tuple[Folder | None, str]]:
+    def _open_parent(self, path: str, *, make: bool = False) -> Iterator[tuple[Folder | None, str]]:
         """Open the folder that a path lies in, without following links; `None` when there is none."""
         if not _is_named(path):
             raise PathNotAllowed(f"Path {path} is kept for the store itself.", hint="Take another name.")
         real = self._real(path)
         opened: Folder | None = None
         try:
-            with self._told(path):
+            with self._hide_real_path(path):
                 with contextlib.suppress(FileMissing):
-                    opened = self._opened(real.parent, path, make=make)
+                    opened = self._open_folder(real.parent, path, make=make)
                 yield opened, real.name
         finally:
             if opened is not None:
                 opened.close()
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _hide_real_path(self, what: str) -> Iterator[None]:
         """Tell faults by what was asked for, never by where it lies."""
         try:
             yield
@@ -292,7 +292,7 @@ class FolderFileStore:
                 f"{what} cannot be reached: {reason}.", hint="Check the folder in NBTOOLS_MEMORY_FILES_URL."
             ) from None
 
-    def _opened(self, real: Path, path: str, *, make: bool) -> Folder | None:
+    def _open_folder(self, real: Path, path: str, *, make: bool) -> Folder | None:
         try:
             return self._roots.folder(real, make=make, mode=0o700)
         except PathNotAllowed:
@@ -303,11 +303,11 @@ class FolderFileStore:
             raise
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """Hold the lock of the folder, among threads and processes of this computer."""
         import fcntl
 
-        with self._told("The folder of the memory files"), self._roots.folder(self._root) as folder:
+        with self._hide_real_path("The folder of the memory files"), self._roots.folder(self._root) as folder:
             handle = folder.open_file(_LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -327,7 +327,7 @@ def _is_file(folder: Folder, name: str, path: str) -> bool:
 
 def _is_named(path: str) -> bool:
     try:
-        return not any(part.startswith(_OURS) for part in checked(path).split("/"))
+        return not any(part.startswith(_OURS) for part in check_path(path).split("/"))
     except PathNotAllowed:
         return False
 

@@ -23,7 +23,7 @@ from nbtools.errors import (
     VersionConflict,
     nearest,
 )
-from nbtools.memory.files.paths import ROOT, checked, tree_lines
+from nbtools.memory.files.paths import ROOT, check_path, tree_lines
 from nbtools.memory.files.store import FileStore, FolderFileStore, MemoryFileStore
 from nbtools.memory.store import AgentMemory
 from nbtools.result import ErrorInfo, ToolResult
@@ -65,7 +65,7 @@ class MemoryFiles:
     """
 
     def __init__(self, store: AgentMemory | FileStore | str | os.PathLike[str]) -> None:
-        self._store = _opened(store)
+        self._store = _open_store(store)
 
     def call(self, command: Mapping[str, Any]) -> ToolResult:
         """Perform a command; a failure is in the result, as the protocol words it.
@@ -78,7 +78,7 @@ class MemoryFiles:
         given: Mapping[str, Any] = command if isinstance(command, dict) else {}
         name, path = str(given.get("command")), given.get("path", given.get("old_path"))
         with span(f"tool.memory.{name}", operation=name, path=str(path)) as timed:
-            result = self._answered(command)
+            result = self._perform(command)
             timed.set(ok=result.ok)
             timed.outcome = result.error.code if result.error else "ok"
         return result
@@ -91,7 +91,7 @@ class MemoryFiles:
         """Close a store that was opened by its URL; a memory stays its owner's."""
         self._store.close()
 
-    def _answered(self, command: Any) -> ToolResult:
+    def _perform(self, command: Any) -> ToolResult:
         call_id = fresh_id()
         try:
             name, given = _parameters(command)
@@ -104,19 +104,19 @@ class MemoryFiles:
     # -- the commands
 
     def _view(self, path: str, view_range: list[Any] | None = None) -> str:
-        plain = checked(path)
+        plain = check_path(path)
         found = None if plain == ROOT else self._store.read(plain)
         if found is not None:
-            return _cut(_numbered(plain, found[0], view_range))
+            return _truncate(_number_lines(plain, found[0], view_range))
         sizes = self._store.sizes(plain)
         if not sizes and plain != ROOT:
             raise MemoryNotFound(f"The path {plain} does not exist. Please provide a valid path.")
         head = f"Here're the files and directories up to 2 levels deep in {plain}, "
         head += "excluding hidden items and node_modules:"
-        return _cut("\n".join([head, *tree_lines(plain, sizes)]))
+        return _truncate("\n".join([head, *tree_lines(plain, sizes)]))
 
     def _create(self, path: str, file_text: str) -> str:
-        plain = checked(path)
+        plain = check_path(path)
         self._refuse_taken(plain, "Error: File {path} already exists")
         _refuse_large(plain, file_text)
         try:
@@ -142,7 +142,7 @@ class MemoryFiles:
             head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
             return edited, f"{head}\n{_snippet(edited, _lines_of(text, old_str)[0])}"
 
-        return self._edited(path, edit)
+        return self._edit(path, edit)
 
     def _insert(self, path: str, insert_line: int, insert_text: str) -> str:
         def edit(plain: str, text: str) -> tuple[str, str]:
@@ -156,20 +156,20 @@ class MemoryFiles:
             lines.insert(insert_line, insert_text.removesuffix("\n"))
             return "\n".join(lines) + "\n", f"The file {plain} has been edited."
 
-        return self._edited(path, edit)
+        return self._edit(path, edit)
 
     def _update(self, path: str, file_text: str | None = None, content: str | None = None) -> str:
         if (file_text is None) == (content is None):
             raise InvalidArguments("Error: update takes exactly one of `file_text` and `content`")
         whole = file_text if file_text is not None else str(content)
-        return self._edited(
+        return self._edit(
             path,
             lambda plain, _: (whole, f"File updated successfully at: {plain}"),
             missing="The path {path} does not exist. Please provide a valid path.",
         )
 
     def _delete(self, path: str) -> str:
-        plain = checked(path)
+        plain = check_path(path)
         if plain == ROOT:
             raise PermissionDenied(f"Error: Cannot delete the {ROOT} directory itself")
         paths = self._below(plain)
@@ -179,8 +179,8 @@ class MemoryFiles:
         return f"Successfully deleted {plain}"
 
     def _rename(self, old_path: str, new_path: str) -> str:
-        old = checked(old_path)
-        new = checked(new_path)
+        old = check_path(old_path)
+        new = check_path(new_path)
         if ROOT in (old, new):
             raise PermissionDenied(f"Error: Cannot rename the {ROOT} directory itself")
         for _ in range(_TRIES):
@@ -212,14 +212,14 @@ class MemoryFiles:
             if self._store.read(parent) is not None:
                 raise FileAlreadyExists(f"Error: File {parent} already exists")
 
-    def _edited(
+    def _edit(
         self,
         path: str,
         edit: Callable[[str, str], tuple[str, str]],
         missing: str = "Error: The path {path} does not exist. Please provide a valid path.",
     ) -> str:
         """Change a file that is there, starting again when somebody else changed it meanwhile."""
-        plain = checked(path)
+        plain = check_path(path)
         for _ in range(_TRIES):
             found = None if plain == ROOT else self._store.read(plain)
             if found is None:
@@ -234,7 +234,7 @@ class MemoryFiles:
         raise VersionConflict(f"Error: {plain} changes too often to be edited", retryable=True)
 
 
-def _opened(store: AgentMemory | FileStore | str | os.PathLike[str]) -> FileStore:
+def _open_store(store: AgentMemory | FileStore | str | os.PathLike[str]) -> FileStore:
     if isinstance(store, AgentMemory):
         return MemoryFileStore(store)
     if isinstance(store, str | os.PathLike):
@@ -287,7 +287,7 @@ def _refuse_large(plain: str, text: str) -> None:
         raise LimitExceeded(f"Error: {plain} would have {size:,} bytes; a file holds at most {MAX_FILE:,}")
 
 
-def _numbered(plain: str, text: str, view_range: list[Any] | None) -> str:
+def _number_lines(plain: str, text: str, view_range: list[Any] | None) -> str:
     lines = text.split("\n")
     if len(lines) > _MAX_LINES:
         raise LimitExceeded(f"File {plain} exceeds maximum line limit of 999,999 lines.")
@@ -309,7 +309,7 @@ def _range(view_range: list[Any] | None, count: int) -> tuple[int, int]:
     return first, last
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     if len(text) <= MAX_VIEW:
         return text
     note = f"\n… cut after {MAX_VIEW:,} characters; see the rest with view_range."

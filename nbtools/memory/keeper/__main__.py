@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import MemoryUnavailable, NbtoolsError
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, error_to_wire
 
 if TYPE_CHECKING:
-    from nbtools.memory.duckdb.engine import Engine
+    from nbtools.memory.duckdb.engine import MemoryEngine
 
 __all__ = ["main", "serve"]
 
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Whoever started it does not see the traceback, so each reason is sent.
         traceback.print_exc()
         reason = f"The keeper of {options.path} could not start: {type(exc).__name__}: {exc}"
-        hint = f"{Place(options.path).messages} says more"
+        hint = f"{MemoryDirectory(options.path).messages} says more"
         _report(error_to_wire(MemoryUnavailable(reason, hint=hint, tried="opening the memory")))
         return 1
     return 0
@@ -81,63 +81,63 @@ def serve(
         The file cannot be had.
     """
     os.umask(0o077)  # Notes are nobody else's business.
-    place = Place(path)
-    place.make()
+    directory = MemoryDirectory(path)
+    directory.make()
     end = time.monotonic() + wait
-    if not _lead(place, end):
+    if not _lead(directory, end):
         return
     try:
         with contextlib.suppress(OSError):
-            _keep_messages(place)
+            _keep_messages(directory)
         # Imported only by the leader: DuckDB takes most of the time of a start.
         from nbtools.memory.keeper.listener import Listener
-        from nbtools.memory.keeper.server import Server
+        from nbtools.memory.keeper.server import KeeperServer
 
-        engine = _open(place, history, end)
-        listener = Listener(place, tcp=tcp)
+        engine = _open(directory, history, end)
+        listener = Listener(directory, tcp=tcp)
         greeting = {"hello": protocol, "version": _version(), "pid": os.getpid()}
-        server = Server(engine, place, listener, idle_exit=idle_exit, greeting=greeting)
+        server = KeeperServer(engine, directory, listener, idle_exit=idle_exit, greeting=greeting)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: server.leave())
         with contextlib.suppress(AttributeError):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        place.announce(address=listener.address, protocol=protocol, started=time.time())
+        directory.announce(address=listener.address, protocol=protocol, started=time.time())
         _report({"ready": True})
         server.run()
     except (OSError, NbtoolsError) as exc:
-        if place.is_lost():
-            why = f"{place.folder} was removed while the keeper of {path} started."
+        if directory.is_lost():
+            why = f"{directory.folder} was removed while the keeper of {path} started."
             raise MemoryUnavailable(why, hint="try again", tried="opening the memory", retryable=True) from exc
         raise
     finally:
-        place.release()
+        directory.release()
 
 
-def _open(place: Place, history: int, end: float) -> Engine:
+def _open(directory: MemoryDirectory, history: int, end: float) -> MemoryEngine:
     """Open the file, when whoever has it open still has let go of it: a keeper that lost its lock is finishing."""
     from nbtools.memory.duckdb.recovery import open_engine
 
     while True:
         try:
-            return open_engine(place, history=history)
+            return open_engine(directory, history=history)
         except MemoryUnavailable as exc:
-            if not exc.retryable or time.monotonic() > end or place.is_lost():
+            if not exc.retryable or time.monotonic() > end or directory.is_lost():
                 raise
         time.sleep(0.05)
 
 
-def _lead(place: Place, end: float) -> bool:
+def _lead(directory: MemoryDirectory, end: float) -> bool:
     """Become the leader; return `False` when somebody else leads and can be reached."""
-    while not place.acquire(0.0):
-        address = place.holder().get("address")
-        if address and not place.is_elsewhere() and _can_reach(address):
+    while not directory.acquire(0.0):
+        address = directory.holder().get("address")
+        if address and not directory.is_elsewhere() and _can_reach(address):
             _report({"ready": True})
             return False
         if time.monotonic() > end:
             hint = "use NBTOOLS_MEMORY_URL=postgresql://… to share a memory between machines"
             raise MemoryUnavailable(
-                f"{place.path} is held by {place.held_by()}.",
-                hint=hint if place.is_elsewhere() else "close it there, or end that process",
+                f"{directory.path} is held by {directory.held_by()}.",
+                hint=hint if directory.is_elsewhere() else "close it there, or end that process",
                 tried="starting the keeper of the memory",
                 retryable=True,
             )
@@ -145,11 +145,11 @@ def _lead(place: Place, end: float) -> bool:
     return True
 
 
-def _keep_messages(place: Place) -> None:
+def _keep_messages(directory: MemoryDirectory) -> None:
     """Let standard error go to the keeper's own file, begun anew when it has grown long."""
-    is_long = place.messages.exists() and place.messages.stat().st_size > _LOG_BYTES
+    is_long = directory.messages.exists() and directory.messages.stat().st_size > _LOG_BYTES
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if is_long else 0)
-    fd = os.open(place.messages, flags, 0o600)
+    fd = os.open(directory.messages, flags, 0o600)
     os.dup2(fd, 2)
     os.close(fd)
 

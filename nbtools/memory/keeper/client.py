@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.protocol import (
     PROTOCOL,
     applied_from_wire,
@@ -40,7 +40,7 @@ from nbtools.memory.keeper.protocol import (
     record_from_wire,
 )
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query, outcome_unknown
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, outcome_unknown
 
 __all__ = ["KeeperRepository"]
 
@@ -80,8 +80,8 @@ class KeeperRepository:
         self._options = {"history": history, "idle_exit": idle_exit, "timeout": timeout, "tcp": tcp}
         self._timeout = timeout
         self._protocol = _protocol
-        self._place = Place(path)
-        self._told: set[str] = set()
+        self._directory = MemoryDirectory(path)
+        self._warned: set[str] = set()
         self._closed = False
         self._begin()
 
@@ -89,14 +89,16 @@ class KeeperRepository:
         """Pickle as the way to the file: another process has connections of its own."""
         return (_rebuild, (self.path, self._options))
 
-    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id."""
-        self._check_process()
+        if self._pid != os.getpid():
+            self._leave_parent()  # Before a name is given: the parent gives the same ones.
         name = request_id or f"{self._name}-{next(self._numbers)}"
         data = frame(apply_to_wire(changes, name, is_new=request_id is None))
         # What may have been applied before a break must not be applied again: the second time it is not new.
         answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
-        self._tell(answer.get("notices", ()))
+        if "notices" in answer:
+            self._warn(answer["notices"])
         return applied_from_wire(changes, answer["done"])
 
     def query(self, query: Query) -> Found:
@@ -124,18 +126,14 @@ class KeeperRepository:
     def close(self) -> None:
         """Drop the connections; the keeper leaves by itself when nobody needs it."""
         self._closed = True
-        with self._lock:
-            for connection in self._idle:
-                connection.close()
-            self._idle.clear()
+        self._drop_idle()
 
     # -- asking
 
     def _ask(self, data: bytes, again: _Again | None = None) -> dict[str, Any]:
         """Send a message and return the answer; after a break, a change is sent as one that may have been applied."""
-        self._check_process()
-        if self._closed:
-            raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+        if self._pid != os.getpid():
+            self._leave_parent()
         end = time.monotonic() + self._timeout
         attempt, is_sent = 0, False
         while True:
@@ -175,16 +173,16 @@ class KeeperRepository:
         why = "" if isinstance(exc, (BlockingIOError, TimeoutError)) else f" ({str(exc) or type(exc).__name__})"
         return MemoryUnavailable(
             f"The keeper of {self.path} did not answer within {self._timeout:g} s{why}.",
-            hint=f"try again; {self._place.messages} may say more",
+            hint=f"try again; {self._directory.messages} may say more",
             tried="asking the memory",
             retryable=True,
         )
 
-    def _held(self) -> MemoryUnavailable:
+    def _held_error(self) -> MemoryUnavailable:
         return MemoryUnavailable(
-            f"{self.path} is held by {self._place.held_by()}, and was not let go within {self._timeout:g} s.",
+            f"{self.path} is held by {self._directory.held_by()}, and was not let go within {self._timeout:g} s.",
             hint="use NBTOOLS_MEMORY_URL=postgresql://… to share a memory between machines"
-            if self._place.is_elsewhere()
+            if self._directory.is_elsewhere()
             else "close it there, or try again",
             tried="opening the memory",
             retryable=True,
@@ -192,6 +190,8 @@ class KeeperRepository:
 
     def _take(self, end: float) -> Any:
         with self._lock:
+            if self._closed:
+                raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
             if self._idle:
                 return self._idle.pop()
         # One thread at a time: a second keeper would only find that the first one leads.
@@ -202,11 +202,11 @@ class KeeperRepository:
         """Return a connection to the keeper, which is started if there is none."""
         tries = starts = 0
         while True:
-            address = self._place.holder().get("address")
+            address = self._directory.holder().get("address")
             why: Exception = TimeoutError("nobody has announced itself")
-            if address and not self._place.is_elsewhere():
+            if address and not self._directory.is_elsewhere():
                 try:
-                    return self._greeted(address, end)
+                    return self._open_connection(address, end)
                 except MemoryUnavailable:
                     raise
                 except (OSError, EOFError, ValueError, LookupError, TypeError) as exc:
@@ -214,7 +214,7 @@ class KeeperRepository:
             if getattr(why, "errno", None) in _NOT_THE_KEEPERS:
                 raise self._unreachable(why) from why
             if time.monotonic() >= end:
-                raise self._held() if address is None or self._place.is_elsewhere() else self._no_answer(why)
+                raise self._held_error() if address is None or self._directory.is_elsewhere() else self._no_answer(why)
             if tries:
                 time.sleep(min(0.01 * tries, 0.2))
             tries += 1
@@ -229,7 +229,7 @@ class KeeperRepository:
             tried="opening the memory",
         )
 
-    def _greeted(self, address: dict[str, Any], end: float) -> Any:
+    def _open_connection(self, address: dict[str, Any], end: float) -> Any:
         """Return a connection to the keeper at an address, after greetings.
 
         Raises
@@ -241,7 +241,7 @@ class KeeperRepository:
         """
         connection = connect_to(address, timeout=max(end - time.monotonic(), 0.1))
         try:
-            if not self._is_welcome(connection, address):
+            if not self._exchange_greetings(connection, address):
                 raise EOFError("an older keeper hands over")
             limit_waiting(connection, self._timeout)
         except BaseException:
@@ -249,7 +249,7 @@ class KeeperRepository:
             raise
         return connection
 
-    def _is_welcome(self, connection: Any, address: dict[str, Any]) -> bool:
+    def _exchange_greetings(self, connection: Any, address: dict[str, Any]) -> bool:
         """Exchange greetings; an older keeper is asked to hand over, and is not the one to talk to."""
         greeting = {"hello": self._protocol, "pid": os.getpid()}
         if "token" in address:
@@ -266,18 +266,18 @@ class KeeperRepository:
             with contextlib.suppress(OSError, EOFError):
                 receive(connection)  # Nothing comes but the end, when everything is stored.
             return False
-        self._tell(answer.get("notices", ()))
+        self._warn(answer.get("notices", ()))
         return True
 
-    def _tell(self, notices: Iterable[str]) -> None:
+    def _warn(self, notices: Iterable[str]) -> None:
         for notice in notices:
-            if notice not in self._told:
-                self._told.add(notice)
+            if notice not in self._warned:
+                self._warned.add(notice)
                 warnings.warn(notice, UserWarning, stacklevel=10)
 
     def _start(self, end: float, *, is_last: bool) -> None:
         """Start a keeper and wait until it serves, or says why not, or that another one does."""
-        self._place.make()
+        self._directory.make()
         options = self._options
         command = [sys.executable, "-m", "nbtools.memory.keeper", str(self.path)]
         command += ["--idle", str(options["idle_exit"]), "--history", str(options["history"])]
@@ -329,12 +329,11 @@ class KeeperRepository:
         for connection in self.__dict__.get("_idle", ()):
             connection.close()
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            # Inherited over a fork: these sockets are the parent's, and the locks may be held by its threads.
-            for connection in self._idle:
-                connection.close()
-            self._begin()
+    def _leave_parent(self) -> None:
+        """Drop what a forked child inherited: the sockets are the parent's, its threads may hold the locks."""
+        for connection in self._idle:
+            connection.close()
+        self._begin()
 
     def _drop_idle(self) -> None:
         with self._lock:

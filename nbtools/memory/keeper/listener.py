@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 
 __all__ = ["Listener"]
 
@@ -26,7 +26,7 @@ class Listener:
 
     Parameters
     ----------
-    place
+    directory
         The folder of the memory file; its lock is held.
     tcp
         Listen on a port in any case.
@@ -39,8 +39,8 @@ class Listener:
         What a client must know; `None` where the operating system vouches for it.
     """
 
-    def __init__(self, place: Place, *, tcp: bool = False) -> None:
-        self._place = place
+    def __init__(self, directory: MemoryDirectory, *, tcp: bool = False) -> None:
+        self._directory = directory
         self.token: str | None = None
         self._inode = (0, 0)
         if tcp or not hasattr(socket, "AF_UNIX"):
@@ -51,7 +51,7 @@ class Listener:
             self.token = secrets.token_hex(16)
             self.address: dict[str, Any] = {"tcp": self.socket.getsockname()[1], "token": self.token}
         else:
-            self._path = place.socket_path()
+            self._path = directory.socket_path()
             self._listen()
             self.address = {"unix": str(self._path)}
 
@@ -68,7 +68,7 @@ class Listener:
             That cannot be done now; the old socket goes on, for those who wait at it.
         """
         old = self.socket
-        self._place.socket_path()  # Its folder may be gone as well.
+        self._directory.socket_path()  # Its folder may be gone as well.
         self._listen()
         old.close()
 

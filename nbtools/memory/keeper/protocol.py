@@ -21,14 +21,14 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any, TypeVar
+from typing import Any
 
 from nbtools import errors, framing
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.memory.records import MemoryRecord
-from nbtools.memory.repository import Applied, CallQuery, Change, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query
 from nbtools.memory.rules.rows import Row, moment, names_to_text, parts_to_text, scope_of
-from nbtools.memory.rules.transitions import Done
+from nbtools.memory.rules.transitions import ChangeOutcome
 
 __all__ = [
     "MAX_FRAME",
@@ -60,7 +60,6 @@ _MORE = 1 << 31
 _HEAD = struct.Struct(">I")
 _ROWS_PER_FRAME = 500
 
-_Kind = TypeVar("_Kind")
 dumps = functools.partial(json.dumps, separators=(",", ":"))
 
 
@@ -158,13 +157,6 @@ def limit_waiting(connection: socket.socket, timeout: float) -> None:
 # -- records
 
 
-def _filled(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
-    """Return a frozen dataclass with all its fields: its own `__init__` takes four times as long, a call for each."""
-    made = object.__new__(kind)
-    made.__dict__.update(fields)
-    return made
-
-
 def row_to_wire(row: Row, *, values: bool = True, score: float | None = None) -> str:
     """Return a row as a JSON array, its value pasted in as the JSON text that it is."""
     value = row.value if values and row.value is not None else "null"
@@ -194,49 +186,49 @@ def rows_to_frames(
 def record_from_wire(fields: Sequence[Any]) -> MemoryRecord:
     """Build a record from an array of `row_to_wire`."""
     agent, workflow, node, key, value, tags, created, updated, expires, version, change, score = fields
-    return _filled(
-        MemoryRecord,
-        {
-            "agent_id": agent,
-            "workflow_id": workflow,
-            "node_id": node,
-            "key": key,
-            "value": value,
-            "tags": tuple(tags),
-            "created_at": moment(created),
-            "updated_at": moment(updated),
-            "expires_at": None if expires is None else moment(expires),
-            "version": version,
-            "change": change,
-            "score": score,
-        },
+    # The `__init__` of a frozen dataclass takes four times as long, because it makes a call for each field.
+    record = object.__new__(MemoryRecord)
+    record.__dict__.update(
+        agent_id=agent,
+        workflow_id=workflow,
+        node_id=node,
+        key=key,
+        value=value,
+        tags=tuple(tags),
+        created_at=moment(created),
+        updated_at=moment(updated),
+        expires_at=None if expires is None else moment(expires),
+        version=version,
+        change=change,
+        score=score,
     )
+    return record
 
 
 # -- changes and what became of them
 
 _CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
-_PLAIN = {name: _CHANGE[name] for name in ("tags", "ttl", "if_version", "by", "version", "vector", "nodes")}
+_DEFAULTS = {name: _CHANGE[name] for name in ("tags", "ttl", "if_version", "by", "version", "vector", "nodes")}
 
 
 def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -> str:
     """Return the message that asks for a batch; what a change does not say is left out."""
-    parts = ",".join(map(_change_to_text, changes))
-    return f'{{"op":"apply","id":{quote(request_id)},"new":{"true" if is_new else "false"},"changes":[{parts}]}}'
-
-
-def _change_to_text(change: Change) -> str:
-    scope = change.scope
-    text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
-    if scope is not None:
-        text += f',"scope":[{parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)}]'
-    if change.value is not None:
-        text += f',"value":{quote(change.value)}'
-    for name, plain in _PLAIN.items():
-        value = getattr(change, name)
-        if value != plain or type(value) is not type(plain):
-            text += f',"{name}":{dumps(value)}'
-    return text + "}"
+    texts = []
+    for change in changes:
+        scope = change.scope
+        text = f'{{"kind":"{change.kind}","key":{quote(change.key)}'
+        if scope is not None:
+            text += f',"scope":[{parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)}]'
+        if change.value is not None:
+            text += f',"value":{quote(change.value)}'
+        for name, default in _DEFAULTS.items():
+            value = getattr(change, name)
+            # By type as well: 1.0 equals 1, and adding it makes another sum.
+            if value != default or type(value) is not type(default):
+                text += f',"{name}":{dumps(value)}'
+        texts.append(text + "}")
+    is_new_text = "true" if is_new else "false"
+    return f'{{"op":"apply","id":{quote(request_id)},"new":{is_new_text},"changes":[{",".join(texts)}]}}'
 
 
 def change_from_wire(fields: Mapping[str, Any]) -> Change:
@@ -255,10 +247,12 @@ def change_from_wire(fields: Mapping[str, Any]) -> Change:
     for name in ("tags", "vector"):
         if known[name] is not None:
             known[name] = tuple(known[name])
-    return _filled(Change, known)
+    change = object.__new__(Change)  # As in `record_from_wire`.
+    change.__dict__.update(known)
+    return change
 
 
-def done_to_wire(changes: Sequence[Change], done: Sequence[Done], notices: Sequence[str]) -> bytes:
+def done_to_wire(changes: Sequence[Change], done: Sequence[ChangeOutcome], notices: Sequence[str]) -> bytes:
     """Return the frame of an applied batch; a value that was written is not sent back to its writer.
 
     Whoever forgets something gets the notices: they name files that were left alone.
@@ -272,7 +266,7 @@ def done_to_wire(changes: Sequence[Change], done: Sequence[Done], notices: Seque
     return frame(f'{{"done":[{",".join(parts)}]{told}}}')
 
 
-def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[Applied]:
+def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[AppliedChange]:
     """Build what `Repository.apply` returns."""
     applied = []
     for change, (fields, touched) in zip(changes, done, strict=True):
@@ -281,7 +275,7 @@ def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) 
             if change.kind == "write":
                 fields[4] = json.loads(change.value or "null")
             record = record_from_wire(fields)
-        applied.append(Applied(record=record, count=touched))
+        applied.append(AppliedChange(record=record, count=touched))
     return applied
 
 

@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
-from nbtools.memory.duckdb.directory import HEARTBEAT, Place
-from nbtools.memory.duckdb.engine import Engine
+from nbtools.memory.duckdb.directory import HEARTBEAT, MemoryDirectory
+from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.recovery import close_engine, take_snapshot
 from nbtools.memory.keeper.listener import Listener
 from nbtools.memory.keeper.protocol import (
@@ -45,9 +45,9 @@ from nbtools.memory.keeper.protocol import (
     take_frame,
 )
 from nbtools.memory.rules.rows import scope_of
-from nbtools.memory.rules.transitions import Request
+from nbtools.memory.rules.transitions import WriteRequest
 
-__all__ = ["Server"]
+__all__ = ["KeeperServer"]
 
 _GROUP = 256
 _TOO_MANY = 12_000
@@ -63,12 +63,12 @@ _LOOK_EVERY = 0.5
 _FORGOTTEN = 20
 
 
-class Server:
+class KeeperServer:
     """Serve one engine to clients until nobody needs it.
 
     Parameters
     ----------
-    engine, place
+    engine, directory
         The open file, and the folder beside it; both are closed at the end.
     listener
         Where clients come from; closed at the end.
@@ -80,22 +80,22 @@ class Server:
 
     def __init__(
         self,
-        engine: Engine,
-        place: Place,
+        engine: MemoryEngine,
+        directory: MemoryDirectory,
         listener: Listener,
         *,
         idle_exit: float,
         greeting: dict[str, Any],
     ) -> None:
         self.engine = engine
-        self.place = place
+        self.directory = directory
         self._listener = listener
         self._idle_exit = idle_exit
         self._greeting = greeting
         self._selector = selectors.DefaultSelector()
-        self._clients: set[_Client] = set()
-        self._writes: queue.SimpleQueue[tuple[_Client, Request] | None] = queue.SimpleQueue()
-        self._reads: queue.SimpleQueue[tuple[_Client, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._clients: set[_ClientConnection] = set()
+        self._writes: queue.SimpleQueue[tuple[_ClientConnection, WriteRequest] | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[tuple[_ClientConnection, dict[str, Any]] | None] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._waker, self._waked = socket.socketpair()
         self._last = self._looked = time.monotonic()
@@ -107,7 +107,7 @@ class Server:
         sys.setswitchinterval(0.0005)
         threads = [threading.Thread(target=self._commit_writes, name="committer")]
         threads += [threading.Thread(target=self._answer_reads, name=f"reader-{n}") for n in range(_READERS)]
-        threads.append(threading.Thread(target=self._keep_house, name="housekeeper"))
+        threads.append(threading.Thread(target=self._maintain, name="housekeeper"))
         for thread in threads:
             thread.start()
         try:
@@ -137,10 +137,10 @@ class Server:
     def _close_file(self) -> None:
         for step in (take_snapshot, close_engine):
             try:
-                step(self.engine, self.place)
+                step(self.engine, self.directory)
             except Exception as exc:
                 # What is not merged is in the journal; the next keeper finds that this one did not finish, and looks.
-                self._complain(exc)
+                self._log_failure(exc)
 
     # -- the main thread
 
@@ -148,12 +148,12 @@ class Server:
         self._waked.setblocking(False)
         self._waker.setblocking(False)
         self._listen()
-        self._selector.register(self._waked, selectors.EVENT_READ, self._look_around)
+        self._selector.register(self._waked, selectors.EVENT_READ, self._on_wake)
         pause = min(1.0, self._idle_exit / 4)
         while not self._leaving.is_set():
             for key, events in self._selector.select(pause):
-                if isinstance(key.data, _Client):
-                    self._attend(key.data, events)
+                if isinstance(key.data, _ClientConnection):
+                    self._handle(key.data, events)
                 else:
                     key.data()
             now = time.monotonic()
@@ -169,14 +169,14 @@ class Server:
 
     def _stay_reachable(self) -> None:
         """Leave to a successor if this keeper holds nothing any more; listen anew if it cannot be found."""
-        if self.place.is_lost():
+        if self.directory.is_lost():
             self._leaving.set()
         elif not self._listener.is_reachable():
             old = self._listener.socket
             try:
                 self._listener.renew()
             except (OSError, NbtoolsError) as exc:
-                self._complain(exc)  # Tried again with the next look.
+                self._log_failure(exc)  # Tried again with the next look.
                 return
             self._selector.unregister(old)
             self._listen()
@@ -184,38 +184,38 @@ class Server:
     def _accept(self) -> None:
         connection = self._listener.accept()
         if connection is not None:
-            client = _Client(connection, self.wake)
+            client = _ClientConnection(connection, self.wake)
             self._clients.add(client)
             self._selector.register(connection, selectors.EVENT_READ, client)
 
-    def _look_around(self) -> None:
+    def _on_wake(self) -> None:
         with contextlib.suppress(OSError):
             self._waked.recv(4096)
         for client in list(self._clients):
-            if client.is_behind:
+            if client.has_unsent:
                 self._selector.modify(client.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
 
-    def _attend(self, client: _Client, events: int) -> None:
+    def _handle(self, client: _ClientConnection, events: int) -> None:
         try:
-            if events & selectors.EVENT_WRITE and client.catch_up():
+            if events & selectors.EVENT_WRITE and client.flush():
                 self._selector.modify(client.connection, selectors.EVENT_READ, client)
             if events & selectors.EVENT_READ:
                 for message in client.receive():
                     self._last = time.monotonic()
                     self._asked += 1
-                    self._take(client, message)
+                    self._dispatch(client, message)
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             # The client is gone, or does not speak this language; either way it is not answered any more.
             self._drop(client)
 
-    def _drop(self, client: _Client) -> None:
+    def _drop(self, client: _ClientConnection) -> None:
         self._clients.discard(client)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(client.connection)
         client.connection.close()
         self._last = time.monotonic()
 
-    def _take(self, client: _Client, message: dict[str, Any]) -> None:
+    def _dispatch(self, client: _ClientConnection, message: dict[str, Any]) -> None:
         if not client.is_greeted:
             self._greet(client, message)
             return
@@ -229,13 +229,13 @@ class Server:
                 client.send(rows_to_frames(rows, values=message.get("values", True)))
         elif op == "apply":
             changes = [change_from_wire(fields) for fields in message["changes"]]
-            self._writes.put((client, Request(message["id"], changes, message["new"])))
+            self._writes.put((client, WriteRequest(message["id"], changes, message["new"])))
         elif op == "drain":
             self._leaving.set()
         else:
             self._reads.put((client, message))
 
-    def _greet(self, client: _Client, message: dict[str, Any]) -> None:
+    def _greet(self, client: _ClientConnection, message: dict[str, Any]) -> None:
         token = self._listener.token
         if token is not None and not hmac.compare_digest(token, str(message.get("token"))):
             raise ValueError("a wrong token")
@@ -263,7 +263,7 @@ class Server:
             except Exception as exc:
                 # Nobody knows here what was stored, so nobody is answered: each client asks again by the same id, and
                 # the next keeper finds out.
-                self._complain(exc)
+                self._log_failure(exc)
                 self.leave()
                 continue
             for (client, request), outcome in zip(group, outcomes, strict=True):
@@ -272,13 +272,13 @@ class Server:
                 else:
                     client.send([done_to_wire(request.changes, outcome, self.engine.notices)])
             if self.engine.unmerged > _TOO_MANY:
-                self._catch_up()
+                self._merge_backlog()
 
     def _check_stored(self) -> None:
         """Refuse to call stored what a crash could lose, because the journal was removed or may end in half a group."""
         journal = self.engine.journal
-        if self.place.is_lost() or (journal is not None and journal.is_lost()):
-            raise MemoryUnavailable(f"{self.place.folder} was removed, or cannot be written any more")
+        if self.directory.is_lost() or (journal is not None and journal.is_lost()):
+            raise MemoryUnavailable(f"{self.directory.folder} was removed, or cannot be written any more")
 
     def _answer_reads(self) -> None:
         while (asked := self._reads.get()) is not None:
@@ -287,11 +287,11 @@ class Server:
                 client.send(self._answer(message))
             except MemoryDamaged as exc:
                 # Not answered: the client asks again, and the next keeper repairs the file before it answers.
-                self._complain(exc)
+                self._log_failure(exc)
             except NbtoolsError as exc:
                 client.send([frame(dumps(error_to_wire(exc)))])
             except Exception as exc:
-                self._complain(exc)
+                self._log_failure(exc)
                 client.send([frame(dumps(error_to_wire(exc)))])
 
     def _answer(self, message: dict[str, Any]) -> Iterable[bytes]:
@@ -313,7 +313,7 @@ class Server:
             return [frame(dumps({"info": facts}))]
         raise ValueError(f"there is no operation {op!r}")
 
-    def _keep_house(self) -> None:
+    def _maintain(self) -> None:
         cleaned = beaten = time.monotonic()
         asked = self._asked
         while not self._leaving.wait(0.1 if self.engine.unmerged else 0.5):
@@ -325,26 +325,26 @@ class Server:
                     self.engine.merge()
                 if now - beaten > HEARTBEAT:
                     beaten = now
-                    self.place.announce()
-                    take_snapshot(self.engine, self.place)
-                self.engine.tidy(is_quiet=is_quiet)
+                    self.directory.announce()
+                    take_snapshot(self.engine, self.directory)
+                self.engine.run_upkeep(is_quiet=is_quiet)
                 if now - cleaned > _CLEAN_EVERY:
                     cleaned = now
                     self.engine.sweep()
                     self.engine.trim()
             except Exception as exc:
-                self._complain(exc)
+                self._log_failure(exc)
                 self._leaving.wait(_PAUSE)
 
-    def _catch_up(self) -> None:
+    def _merge_backlog(self) -> None:
         """Merge before more is written: writes come faster than the disk takes them."""
         try:
             while self.engine.unmerged > _TOO_MANY // 2:
                 self.engine.merge()
         except Exception as exc:
-            self._complain(exc)
+            self._log_failure(exc)
 
-    def _complain(self, exc: Exception) -> None:
+    def _log_failure(self, exc: Exception) -> None:
         """Write down what should not have happened; after damage, leave, so that the next keeper repairs it."""
         traceback.print_exception(exc, file=sys.stderr)
         sys.stderr.flush()
@@ -352,7 +352,7 @@ class Server:
             self.leave()
 
 
-class _Client:
+class _ClientConnection:
     """One connection: what has arrived of a message, and what could not be sent yet."""
 
     def __init__(self, connection: socket.socket, wake: Callable[[], None]) -> None:
@@ -365,7 +365,7 @@ class _Client:
         self._lock = threading.Lock()
 
     @property
-    def is_behind(self) -> bool:
+    def has_unsent(self) -> bool:
         return bool(self._outbox)
 
     def receive(self) -> list[dict[str, Any]]:
@@ -397,7 +397,7 @@ class _Client:
         if self._outbox:
             self._wake()
 
-    def catch_up(self) -> bool:
+    def flush(self) -> bool:
         """Send what was kept; return whether that was all."""
         with self._lock:
             with contextlib.suppress(BlockingIOError):

@@ -101,7 +101,7 @@ class Connections:
         while True:
             was_prepared = self._is_prepared
             try:
-                with self._lent(end, isolation) as connection:
+                with self._borrow(end, isolation) as connection:
                     done = work(connection)
                     # From here on the server may apply it, whatever becomes of the connection.
                     was_sent = request is not None
@@ -110,7 +110,7 @@ class Connections:
             except self.psycopg.Error as exc:
                 # At the first contact a wrong URL is more likely than a restart.
                 if not was_prepared or not self._is_passing(exc) or time.monotonic() + pause > end:
-                    raise self._told(exc, request, was_sent=was_sent) from None
+                    raise self._as_memory_error(exc, request, was_sent=was_sent) from None
             except MemoryUnavailable as exc:
                 raise outcome_unknown(exc.message, request or "") if was_sent else exc from None
             self._drop_idle()
@@ -124,7 +124,7 @@ class Connections:
             self._drop_idle()
 
     @contextmanager
-    def _lent(self, end: float, isolation: str) -> Iterator[Any]:
+    def _borrow(self, end: float, isolation: str) -> Iterator[Any]:
         if not self._places.acquire(timeout=max(0.0, end - time.monotonic())):
             raise MemoryUnavailable(
                 f"All {_MOST} connections to PostgreSQL at {self.place} were in use for {self._timeout:g} s.",
@@ -133,7 +133,7 @@ class Connections:
             )
         connection = None
         try:
-            connection = self._taken(end)
+            connection = self._take(end)
             left = max(1, int((end - time.monotonic()) * 1000))
             connection.execute(f"BEGIN ISOLATION LEVEL {isolation}; SET LOCAL statement_timeout = {left}")
             try:
@@ -152,7 +152,7 @@ class Connections:
             if self._closing.is_set():
                 self._drop_idle()
 
-    def _taken(self, end: float) -> Any:
+    def _take(self, end: float) -> Any:
         if self._closing.is_set():
             raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
         with suppress(IndexError):  # None is idle.
@@ -183,7 +183,7 @@ class Connections:
         lost = (self.psycopg.OperationalError, self.psycopg.InterfaceError)
         return isinstance(exc, lost) and (exc.sqlstate or "08").startswith(_PASSING)
 
-    def _told(self, exc: Any, request: str | None, *, was_sent: bool) -> NbtoolsError:
+    def _as_memory_error(self, exc: Any, request: str | None, *, was_sent: bool) -> NbtoolsError:
         away = f"PostgreSQL at {self.place} cannot be used: {_first_line(exc)}"
         if was_sent:
             return outcome_unknown(f"{away}.", request or "")

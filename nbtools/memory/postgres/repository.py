@@ -21,13 +21,13 @@ from nbtools.errors import MemoryWriteFailed
 from nbtools.memory.calls import CALLS_KEPT
 from nbtools.memory.postgres.connections import Connections
 from nbtools.memory.postgres.schema import migrate
-from nbtools.memory.postgres.search import LEARN, UNLEARN, Texts, learned, ranked_by_words, words_of
+from nbtools.memory.postgres.search import LEARN, UNLEARN, SearchTexts, ranked_by_words, vocabulary_of, words_of
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import Applied, CallQuery, Change, Found, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.rows import Row, later, row_from_list, row_to_list, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, relative
-from nbtools.memory.rules.transitions import Stage, View
+from nbtools.memory.rules.transitions import StoreView, WriteBatch
 
 __all__ = ["PostgresRepository"]
 
@@ -89,7 +89,7 @@ class PostgresRepository:
     def __init__(self, url: str, *, history: int = 100, timeout: float = 30.0, calls: int = CALLS_KEPT) -> None:
         url = url.replace("postgres://", "postgresql://", 1)
         self._connections = Connections(url, timeout, self._prepare)
-        self._texts = Texts()
+        self._texts = SearchTexts()
         self._keep = history
         self._keep_calls = calls
         self._latest = 0
@@ -99,17 +99,17 @@ class PostgresRepository:
 
     # -- Repository
 
-    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[Applied]:
+    def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch in one transaction, once per request id."""
         request = request_id or uuid.uuid4().hex
         done = self._connections.run(lambda connection: self._batch(connection, changes, request), request=request)
         if time.monotonic() >= self._sweep_at:
             self._sweep()
-        return [Applied(record=row_to_record(row) if row else None, count=count) for row, count in done]
+        return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in done]
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        return self._connections.run(lambda connection: self._found(connection, query))
+        return self._connections.run(lambda connection: self._run_query(connection, query))
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -144,7 +144,7 @@ class PostgresRepository:
     def _index_words(self, connection: Any) -> None:
         rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items FOR UPDATE"))
         connection.cursor().executemany(_UPSERT, [self._item(row, words_of(row)) for row in rows])
-        connection.execute(LEARN, learned(map(words_of, rows)))
+        connection.execute(LEARN, vocabulary_of(map(words_of, rows)))
 
     # -- writing
 
@@ -154,16 +154,16 @@ class PostgresRepository:
         now, answered = connection.execute(text, [request]).fetchone()
         if answered:
             return [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answered)]
-        rows = {row.id: row for change in changes for row in _cleared(connection, change)}
+        rows = {row.id: row for change in changes for row in _rows_to_clear(connection, change)}
         rows |= _by_id(connection, _ids(changes))
         done, decided = self._stage(connection, rows, now).decide(changes)
         answer = json.dumps([[row_to_list(row) if row else None, count] for row, count in done])
         with connection.pipeline():
             connection.execute("INSERT INTO nbtools_requests VALUES (%s, %s, %s)", [request, answer, now])
-            self._store(connection, self._left(connection, [row for _, row in decided]))
+            self._store(connection, self._apply_forgets(connection, [row for _, row in decided]))
         return [(row, count) for row, count in done]
 
-    def _stage(self, connection: Any, rows: Mapping[str, Row], now: int) -> Stage:
+    def _stage(self, connection: Any, rows: Mapping[str, Row], now: int) -> WriteBatch:
         """Return what decides over these rows, which nobody else changes meanwhile."""
         self._latest = later(self._latest, now)
 
@@ -174,9 +174,9 @@ class PostgresRepository:
         def ids(prefix: str) -> list[str]:
             return [record_id for record_id in rows if record_id.startswith(prefix)]
 
-        return Stage(View(rows.get, ids, versions), 0, lambda: self._latest)
+        return WriteBatch(StoreView(rows.get, ids, versions), 0, lambda: self._latest)
 
-    def _left(self, connection: Any, decided: Sequence[Row]) -> list[Row]:
+    def _apply_forgets(self, connection: Any, decided: Sequence[Row]) -> list[Row]:
         """Take what is forgotten out of the tables, and return what is left to store."""
         left: list[Row] = []
         for row in decided:
@@ -192,14 +192,14 @@ class PostgresRepository:
         text = "DELETE FROM nbtools_history WHERE id = %s RETURNING value"
         past = [value for (value,) in connection.execute(text, [row.id]).fetchall() if value is not None]
         connection.execute("DELETE FROM nbtools_items WHERE id = %s", [row.id])
-        gone, _ = learned(words_of(row._replace(value=value)) for value in (*values, *past))
-        connection.execute(UNLEARN, [gone, [self._texts.asked(f'"{word}"') for word in gone]])
+        gone, _ = vocabulary_of(words_of(row._replace(value=value)) for value in (*values, *past))
+        connection.execute(UNLEARN, [gone, [self._texts.to_tsquery(f'"{word}"') for word in gone]])
         erasure = Erasure(row.key, [*values, *past])
         self._erasures.add(erasure)
         found = erasure.where("record", "%s")
-        _rewrite(connection, ("nbtools_calls", "call_id", "record"), found, erasure.cleaned)
+        _rewrite(connection, ("nbtools_calls", "call_id", "record"), found, erasure.clean)
         answers = ("nbtools_requests", "id", "answer")
-        _rewrite(connection, answers, ("TRUE", []), lambda answer: _blanked(answer, row.id))
+        _rewrite(connection, answers, ("TRUE", []), lambda answer: _without_value(answer, row.id))
 
     def _store(self, connection: Any, decided: Sequence[Row]) -> None:
         """Make rows the newest versions of their ids."""
@@ -211,9 +211,9 @@ class PostgresRepository:
         for text, values in (
             (_REMEMBER, [[row.id, *_version(row)] for row in rows]),
             (_UPSERT, [self._item(row, words[row.id]) for row in newest]),
-            (LEARN, [learned(words.values())]),
+            (LEARN, [vocabulary_of(words.values())]),
             ("DELETE FROM nbtools_history WHERE id = %s AND version <= %s", trimmed),
-            (_UPSERT_CALL, [_call(row.key, self._erasures.cleaned(row.value or "{}")) for row in calls]),
+            (_UPSERT_CALL, [_call(row.key, self._erasures.clean(row.value or "{}")) for row in calls]),
         ):
             if values:
                 connection.cursor().executemany(text, values)
@@ -221,7 +221,7 @@ class PostgresRepository:
     def _item(self, row: Row, words: Sequence[str]) -> list[Any]:
         """Return what `_UPSERT` takes."""
         vector = list(row.vector) if row.vector else None
-        return [row.id, row.scope.prefix, *_version(row), vector, self._texts.stored(words), len(words)]
+        return [row.id, row.scope.prefix, *_version(row), vector, self._texts.to_tsvector(words), len(words)]
 
     def _sweep(self) -> None:
         """Take away a slice of what is due or long gone; the write before is done, whatever becomes of this."""
@@ -229,12 +229,12 @@ class PostgresRepository:
             is_full = False
             try:
                 with suppress(MemoryWriteFailed):
-                    is_full = self._connections.run(self._swept, request="sweep", timeout=_SWEEP_S)
+                    is_full = self._connections.run(self._sweep_slice, request="sweep", timeout=_SWEEP_S)
             finally:
                 self._sweep_at = time.monotonic() + (0 if is_full else _SWEEP_EACH_S)
                 self._sweeping.release()
 
-    def _swept(self, connection: Any) -> bool:
+    def _sweep_slice(self, connection: Any) -> bool:
         """Return whether there may be more."""
         if not _one(connection.execute("SELECT pg_try_advisory_xact_lock(hashtextextended('nbtools sweep', 0))")):
             return False
@@ -255,11 +255,11 @@ class PostgresRepository:
 
     # -- reading
 
-    def _found(self, connection: Any, query: Query) -> Found:
+    def _run_query(self, connection: Any, query: Query) -> Found:
         self._latest = later(self._latest, _one(connection.execute(f"SELECT {_NOW}")))
         where, values = _conditions(query, self._latest)
         if query.text is not None or query.vector is not None:
-            return self._ranked(connection, query, where, values)
+            return self._rank(connection, query, where, values)
         if query.count:
             return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
         order = "id" if query.scope is None else "key"
@@ -274,7 +274,7 @@ class PostgresRepository:
         records = tuple(row_to_record(row, values=query.values) for row in rows)
         return Found(records=records, total=len(records))
 
-    def _ranked(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
+    def _rank(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
         ranked: list[tuple[str, float]] = []
         if query.text is not None:
             scope = _conditions(Query(scope=query.scope), self._latest)
@@ -339,7 +339,7 @@ def _by_id(connection: Any, ids: Sequence[str]) -> dict[str, Row]:
     return {row.id: row for row in rows}
 
 
-def _cleared(connection: Any, change: Change) -> list[Row]:
+def _rows_to_clear(connection: Any, change: Change) -> list[Row]:
     """Return what a change may clear, without values."""
     if change.kind != "clear" or change.scope is None:
         return []
@@ -383,7 +383,7 @@ def _rewrite(
         connection.cursor().executemany(f"UPDATE {table} SET {column} = %s WHERE {name} = %s", changed)
 
 
-def _blanked(answer: str, record_id: str) -> str:
+def _without_value(answer: str, record_id: str) -> str:
     """Return an answer that is remembered without the value of a forgotten record."""
     items = [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answer)]
     left = [(row._replace(value="null") if row and row.id == record_id else row, count) for row, count in items]

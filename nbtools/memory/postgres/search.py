@@ -1,9 +1,10 @@
-"""Search on PostgreSQL, as near to the keeper's as it comes.
+"""Full-text search on PostgreSQL, with results as close as possible to those of the DuckDB memory.
 
-Texts are split and stemmed here, by the keeper's own functions, and lie on the server as ``tsvector`` with the places
-of their stems; beside them lies the vocabulary of the words as they were written. What the words of a question stand
-for is decided by the rules of all stores (`nbtools.memory.rules.fts5.Meanings`), for which the server counts. The
-records that fit come back as the places of the stems that were asked for, and are ranked by FTS5's formula here.
+This client splits and stems the texts, with the same functions as the other stores, and stores them on the server as
+``tsvector`` with the positions of the stems. A second table has the vocabulary: the words as they were written. The
+rules of all stores (`nbtools.memory.rules.fts5.QueryExpansion`) decide which stored words a question matches; the
+server only counts. The server returns the positions of the stems in the matching records, and this client ranks the
+records by the formula of FTS5, because PostgreSQL's own ranking orders them differently.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nbtools.memory.rules.fts5 import MOST_LEARNED, MOST_RANKED, Meanings, Stemmer, is_learned, tiers
+from nbtools.memory.rules.fts5 import MOST_LEARNED, MOST_RANKED, QueryExpansion, Stemmer, is_learned, tiers
 from nbtools.memory.rules.rows import Row
 from nbtools.memory.rules.text_search import record_text, split_words, trigrams
 
-__all__ = ["LEARN", "UNLEARN", "Texts", "learned", "ranked_by_words", "words_of"]
+__all__ = ["LEARN", "UNLEARN", "SearchTexts", "ranked_by_words", "vocabulary_of", "words_of"]
 
 LEARN = """
 INSERT INTO nbtools_words
@@ -38,13 +39,13 @@ _K1 = 1.2
 _B = 0.75
 
 
-class Texts:
+class SearchTexts:
     """What the server is given of texts and of questions."""
 
     def __init__(self) -> None:
         self._stemmer = Stemmer()
 
-    def stored(self, words: Sequence[str]) -> str:
+    def to_tsvector(self, words: Sequence[str]) -> str:
         """Return the text of a ``tsvector`` for the words of a record."""
         places: dict[str, list[int]] = {}
         for place, stem in enumerate(self._stemmer.stems(words), 1):
@@ -55,7 +56,7 @@ class Texts:
         """Return the stems of each phrase of what FTS5 would match, and whether the last of them only begins so."""
         return [(self._stemmer.stems(text.split()), bool(star)) for text, star in _PHRASE.findall(wanted)]
 
-    def asked(self, wanted: str) -> str:
+    def to_tsquery(self, wanted: str) -> str:
         """Return the text of a ``tsquery`` for what FTS5 would match."""
 
         def phrase(found: re.Match[str]) -> str:
@@ -65,10 +66,10 @@ class Texts:
         return _PHRASE.sub(phrase, wanted).replace(" OR ", " | ").replace(" AND ", " & ")
 
 
-class _Scope(Meanings):
+class _ScopeWords(QueryExpansion):
     """What the live records of one scope, or of all, have of the words of a question."""
 
-    def __init__(self, connection: Any, texts: Texts, within: tuple[str, list[Any]]) -> None:
+    def __init__(self, connection: Any, texts: SearchTexts, within: tuple[str, list[Any]]) -> None:
         self._connection = connection
         self._texts = texts
         self.within = within
@@ -79,7 +80,9 @@ class _Scope(Meanings):
         if wanted not in self._counts:
             where, values = within
             sql = f"SELECT count(*) FROM nbtools_items WHERE {where} AND words @@ %s::tsquery"
-            self._counts[wanted] = self._connection.execute(sql, [*values, self._texts.asked(wanted)]).fetchone()[0]
+            self._counts[wanted] = self._connection.execute(sql, [*values, self._texts.to_tsquery(wanted)]).fetchone()[
+                0
+            ]
         return self._counts[wanted]
 
     def beginnings(self, word: str, most: int) -> int:
@@ -97,7 +100,7 @@ class _Scope(Meanings):
 
 
 def ranked_by_words(
-    connection: Any, texts: Texts, question: str, scope: tuple[str, list[Any]], query: tuple[str, list[Any]]
+    connection: Any, texts: SearchTexts, question: str, scope: tuple[str, list[Any]], query: tuple[str, list[Any]]
 ) -> list[tuple[str, float]]:
     """Return ids and scores of the records that fit a question, best first, of equal ones the newest.
 
@@ -108,7 +111,7 @@ def ranked_by_words(
     query
         Those of the records that may be returned.
     """
-    asked = _Scope(connection, texts, scope)
+    asked = _ScopeWords(connection, texts, scope)
     groups = asked.groups(question, scope)
     if not groups:
         return []
@@ -119,7 +122,7 @@ def ranked_by_words(
         phrases = [(found[0], *texts.phrases(found[0])[0]) for found in _PHRASE.finditer(wanted)]
         weights = [_weight(total, asked.count(text, scope)) for text, _, _ in phrases]
         scores: dict[str, float] = {}
-        for name, size, places in _fitting(connection, texts.asked(wanted), phrases, query):
+        for name, size, places in _matching_records(connection, texts.to_tsquery(wanted), phrases, query):
             length = _K1 * (1 - _B + _B * size / (average or 1.0))
             counts = [_occurrences(places, stems, is_begun=is_begun) for _, stems, is_begun in phrases]
             parts = (w * n * (_K1 + 1) / (n + length) for w, n in zip(weights, counts, strict=True))
@@ -129,7 +132,7 @@ def ranked_by_words(
     return list(ranked.items())
 
 
-def _fitting(
+def _matching_records(
     connection: Any, asked: str, phrases: Sequence[tuple[str, list[str], bool]], query: tuple[str, list[Any]]
 ) -> Any:
     """Return id, size and the places of the stems that are asked for, of the newest records that fit."""
@@ -152,7 +155,7 @@ def _occurrences(places: dict[str, list[int]], stems: Sequence[str], *, is_begun
     return sum(all(place + n in one for n, one in enumerate(at)) for place in at[0])
 
 
-def learned(texts: Iterable[Sequence[str]]) -> list[list[str]]:
+def vocabulary_of(texts: Iterable[Sequence[str]]) -> list[list[str]]:
     """Return what `LEARN` takes of the words of texts: each with its groups of letters, in one order for everybody."""
     some = (itertools.islice(filter(is_learned, dict.fromkeys(words)), MOST_LEARNED) for words in texts)
     new = sorted(set(itertools.chain.from_iterable(some)))

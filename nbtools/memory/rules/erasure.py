@@ -55,7 +55,7 @@ class Erasure:
             return "TRUE", []
         return " OR ".join([f"strpos({column}, {mark}) > 0"] * len(runs)), sorted(runs)
 
-    def cleaned(self, record: str) -> str:
+    def clean(self, record: str) -> str:
         """Return the record of a call, a JSON text, without what must not be found in it."""
         told = json.loads(record)
         if not isinstance(told, dict):
@@ -63,14 +63,14 @@ class Erasure:
         left = {name: self._without(value) for name, value in told.items()}
         arguments = left.get("arguments")
         if str(left.get("tool")).startswith("memory") and isinstance(arguments, dict) and self._is_named(arguments):
-            left["arguments"] = {name: self._spared(name, value) for name, value in arguments.items()}
+            left["arguments"] = {name: self._clean_argument(name, value) for name, value in arguments.items()}
             left["message"] = FORGOTTEN if left.get("message") else None
         return record if left == told else json.dumps(left, ensure_ascii=True, separators=(",", ":"))
 
     def _is_named(self, arguments: Mapping[str, Any]) -> bool:
         return any(value == self.key for value in arguments.values())
 
-    def _spared(self, name: str, value: Any) -> Any:
+    def _clean_argument(self, name: str, value: Any) -> Any:
         return value if value is None or value == self.key or name in _KEPT_ARGUMENTS else FORGOTTEN
 
     def _without(self, value: Any) -> Any:
@@ -96,12 +96,12 @@ class Erasures:
         """Clean the records of the next minutes by this one too."""
         self._recent.append((time.monotonic() + _ON_THEIR_WAY, erasure))
 
-    def cleaned(self, record: str) -> str:
+    def clean(self, record: str) -> str:
         """Return the record of a call without what was forgotten lately."""
         while self._recent and self._recent[0][0] < time.monotonic():
             self._recent.popleft()
         for _, erasure in self._recent:
-            record = erasure.cleaned(record)
+            record = erasure.clean(record)
         return record
 
 

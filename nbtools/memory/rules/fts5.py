@@ -1,4 +1,4 @@
-"""Words: which records have the words of a question, ranked by BM25, in SQLite's FTS5.
+"""WordIndex: which records have the words of a question, ranked by BM25, in SQLite's FTS5.
 
 FTS5 gets texts that are split and folded already, stems them by Porter's rules, and keeps no copy of them: what takes a
 text away must have it. Beside it lies a vocabulary of the words as they were written, with an index of their groups of
@@ -25,10 +25,10 @@ __all__ = [
     "MOST_LEARNED",
     "MOST_RANKED",
     "WORDS_SCHEMA",
-    "Group",
-    "Meanings",
+    "QueryExpansion",
     "Stemmer",
-    "Words",
+    "TermGroup",
+    "WordIndex",
     "check_sqlite",
     "is_learned",
     "rank_texts",
@@ -60,34 +60,34 @@ MOST_LEARNED = 1_000
 _MERGED_PAGES = 50
 
 
-class Group(NamedTuple):
+class TermGroup(NamedTuple):
     """What stands for a term of a question, as FTS5 matches it, and how many records have it."""
 
     wanted: str
     records: int
 
 
-class Meanings(abc.ABC):
+class QueryExpansion(abc.ABC):
     """What the words of a question stand for among the records of a store, which tells what it has.
 
     `within` says in every method which records are looked at, in the store's own way.
     """
 
-    def groups(self, question: str, within: tuple[Any, ...]) -> list[Group]:
+    def groups(self, question: str, within: tuple[Any, ...]) -> list[TermGroup]:
         """Return what stands for the words of a question; nothing, if nothing fits."""
         terms = question_terms(question)
         groups, unknown = [], []
         for term in terms:
-            group = self._as_written(term, within)
+            group = self._match_exactly(term, within)
             if group is None:
                 unknown.append(term)
             else:
                 groups.append(group)
-        groups += [group for term in unknown[:_MOST_MENDED] if (group := self._as_meant(term, within))]
+        groups += [group for term in unknown[:_MOST_MENDED] if (group := self._match_similar(term, within))]
         if not groups:
             # Of neighbours that nobody has put together, each may be somewhere.
             single = dict.fromkeys((word,) for term in terms if len(term) > 1 for word in term)
-            groups = [group for term in single if (group := self._as_written(term, within))]
+            groups = [group for term in single if (group := self._match_exactly(term, within))]
         return groups
 
     @abc.abstractmethod
@@ -102,24 +102,24 @@ class Meanings(abc.ABC):
     def candidates(self, word: str, most: int) -> list[str]:
         """Return the words of the vocabulary that share most of a word's `trigrams`."""
 
-    def _as_written(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+    def _match_exactly(self, term: Term, within: tuple[Any, ...]) -> TermGroup | None:
         """Return what is found as it stands in the question, `None` if nothing is."""
-        phrase = _quoted(term)
+        phrase = _quote(term)
         known = self.count(phrase, within)
         if len(term) == 1 and known <= _COMMON and self._is_beginning(term[0]):
             begun = f"{phrase} *"
             if having := self.count(begun, within):
                 # What has the word itself counts twice.
-                return Group(f"{phrase} OR {begun}" if known else begun, max(known, having))
-        return Group(phrase, known) if known else None
+                return TermGroup(f"{phrase} OR {begun}" if known else begun, max(known, having))
+        return TermGroup(phrase, known) if known else None
 
-    def _as_meant(self, term: Term, within: tuple[Any, ...]) -> Group | None:
+    def _match_similar(self, term: Term, within: tuple[Any, ...]) -> TermGroup | None:
         """Return what stands for a word that no record has, `None` for nothing."""
         if len(term) > 1 or len(term[0]) > _LONGEST_WORD:
             return None
-        meant = [pair for pair in map(_quoted, splits(term[0])) if self.count(pair, within)]
-        meant = meant or [_quoted((word,)) for word in self._closest(term[0], within)]
-        return Group(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
+        meant = [pair for pair in map(_quote, splits(term[0])) if self.count(pair, within)]
+        meant = meant or [_quote((word,)) for word in self._closest(term[0], within)]
+        return TermGroup(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
 
     def _is_beginning(self, word: str) -> bool:
         return len(word) > 2 and self.beginnings(word, _MANY_WORDS + 1) <= _MANY_WORDS
@@ -128,13 +128,13 @@ class Meanings(abc.ABC):
         candidates = set(self.candidates(word, _CANDIDATES))
         while found := closest(word, candidates):
             # The vocabulary keeps words that no record has any more, and has those of all scopes.
-            if known := [known for known in found if self.count(_quoted((known,)), within)]:
+            if known := [known for known in found if self.count(_quote((known,)), within)]:
                 return known
             candidates.difference_update(found)
         return []
 
 
-class Words(Meanings):
+class WordIndex(QueryExpansion):
     """The words of the records of an index.
 
     Not safe for threads by itself: the index that owns it holds its lock.
@@ -155,14 +155,14 @@ class Words(Meanings):
         """Take the text and the tags of a record."""
         words = split_words(text)
         self._learn(words)
-        self._database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, self._joined(words, tags)))
+        self._database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, self._join(words, tags)))
 
     def remove(self, number: int, text: str, tags: Iterable[str]) -> None:
         """Take away a record, of which the very text and tags must be given that were added."""
-        values = (number, self._joined(split_words(text), tags))
+        values = (number, self._join(split_words(text), tags))
         self._database.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", values)
 
-    def tidy(self) -> None:
+    def merge_pages(self) -> None:
         """Do some of the merging that makes questions faster."""
         self._database.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (_MERGED_PAGES,))
 
@@ -221,7 +221,7 @@ class Words(Meanings):
             self._known.clear()
         self._known.update(new)
 
-    def _joined(self, words: Iterable[str], tags: Iterable[str]) -> str:
+    def _join(self, words: Iterable[str], tags: Iterable[str]) -> str:
         return " ".join([*words, *map(self._tag_word, tags)])
 
     def _tag_word(self, tag: str) -> str:
@@ -277,7 +277,7 @@ def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
     """Return places and scores of the texts that fit a question, best first, of equal ones the last."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         database.executescript(WORDS_SCHEMA)
-        words = Words(database)
+        words = WordIndex(database)
         for place, text in enumerate(texts):
             words.add(place, text, ())
         ranked: dict[int, float] = {}
@@ -287,7 +287,7 @@ def rank_texts(question: str, texts: Sequence[str]) -> list[tuple[int, float]]:
         return list(ranked.items())
 
 
-def tiers(groups: Sequence[Group]) -> list[str]:
+def tiers(groups: Sequence[TermGroup]) -> list[str]:
     """Return what to match: the rare groups first if all are too many records to rank, then any."""
     every = " OR ".join(group.wanted for group in groups)
     rarest = sorted(groups, key=lambda group: group.records)
@@ -299,5 +299,5 @@ def tiers(groups: Sequence[Group]) -> list[str]:
     return [f"({' OR '.join(rare)}) AND ({every})", every]
 
 
-def _quoted(term: Term) -> str:
+def _quote(term: Term) -> str:
     return f'"{" ".join(term)}"'

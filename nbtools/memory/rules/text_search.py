@@ -54,7 +54,7 @@ Id = TypeVar("Id", bound=Hashable)
 def split_words(text: str) -> list[str]:
     """Return the words of a text: case folded, without accents and underscores; a picture is followed by its name."""
     if not text.isascii():
-        text = _PICTURE.sub(_named, _DENSE.sub(r" \g<0> ", text))
+        text = _PICTURE.sub(_with_name, _DENSE.sub(r" \g<0> ", text))
         decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in decomposed if not unicodedata.combining(character))
     return _WORD.findall(text.casefold())
@@ -181,7 +181,7 @@ def _slips(word: str, known: str) -> tuple[int, int]:
     return last[-1], min(last)
 
 
-def _named(found: re.Match[str]) -> str:
+def _with_name(found: re.Match[str]) -> str:
     return f" {found[0]} {unicodedata.name(found[0], '')} "
 
 

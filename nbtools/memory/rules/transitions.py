@@ -1,7 +1,7 @@
-"""Decide: what a batch of changes makes of the records, without touching anything.
+"""Transitions: which new rows a batch of changes produces.
 
-Pure but for the questions it asks of a `View`. The rows it returns are made durable and visible elsewhere, together or
-not at all.
+A `WriteBatch` reads the store through a `StoreView` and changes nothing. The caller stores the rows that it returns,
+all of them or none. Each store (DuckDB, PostgreSQL, in memory) uses it, so a change means the same in all of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, add_numbers, check_version, no_such_version
 from nbtools.memory.rules.rows import Row, versions_of
 
-__all__ = ["Done", "Request", "Stage", "View"]
+__all__ = ["ChangeOutcome", "StoreView", "WriteBatch", "WriteRequest"]
 
 
-class Done(NamedTuple):
+class ChangeOutcome(NamedTuple):
     """What became of one change: its new row, if it made one worth returning, and how many records it touched."""
 
     row: Row | None
     touched: int
 
 
-class Request(NamedTuple):
+class WriteRequest(NamedTuple):
     """A batch as it is asked for; `is_new` says that this id was never sent before."""
 
     request_id: str
@@ -33,7 +33,7 @@ class Request(NamedTuple):
     is_new: bool = True
 
 
-class View(NamedTuple):
+class StoreView(NamedTuple):
     """What deciding asks of the store.
 
     Attributes
@@ -51,7 +51,7 @@ class View(NamedTuple):
     versions: Callable[[Scope, str], Sequence[Row]]
 
 
-class Stage:
+class WriteBatch:
     """Decide one request after the other; each sees what the earlier ones decided.
 
     Parameters
@@ -64,7 +64,7 @@ class Stage:
         Returns the time in microseconds.
     """
 
-    def __init__(self, view: View, seq: int, clock: Callable[[], int]) -> None:
+    def __init__(self, view: StoreView, seq: int, clock: Callable[[], int]) -> None:
         self.seq = seq
         self._view = view
         self._clock = clock
@@ -74,7 +74,7 @@ class Stage:
         self._rows: list[tuple[int, Row]] = []
         self._now = 0
 
-    def decide(self, changes: Sequence[Change]) -> tuple[list[Done], tuple[tuple[int, Row], ...]]:
+    def decide(self, changes: Sequence[Change]) -> tuple[list[ChangeOutcome], tuple[tuple[int, Row], ...]]:
         """Return what becomes of each change, and the rows to store with the place of their change.
 
         Raises
@@ -100,10 +100,10 @@ class Stage:
         row = self._fresh.get(record_id) or self._decided.get(record_id) or self._view.newest(record_id)
         return None if row is not None and row.op == "forget" else row
 
-    def _one(self, place: int, change: Change) -> Done:
+    def _one(self, place: int, change: Change) -> ChangeOutcome:
         if change.kind == "call":
             self._add(place, "call", change.key, Scope(agent_id=""), change.key, change.value, self._now, 1)
-            return Done(None, 1)
+            return ChangeOutcome(None, 1)
         assert change.scope is not None, "only calls have no scope"
         if change.kind == "clear":
             return self._clear(place, change, change.scope)
@@ -115,10 +115,10 @@ class Stage:
         check_version(change.key, change.if_version, live.version if live else 0)
         version = newest.version + 1 if newest else 1
         if live is None and change.kind in ("delete", "touch"):
-            return Done(None, 0)
+            return ChangeOutcome(None, 0)
         if live is not None and change.kind == "delete":
             self._delete(place, live)
-            return Done(None, 1)
+            return ChangeOutcome(None, 1)
         if live is not None and change.kind == "touch":
             change = replace(change, kind="write", value=live.value, tags=None, vector=live.vector)
         value, tags, expires = self._content(change, scope, live)
@@ -136,7 +136,7 @@ class Stage:
             expires=expires,
             vector=change.vector,
         )
-        return Done(row, 1)
+        return ChangeOutcome(row, 1)
 
     def _content(
         self, change: Change, scope: Scope, live: Row | None
@@ -162,13 +162,13 @@ class Stage:
         staged = [row for row in (*self._accepted, *(row for _, row in self._rows)) if row.id == record_id]
         return versions_of([*self._view.versions(scope, key), *staged])
 
-    def _forget(self, place: int, scope: Scope, key: str) -> Done:
+    def _forget(self, place: int, scope: Scope, key: str) -> ChangeOutcome:
         count = len(self._versions(scope, key))
         # A row even where nothing is known: records of calls may tell of it.
         self._add(place, "forget", scope.record_id(key), scope, key, None, self._now, count)
-        return Done(None, count)
+        return ChangeOutcome(None, count)
 
-    def _clear(self, place: int, change: Change, scope: Scope) -> Done:
+    def _clear(self, place: int, change: Change, scope: Scope) -> ChangeOutcome:
         # Of a workflow's prefix "a:w:*:", the nodes share "a:w:".
         prefix = scope.prefix[:-2] if change.nodes else scope.prefix
         staged = [i for some in (self._decided, self._fresh) for i in some if i.startswith(prefix)]
@@ -178,7 +178,7 @@ class Stage:
             if row is not None and row.op != "call" and row.is_live(self._now):
                 self._delete(place, row)
                 count += 1
-        return Done(None, count)
+        return ChangeOutcome(None, count)
 
     def _delete(self, place: int, live: Row, op: str = "delete") -> None:
         self._add(place, op, live.id, live.scope, live.key, None, live.created, live.version + 1, tags=live.tags)

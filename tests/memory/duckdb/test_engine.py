@@ -8,13 +8,13 @@ import pytest
 
 from nbtools.errors import MemoryUnavailable, MemoryWriteFailed
 from nbtools.memory import CallLog, open_memory, open_repository
-from nbtools.memory.duckdb.engine import Engine
+from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
 from nbtools.memory.rules.rows import Clock
-from nbtools.memory.rules.transitions import Request
+from nbtools.memory.rules.transitions import WriteRequest
 
 SCOPE = Scope(agent_id="a")
 
@@ -40,7 +40,7 @@ def time():
 
 @pytest.fixture
 def engine(time):
-    made = Engine(Tables(None), None, history=3, clock=time.clock())
+    made = MemoryEngine(Tables(None), None, history=3, clock=time.clock())
     yield made
     made.close()
 
@@ -51,7 +51,7 @@ def merge_all(engine):
 
 
 def apply(engine, *changes, request_id="", is_new=True):
-    (outcome,) = engine.commit([Request(request_id or os.urandom(4).hex(), changes, is_new)])
+    (outcome,) = engine.commit([WriteRequest(request_id or os.urandom(4).hex(), changes, is_new)])
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
@@ -82,10 +82,10 @@ def test_reads_are_the_same_before_and_after_the_merge(engine, merged):
 
 def test_one_refused_request_does_not_touch_its_group(engine):
     requests = [
-        Request("1", [write("a")]),
-        Request("2", [write("b"), write("a", if_version=9)]),
-        Request("3", [Change(kind="incr", scope=SCOPE, key="a", by=5)]),
-        Request("1", [write("a")]),
+        WriteRequest("1", [write("a")]),
+        WriteRequest("2", [write("b"), write("a", if_version=9)]),
+        WriteRequest("3", [Change(kind="incr", scope=SCOPE, key="a", by=5)]),
+        WriteRequest("1", [write("a")]),
     ]
     outcomes = engine.commit(requests)
     assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, True, False, False]
@@ -238,7 +238,7 @@ def test_the_filter_of_known_ids_is_made_anew_when_it_is_full(engine):
         merge_all(engine)
     assert engine._known is None
     assert engine.newest("a:*:*:nothing") is None
-    engine.know_ids()
+    engine.build_id_filter()
     assert engine._known is not None
     assert engine.newest("a:*:*:k5").key == "k5"
     assert engine.query(Query(scope=SCOPE, count=True))[1] == 6_000

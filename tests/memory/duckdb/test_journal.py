@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from nbtools.memory.duckdb.journal import Entry, Journal
+from nbtools.memory.duckdb.journal import Journal, JournalEntry
 from nbtools.memory.rules.rows import Clock, Row, row_from_list, row_to_list
 
 
@@ -16,7 +16,7 @@ def entry(seq, request="r", count=1, value='"v"'):
         (place, Row(seq + place, f"a:*:*:k{seq}", "a", None, None, f"k{seq}", "write", value, ("t",), 1, 2, None, 1))
         for place in range(count)
     ]
-    return Entry(request, tuple(rows))
+    return JournalEntry(request, tuple(rows))
 
 
 def seqs(journal, after=0):

@@ -11,7 +11,7 @@ import pytest
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
 from nbtools.memory import open_memory
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.duckdb.journal import Journal
 from nbtools.memory.duckdb.schema import SCHEMA_VERSION
 from nbtools.memory.duckdb.tables import Tables
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(was damaged|could not be read
 
 @pytest.fixture
 def place(tmp_path):
-    return Place(tmp_path / "m.duckdb")
+    return MemoryDirectory(tmp_path / "m.duckdb")
 
 
 def fill(place, count=40, start=0):
@@ -104,7 +104,7 @@ def test_a_damaged_write_ahead_log_loses_nothing(place, seed):
     shutil.copy(place.path, copy)
     shutil.copy(wal, copy)
     memory.close()
-    crashed = Place(copy / "m.duckdb")
+    crashed = MemoryDirectory(copy / "m.duckdb")
     wal = crashed.path.with_name("m.duckdb.wal")
     at = random.Random(seed).randrange(wal.stat().st_size)
     if seed % 2:
@@ -172,9 +172,9 @@ def test_a_bad_block_is_found_when_nobody_asks(place, monkeypatch):
         flip(place.path, range(at, at + 8))
         with open_memory(place.path, embedded=True) as memory:
             assert memory["k0"] == {"n": 0}
-            engine = memory.repository._ready()
+            engine = memory.repository._get_engine()
             try:
-                engine.tidy(is_quiet=True)
+                engine.run_upkeep(is_quiet=True)
             except MemoryDamaged:
                 damaged += 1
         all_there(place, 40)
@@ -185,7 +185,7 @@ def test_damaged_lines_at_the_end_of_the_journal_are_told_and_set_aside(place):
     memory = open_memory(place.path, embedded=True)
     for number in range(6):
         memory.write(f"k{number}", number)
-    copy = Place(place.path.parent / "copy" / "m.duckdb")
+    copy = MemoryDirectory(place.path.parent / "copy" / "m.duckdb")
     shutil.copytree(place.folder, copy.folder, ignore=shutil.ignore_patterns("lock"))
     memory.close()
     (segment,) = copy.log.glob("*.log")
@@ -280,8 +280,8 @@ def test_changes_that_the_index_knows_and_the_journal_lacks_are_told(place):
     for number in range(6):
         memory.write(f"k{number}", number)
     memory.search("k5")
-    memory.repository._ready().tidy(is_quiet=True)
-    copy = Place(place.path.parent / "copy" / "m.duckdb")
+    memory.repository._get_engine().run_upkeep(is_quiet=True)
+    copy = MemoryDirectory(place.path.parent / "copy" / "m.duckdb")
     shutil.copytree(place.folder, copy.folder, ignore=shutil.ignore_patterns("lock"))
     memory.close()
     (segment,) = copy.log.glob("*.log")

@@ -12,8 +12,8 @@ import pytest
 from nbtools.errors import MemoryUnavailable
 from nbtools.memory import open_memory
 from nbtools.memory.duckdb import schema
-from nbtools.memory.duckdb.cache import KnownIds, RowCache
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.cache import BloomFilter, RowCache
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.rules.rows import Row
 
 
@@ -54,7 +54,7 @@ def test_analysts_can_read_the_file_once_it_is_closed(tmp_path):
 
 
 def test_a_lock_has_one_holder_and_says_who(tmp_path):
-    one, two = Place(tmp_path / "m.duckdb"), Place(tmp_path / "m.duckdb")
+    one, two = MemoryDirectory(tmp_path / "m.duckdb"), MemoryDirectory(tmp_path / "m.duckdb")
     one.make()
     assert one.held_by() == "another process"
     assert one.acquire(0)
@@ -70,7 +70,7 @@ def test_a_lock_has_one_holder_and_says_who(tmp_path):
 
 
 def test_another_machine_is_believed_while_its_heart_beats(tmp_path):
-    place = Place(tmp_path / "m.duckdb")
+    place = MemoryDirectory(tmp_path / "m.duckdb")
     place.make()
     place.lock.write_text(json.dumps({"pid": 99_999_999, "host": "other", "user": 0}))
     assert place.is_elsewhere()
@@ -82,7 +82,7 @@ def test_another_machine_is_believed_while_its_heart_beats(tmp_path):
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
-    place = Place(tmp_path / "m.duckdb")
+    place = MemoryDirectory(tmp_path / "m.duckdb")
     place.make()
     monkeypatch.setattr("nbtools.memory.duckdb.directory._user", lambda: 12345)
     with pytest.raises(MemoryUnavailable, match="belongs to user"):
@@ -98,7 +98,7 @@ def short_path():
 
 def test_a_shared_temporary_folder_is_used_only_if_it_is_private(short_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
-    deep = Place(short_path / ("x" * 120) / "m.duckdb")
+    deep = MemoryDirectory(short_path / ("x" * 120) / "m.duckdb")
     folder = deep.socket_path().parent
     assert folder.parent == short_path
     folder.chmod(0o777)
@@ -111,7 +111,7 @@ def test_a_shared_temporary_folder_is_used_only_if_it_is_private(short_path, mon
 
 
 def test_a_lock_file_of_garbage_names_nobody(tmp_path):
-    place = Place(tmp_path / "m.duckdb")
+    place = MemoryDirectory(tmp_path / "m.duckdb")
     place.make()
     for text in ("", "{", "[1]", "\x00"):
         place.lock.write_text(text)
@@ -135,7 +135,7 @@ def test_the_cache_forgets_the_oldest_when_it_is_full():
 
 
 def test_the_filter_of_ids_never_denies_what_it_was_told():
-    known = KnownIds(1_000)
+    known = BloomFilter(1_000)
     for number in range(1_000):
         known.add(f"k{number}")
     assert all(known.may_have(f"k{number}") for number in range(1_000))

@@ -15,7 +15,7 @@ import pytest
 
 from nbtools.errors import InvalidArguments, MemoryUnavailable
 from nbtools.memory import MemoryFiles, open_memory
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.protocol import apply_to_wire, connect_to, dumps, frame, receive
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
@@ -73,7 +73,7 @@ def test_a_change_that_was_never_sent_may_be_tried_again(open_shared, stopped):
 def test_a_change_whose_keeper_died_and_cannot_come_back_is_unknown(open_shared, path, stopped):
     memory = open_shared(timeout=3.0)
     memory.incr("n")
-    place, pid = Place(path), keeper_of(path)
+    place, pid = MemoryDirectory(path), keeper_of(path)
     stopped()
 
     def replace():
@@ -91,7 +91,7 @@ def test_a_change_whose_keeper_died_and_cannot_come_back_is_unknown(open_shared,
 def test_a_change_that_arrives_behind_its_own_repetition_is_made_once(open_shared, path):
     memory = open_shared()
     memory.incr("n")
-    connection = connect_to(Place(path).holder()["address"], timeout=10)
+    connection = connect_to(MemoryDirectory(path).holder()["address"], timeout=10)
     connection.sendall(frame(dumps({"hello": 1})))
     receive(connection)
     answers = []
@@ -117,7 +117,7 @@ def test_a_change_that_makes_no_sense_does_not_fail_the_others(open_shared, path
 def test_a_keeper_whose_socket_was_removed_is_found_by_new_clients(open_shared, path):
     old = open_shared()
     old.write("k", 1)
-    place, pid = Place(path), keeper_of(path)
+    place, pid = MemoryDirectory(path), keeper_of(path)
     place.socket_path().unlink()
     new = open_shared(timeout=10.0)
     assert new["k"] == 1
@@ -131,14 +131,14 @@ def test_a_keeper_whose_folder_was_removed_makes_room_and_loses_nothing(open_sha
     for number in range(300):
         old.write(f"k{number}", number)
     pid = keeper_of(path)
-    shutil.rmtree(Place(path).folder)
+    shutil.rmtree(MemoryDirectory(path).folder)
     new = open_shared(timeout=15.0)
     assert [new.incr("n"), old.incr("n"), new.incr("n")] == [1, 2, 3]
     assert len(old) == 301
     assert new.info()["pid"] == old.info()["pid"] != pid
     wait_until(lambda: not is_alive(pid))
     # The first keeper took nothing away that is the second one's, and everybody still comes in.
-    place = Place(path)
+    place = MemoryDirectory(path)
     assert place.socket_path().exists()
     assert place.opened.exists()
     assert open_shared()["n"] == 3
@@ -150,7 +150,7 @@ def test_a_keeper_whose_folder_was_removed_makes_room_and_loses_nothing(open_sha
 def test_what_is_acknowledged_survives_though_a_part_of_the_folder_was_removed(open_shared, path, name):
     memory = open_shared()
     memory.write("before", 1)
-    part = Place(path).folder / name
+    part = MemoryDirectory(path).folder / name
     shutil.rmtree(part) if part.is_dir() else part.unlink()
     for number in range(20):
         memory.write(f"k{number}", number)
@@ -161,7 +161,7 @@ def test_what_is_acknowledged_survives_though_a_part_of_the_folder_was_removed(o
 def test_a_keeper_is_reached_after_its_machine_got_another_name(open_shared, path):
     old = open_shared()
     old.write("k", 1)
-    place = Place(path)
+    place = MemoryDirectory(path)
     facts = place.holder()
     place.lock.write_text(json.dumps(facts | {"host": "as-it-was-called-before"}))
     new = open_shared(timeout=5.0)
@@ -171,7 +171,7 @@ def test_a_keeper_is_reached_after_its_machine_got_another_name(open_shared, pat
 
 def test_the_lock_is_had_by_one_even_while_its_file_is_removed(tmp_path):
     """Threads stand in for processes: each opens the lock file by itself, and that is what the system locks."""
-    places = [Place(tmp_path / "m.duckdb") for _ in range(4)]
+    places = [MemoryDirectory(tmp_path / "m.duckdb") for _ in range(4)]
     places[0].make()
     first = [place.acquire(0.0) for place in places]
     assert first == [True, False, False, False]

@@ -17,7 +17,7 @@ import pytest
 
 from nbtools.errors import MemoryWriteFailed
 from nbtools.memory import open_memory
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from tests.memory.conftest import end_keeper, keeper_of, wait_until
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def test_a_keeper_killed_again_and_again_loses_and_repeats_nothing(path, process
 
 
 def test_whatever_is_removed_beside_a_keeper_loses_and_repeats_nothing(path):
-    each, place, chosen = 60, Place(path), random.Random(3)
+    each, place, chosen = 60, MemoryDirectory(path), random.Random(3)
     writers = start_writers(path, 4, each)
     deeds = [
         lambda: place.socket_path().unlink(),

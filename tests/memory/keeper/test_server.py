@@ -18,7 +18,7 @@ import pytest
 
 from nbtools.errors import InvalidArguments, MemoryUnavailable, VersionConflict
 from nbtools.memory import open_memory
-from nbtools.memory.duckdb.directory import Place
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.client import KeeperRepository
 from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, frame, receive
 from nbtools.memory.records import Scope
@@ -41,7 +41,7 @@ def test_two_clients_see_each_others_last_write_at_once(open_shared):
 def test_nothing_is_started_before_the_first_question(open_shared, path):
     open_shared()
     assert not path.exists()
-    assert not Place(path).folder.exists()
+    assert not MemoryDirectory(path).folder.exists()
 
 
 def test_the_keeper_leaves_by_itself_and_leaves_nothing_behind(open_shared, path):
@@ -50,7 +50,7 @@ def test_the_keeper_leaves_by_itself_and_leaves_nothing_behind(open_shared, path
     pid = keeper_of(path)
     memory.close()
     wait_until(lambda: not is_alive(pid))
-    place = Place(path)
+    place = MemoryDirectory(path)
     assert not place.socket_path().exists()
     assert not place.opened.exists()
     assert place.holder() == {}
@@ -69,7 +69,7 @@ def test_a_client_that_is_silent_does_not_hold_the_keeper_for_ever(open_shared, 
 
 def test_the_keeper_is_its_users_alone(open_shared, path):
     open_shared().write("k", 1)
-    place = Place(path)
+    place = MemoryDirectory(path)
     assert stat.S_IMODE(place.folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(place.socket_path().stat().st_mode) == 0o600
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -90,7 +90,7 @@ def test_a_long_path_gets_its_socket_elsewhere(tmp_path):
     deep = tmp_path / ("d" * 100) / "m.duckdb"
     with open_memory(deep, agent_id="a", idle_exit=20) as memory:
         memory.write("k", 1)
-        place = Place(deep)
+        place = MemoryDirectory(deep)
         where = place.socket_path()
         assert place.holder()["address"] == {"unix": str(where)}
         assert len(os.fsencode(where)) <= 107
@@ -214,7 +214,7 @@ def test_an_older_keeper_hands_over_to_a_newer_client(path):
 def test_a_keeper_on_a_port_wants_the_token(path):
     repository = KeeperRepository(path, idle_exit=20, tcp=True)
     repository.apply([Change(kind="write", scope=SCOPE, key="k", value="1")])
-    address = Place(path).holder()["address"]
+    address = MemoryDirectory(path).holder()["address"]
     assert sorted(address) == ["tcp", "token"]
     for greeting in ({"hello": 1}, {"hello": 1, "token": "guess"}, {"op": "info"}):
         stranger = connect_to(address, timeout=10)
@@ -232,7 +232,7 @@ def test_a_keeper_on_a_port_wants_the_token(path):
 def test_noise_does_not_disturb_the_keeper(open_shared, path, noise):
     memory = open_shared()
     memory.write("k", 1)
-    stranger = connect_to(Place(path).holder()["address"], timeout=10)
+    stranger = connect_to(MemoryDirectory(path).holder()["address"], timeout=10)
     stranger.sendall(noise)
     stranger.shutdown(socket.SHUT_WR)
     with contextlib.suppress(ConnectionError):
@@ -244,7 +244,7 @@ def test_noise_does_not_disturb_the_keeper(open_shared, path, noise):
 def test_a_client_that_does_not_read_holds_nobody_up(open_shared, path):
     memory = open_shared()
     memory.write("big", "x" * 900_000)
-    lazy = connect_to(Place(path).holder()["address"], timeout=10)
+    lazy = connect_to(MemoryDirectory(path).holder()["address"], timeout=10)
     lazy.sendall(frame(dumps({"hello": 1})))
     receive(lazy)
     question = frame(dumps({"op": "get", "scope": ["a", None, None], "keys": ["big"]}))
@@ -304,7 +304,7 @@ def test_what_cannot_be_opened_is_told_by_whoever_starts_the_keeper(tmp_path):
 @pytest.mark.parametrize("embedded", [True, False])
 @pytest.mark.parametrize(("name", "reason"), [("lock", "Is a directory"), ("log", "File exists")])
 def test_what_the_disk_refuses_at_a_start_is_told(path, name, reason, embedded):
-    place = Place(path)
+    place = MemoryDirectory(path)
     place.make()
     if name == "lock":
         place.lock.mkdir()
@@ -324,15 +324,15 @@ def test_a_failure_that_nobody_foresaw_is_told_too(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with open_memory(path) as memory, pytest.raises(MemoryUnavailable, match="LookupError: of another kind") as caught:
         memory.read("k")
-    assert "of another kind" in Place(path).messages.read_text()
-    assert str(Place(path).messages) in caught.value.hint
+    assert "of another kind" in MemoryDirectory(path).messages.read_text()
+    assert str(MemoryDirectory(path).messages) in caught.value.hint
 
 
 def test_an_index_that_was_left_half_made_is_made_anew(path, open_shared):
     with open_memory(path, agent_id="a", embedded=True) as memory:
         memory.write("k", "word")
         memory.search("word")
-    with sqlite3.connect(Place(path).index) as database:
+    with sqlite3.connect(MemoryDirectory(path).index) as database:
         database.execute("DELETE FROM facts")
     database.close()
     assert [record.key for record in open_shared().search("word")] == ["k"]
@@ -341,7 +341,7 @@ def test_an_index_that_was_left_half_made_is_made_anew(path, open_shared):
 def test_a_file_of_another_machine_names_the_machine(path):
     with open_memory(path, embedded=True) as memory:
         memory.write("k", 1)
-    place = Place(path)
+    place = MemoryDirectory(path)
     place.lock.write_text(
         json.dumps({"pid": 99_999_999, "host": "other-host", "user": 0, "address": {"unix": "/nowhere"}})
     )
@@ -396,7 +396,7 @@ def test_the_index_outlives_a_killed_keeper(path, open_shared):
     memory.write("k7", "beta")
     memory.delete("k8")
     end_keeper(path)
-    index = Place(path).index
+    index = MemoryDirectory(path).index
     assert index.exists()
     memory.write("k9", "gamma", tags=[])
     made = index.stat().st_ino

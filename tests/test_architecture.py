@@ -119,22 +119,15 @@ ROOM_MODULES = 12
 # Class names that may occur more than once (leading underscores ignored), and why. Those without a reason wait for
 # another name.
 SAME_NAME: dict[str, str] = {
-    "Applied": "",
-    "Engine": "",
     "Entry": "",
     "Guarded": "",
-    "Kept": "",
     "Limits": "",
     "Parser": "",
-    "Place": "",
     "Process": "",
     "Request": "",
     "Rows": "",
     "Rule": "",
-    "Scope": "",
     "Session": "",
-    "Source": "",
-    "Stage": "",
     "Table": "",
     "Watch": "",
     "Word": "",
@@ -153,6 +146,16 @@ RETIRED_NAMES = {
     "kernels.webchannel": "gateway.client",
     "mcp_client.late": "lazy_executor",
     "mcp_client.sieve": "tool_filter",
+    "memory.KnownIds": "duckdb.cache.BloomFilter",
+    "memory.Meanings": "rules.fts5.QueryExpansion",
+    "memory.Place": "duckdb.directory.MemoryDirectory",
+    "memory.Stage": "rules.transitions.WriteBatch",
+    "memory.decide": "rules.transitions",
+    "memory.place": "duckdb.directory",
+    "memory.reference": "in_memory",
+    "memory.salvage": "duckdb.recovery",
+    "memory.transfer": "export",
+    "memory.wire": "keeper.protocol",
 }
 
 FILE_LINES = 600

@@ -215,7 +215,7 @@ class Journal:
                 f"The journal's newest file {segment.name} was empty: what was stored there last is lost."
             )
             return
-        elif torn and _begins(torn) > after:
+        elif torn and _first_seq(torn) > after:
             self.notices.append(
                 "The journal ended in half a line, which was removed. Either the program or the machine was stopped "
                 "while it stored a change, which then was not confirmed; or the disk lost the end of the file."

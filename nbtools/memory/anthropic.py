@@ -7,6 +7,7 @@ from typing import Any
 
 from nbtools.lazy import need
 from nbtools.memory.files.tool import MemoryFiles
+from nbtools.result import ToolResult
 
 __all__ = ["BETA_HEADER", "AsyncMemoryTool", "MemoryTool"]
 
@@ -14,13 +15,8 @@ BETA_HEADER = "context-management-2025-06-27"
 _tools: Any = need("anthropic.lib.tools", extra="anthropic", why="Anthropic's memory tool")
 
 
-def _given(command: Any) -> dict[str, Any]:
-    given: dict[str, Any] = dict(command) if isinstance(command, Mapping) else command.model_dump(exclude_none=True)
-    return given
-
-
-class MemoryTool(_tools.BetaAbstractMemoryTool):
-    """The blocking memory tool of the Anthropic SDK.
+class _OverFiles:
+    """What both tools share.
 
     Parameters
     ----------
@@ -33,6 +29,21 @@ class MemoryTool(_tools.BetaAbstractMemoryTool):
     def __init__(self, files: MemoryFiles, **options: Any) -> None:
         super().__init__(**options)
         self._files = files
+
+
+def _fields(command: Any) -> dict[str, Any]:
+    """Return a command as a dict; the SDK hands in models or, for commands that it does not know, dicts."""
+    return dict(command) if isinstance(command, Mapping) else dict(command.model_dump(exclude_none=True))
+
+
+def _text_of(result: ToolResult) -> str:
+    if not result.ok:
+        raise _tools.ToolError(result.text)
+    return result.text
+
+
+class MemoryTool(_OverFiles, _tools.BetaAbstractMemoryTool):
+    """The blocking memory tool of the Anthropic SDK, for `files` (`MemoryFiles`) and the options of the SDK's class."""
 
     def execute(self, command: Any) -> str:
         """Perform a command; called by the SDK.
@@ -42,28 +53,13 @@ class MemoryTool(_tools.BetaAbstractMemoryTool):
         ToolError
             The command failed; the SDK hands its text to the model as an error.
         """
-        result = self._files.call(_given(command))
-        if not result.ok:
-            raise _tools.ToolError(result.text)
-        return result.text
+        return _text_of(self._files.call(_fields(command)))
 
     view = create = str_replace = insert = delete = rename = execute
 
 
-class AsyncMemoryTool(_tools.BetaAsyncAbstractMemoryTool):
-    """The async memory tool of the Anthropic SDK.
-
-    Parameters
-    ----------
-    files
-        Where the files lie.
-    **options
-        Those of the SDK's class, such as ``cache_control``.
-    """
-
-    def __init__(self, files: MemoryFiles, **options: Any) -> None:
-        super().__init__(**options)
-        self._files = files
+class AsyncMemoryTool(_OverFiles, _tools.BetaAsyncAbstractMemoryTool):
+    """The async memory tool of the Anthropic SDK, for `files` (`MemoryFiles`) and the options of the SDK's class."""
 
     async def execute(self, command: Any) -> str:
         """Perform a command; called by the SDK.
@@ -73,9 +69,6 @@ class AsyncMemoryTool(_tools.BetaAsyncAbstractMemoryTool):
         ToolError
             The command failed; the SDK hands its text to the model as an error.
         """
-        result = await self._files.acall(_given(command))
-        if not result.ok:
-            raise _tools.ToolError(result.text)
-        return result.text
+        return _text_of(await self._files.acall(_fields(command)))
 
     view = create = str_replace = insert = delete = rename = execute

@@ -154,19 +154,8 @@ def _cell(value: Any) -> Any:
 
 
 def _row(record: MemoryRecord) -> list[Any]:
-    return [
-        record.id,
-        record.agent_id,
-        record.workflow_id,
-        record.node_id,
-        record.key,
-        json.dumps(record.value, ensure_ascii=False),
-        list(record.tags),
-        record.created_at,
-        record.updated_at,
-        record.expires_at,
-        record.version,
-    ]
+    fields = {name: getattr(record, name) for name in _COLUMNS}
+    return [*(fields | {"value": json.dumps(record.value, ensure_ascii=False), "tags": list(record.tags)}).values()]
 
 
 def _kind(path: Path) -> str:

@@ -13,7 +13,7 @@ from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
-from nbtools.memory.rules.rows import Clock, Row, row_to_record
+from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
 
@@ -70,7 +70,7 @@ class InMemoryRepository:
                 assert query.scope is not None, "keys need a scope"
                 found = [row for key in query.keys if (row := self._live(query.scope.record_id(key))) is not None]
             else:
-                found = [row for row in self._all_live() if _matches(row, query)]
+                found = [row for row in self._all_live() if _is_of(row, query) and matches(row, query)]
                 if query.text is not None or query.vector is not None:
                     by_id = {row.id: row for row in found}
                     scores = dict(self._rank(by_id, query))
@@ -87,16 +87,14 @@ class InMemoryRepository:
         with self._lock:
             self._check_open()
             versions = self._versions.get(scope.record_id(key), [])
-            return [row_to_record(row) for row in (versions if limit is None else versions[-limit:] if limit else [])]
+            return [row_to_record(row) for row in newest_of(versions, limit)]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
         with self._lock:
             self._check_open()
-            wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
             records: list[dict[str, Any]] = [json.loads(text) for text in self._calls.values()]
-            found = [r for r in records if all(value is None or r.get(name) == value for name, value in wanted.items())]
-            return found if query.limit is None else found[-query.limit :] if query.limit else []
+            return [*newest_of([record for record in records if query.matches(record)], query.limit)]
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
@@ -172,13 +170,6 @@ def _without_value(done: ChangeOutcome, record_id: str) -> ChangeOutcome:
     """Return an answer that is remembered without the value of a forgotten record."""
     row = done.row
     return done._replace(row=row._replace(value="null")) if row is not None and row.id == record_id else done
-
-
-def _matches(row: Row, query: Query) -> bool:
-    if not _is_of(row, query) or not row.key.startswith(query.prefix):
-        return False
-    wanted, has = set(query.tags), set(row.tags)
-    return not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
 
 
 def _is_of(row: Row, query: Query) -> bool:

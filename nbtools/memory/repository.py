@@ -9,7 +9,7 @@ suite in ``tests/conformance`` holds them to it; `nbtools.memory.in_memory.InMem
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -144,6 +144,16 @@ class CallQuery:
     call_id: str | None = None
     run_id: str | None = None
     tool: str | None = None
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The fields that a record must have, by their names."""
+        wanted = {"call_id": self.call_id, "run_id": self.run_id, "tool": self.tool}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record is one of those asked for, whatever the limit."""
+        return all(record.get(name) == value for name, value in self.conditions.items())
 
 
 class Repository(Protocol):

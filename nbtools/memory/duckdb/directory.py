@@ -47,10 +47,13 @@ class MemoryDirectory:
     ----------
     path
         The memory file, links resolved.
+    user
+        The number of the user whose folder it must be; `None` takes the user of this process.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, user: int | None = None) -> None:
         self.path = path
+        self._user = _user() if user is None else user
         self.folder = path.with_name(path.name + ".keeper")
         self.lock = self.folder / "lock"
         self.log = self.folder / "log"
@@ -76,9 +79,9 @@ class MemoryDirectory:
                 self.folder.mkdir(mode=0o700, exist_ok=True)
                 with contextlib.suppress(FileNotFoundError):  # Somebody removed it in this moment.
                     found = self.folder.stat()
-            if found.st_uid != _user():
+            if found.st_uid != self._user:
                 raise MemoryUnavailable(
-                    f"{self.folder} belongs to user {found.st_uid}, not to you ({_user()}).",
+                    f"{self.folder} belongs to user {found.st_uid}, not to you ({self._user}).",
                     hint="choose another file for your memory, or let its owner move it",
                 )
             if stat.S_IMODE(found.st_mode) & 0o077:

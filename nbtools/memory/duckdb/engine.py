@@ -29,7 +29,7 @@ from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Query, outcome_unknown
 from nbtools.memory.rules.erasure import Erasure, Erasures
-from nbtools.memory.rules.rows import Clock, Row, versions_of
+from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, versions_of
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch, WriteRequest
 
@@ -40,13 +40,14 @@ _SLICE = 500
 _OVERLAY_ROWS = 10_000
 _OVERLAY_BYTES = 8 << 20
 _CACHE_BYTES = 8 << 20
-_REMEMBERED = 20_000
 _REPEAT_WINDOW = 600 * 1_000_000
 _NEAREST = 200
 _MOST_FOUND = 1_000
 _KNOWN_AT_START = 5_000
 # Processes that live too briefly to trim by themselves do it on leaving, once the log has become so long.
 _LONG_LOG = 5_000
+# Rows that are stored without what is forgotten, or that say what is.
+_CLEANED = ("call", "forget")
 
 CommitOutcome = list[ChangeOutcome] | NbtoolsError
 
@@ -66,6 +67,8 @@ class MemoryEngine:
         `None` makes one that starts behind the newest row.
     index
         The file that keeps the index of keys, tags and words; `None` to have it in memory.
+    remembered
+        How many request ids are known without a look into the file.
     """
 
     def __init__(
@@ -76,10 +79,12 @@ class MemoryEngine:
         history: int = 100,
         clock: Clock | None = None,
         index: Path | None = None,
+        remembered: int = 20_000,
     ) -> None:
         self.tables = tables
         self.journal = journal
         self.history_kept = history
+        self._remembered = remembered
         self.notices: list[str] = []
         self._view = StoreView(self.newest, self.live_ids, self.versions)
         self._commit_lock = threading.Lock()
@@ -177,7 +182,7 @@ class MemoryEngine:
                 outcomes.append(outcome)
                 if rows:
                     entry = JournalEntry(request.request_id, rows)
-                    entries.append(self._clean(entry, entries) if _is_special(rows) else entry)
+                    entries.append(self._clean(entry, entries) if any(row.op in _CLEANED for _, row in rows) else entry)
             failed = self._store(entries, stage.seq) if entries else None
             # What was refused may have been refused because of what was not stored, so all fail together.
             return outcomes if failed is None else [failed] * len(requests)
@@ -209,7 +214,11 @@ class MemoryEngine:
                 self.tables.merge(entries, entries[-1].rows[-1][1].seq)
             with self._state:
                 rows = [row for entry in entries for _, row in entry.rows]
-                self._hand_over([row for row in rows if self._overlay.get(row.id) is row])
+                # Cached before they leave the overlay: a reader without the lock finds them in one of the two.
+                newest = [row for row in rows if self._overlay.get(row.id) is row]
+                self._cache.put(newest)
+                for row in newest:
+                    del self._overlay[row.id]
                 for _ in entries:
                     self._unmerged.popleft()
                 self._merges += 1
@@ -331,10 +340,9 @@ class MemoryEngine:
         for row in pending:
             # A later record replaces the earlier one and takes a place at the end.
             found.pop(row.key, None)
-            if row.value is not None and _matches_call(row.value, query):
+            if row.value is not None and query.matches(json.loads(row.value)):
                 found[row.key] = row.value
-        records = list(found.values())
-        return records if query.limit is None else records[-query.limit :] if query.limit else []
+        return list(newest_of(list(found.values()), query.limit))
 
     def info(self) -> dict[str, Any]:
         """Return facts for a status card."""
@@ -394,27 +402,32 @@ class MemoryEngine:
         return None
 
     def _publish(self, entries: Sequence[JournalEntry], seq: int) -> None:
-        rows = [row for entry in entries for _, row in entry.rows]
         with self._state:
+            rows = self._add_unmerged(entries)
             for row in rows:
-                if row.op != "call":
-                    self._overlay[row.id] = row
-                    if self._known is not None:
-                        self._known.add(row.id)
-                    if self._newcomers is not None:
-                        self._newcomers.append(row.id)
-            self._unmerged.extend(entries)
-            self._unmerged_rows += len(rows)
-            self._unmerged_bytes += sum([len(row.value or "") for row in rows])
+                if self._known is not None:
+                    self._known.add(row.id)
+                if self._newcomers is not None:
+                    self._newcomers.append(row.id)
             self._seq = seq
         for entry in entries:
             self._requests[entry.request] = None
-        while len(self._requests) > _REMEMBERED:
+        while len(self._requests) > self._remembered:
             self._has_forgotten = True
             del self._requests[next(iter(self._requests))]
-        self._index.note((row for row in rows if row.op != "call"), seq)
+        self._index.note(rows, seq)
         if self._known is not None and self._known.is_full:
             self._known = None  # Until it is made anew, every key might be in the file.
+
+    def _add_unmerged(self, entries: Sequence[JournalEntry]) -> list[Row]:
+        """Make entries visible that are in the journal and not in DuckDB; return their rows of records."""
+        rows = [row for entry in entries for _, row in entry.rows]
+        records = [row for row in rows if row.op != "call"]
+        self._overlay.update((row.id, row) for row in records)
+        self._unmerged.extend(entries)
+        self._unmerged_rows += len(rows)
+        self._unmerged_bytes += sum([len(row.value or "") for row in rows])
+        return records
 
     def _find_stored(self, request: WriteRequest) -> list[ChangeOutcome] | None:
         """Return what became of a request that was stored before, or `None` if it was not."""
@@ -456,22 +469,11 @@ class MemoryEngine:
             if missing:
                 self.notices.append(f"{missing} of the last changes could not be read from the journal.")
             self._seq = rows[-1][1].seq
-            self._unmerged.append(JournalEntry(entry.request, tuple(rows)))
-            self._unmerged_rows += len(rows)
+            self._add_unmerged([JournalEntry(entry.request, tuple(rows))])
             self._requests[entry.request] = None
-            for _, row in rows:
-                newest = max(newest, row.updated)
-                self._unmerged_bytes += len(row.value or "")
-                if row.op != "call":
-                    self._overlay[row.id] = row
+            newest = max(newest, *(row.updated for _, row in rows))
         self.notices += journal.notices if journal is not None else ()
         return newest
-
-    def _hand_over(self, rows: Sequence[Row]) -> None:
-        # Cached before they leave the overlay: a reader without the lock finds them in one of the two.
-        self._cache.put(rows)
-        for row in rows:
-            self._overlay.pop(row.id, None)
 
     # -- inside: reading
 
@@ -554,12 +556,7 @@ class MemoryEngine:
         near = dict(self.tables.near(vector, prefix, [row.id for row in fresh], most))
         near |= {row.id: cosine(vector, row.vector) for row in fresh if row.vector}
         best = sorted(near, key=lambda record_id: -near[record_id])[:most]
-        return [(row.id, near[row.id]) for row in self._live_rows(best) if _matches(row, query)]
-
-
-def _is_special(rows: Sequence[tuple[int, Row]]) -> bool:
-    """Tell whether records of calls are among the rows, or something is forgotten."""
-    return any(row.op in ("call", "forget") for _, row in rows)
+        return [(row.id, near[row.id]) for row in self._live_rows(best) if matches(row, query)]
 
 
 def _not_erased(exc: OSError) -> MemoryWriteFailed:
@@ -569,16 +566,3 @@ def _not_erased(exc: OSError) -> MemoryWriteFailed:
         tried="erasing what was forgotten",
         retryable=True,
     )
-
-
-def _matches(row: Row, query: Query) -> bool:
-    wanted, has = set(query.tags), set(row.tags)
-    return row.key.startswith(query.prefix) and (
-        not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
-    )
-
-
-def _matches_call(record: str, query: CallQuery) -> bool:
-    fields = json.loads(record)
-    wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
-    return all(value is None or fields.get(name) == value for name, value in wanted.items())

@@ -20,14 +20,14 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
 from typing import NamedTuple
 
 from nbtools.memory.rules.rows import Row, row_from_list, row_to_text
 
-__all__ = ["Journal", "JournalEntry"]
+__all__ = ["Journal", "JournalEntry", "flush_path"]
 
 _SEGMENT_BYTES = 8 << 20
 _DRAFT = ".new"
@@ -49,6 +49,8 @@ class Journal:
         Where the segments lie; made when it is missing.
     segment_bytes
         Size at which a new segment is begun.
+    sync
+        Returns when the disk has what was written to a file descriptor; tests of failing disks replace it.
 
     Attributes
     ----------
@@ -57,16 +59,19 @@ class Journal:
         written to it.
     """
 
-    def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES, sync: Callable[[int], None] | None = None
+    ) -> None:
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A folder is only as durable as its entry in the folder above it.
             for above in list(folder.parents)[:2]:
-                _sync_folder(above)
+                flush_path(above)
         self.folder = folder
         # What `replay` could not read of the end, in words.
         self.notices: list[str] = []
         self._limit = segment_bytes
+        self._sync = sync or _sync
         self._fd = -1
         self._size = 0
         self._draft: Path | None = None
@@ -89,7 +94,7 @@ class Journal:
             written = 0
             while written < len(data):
                 written += os.write(self._fd, data[written:])
-            _sync(self._fd)
+            self._sync(self._fd)
             self._name_segment()
         except OSError:
             # Half a group must not be found on the next start: some of its requests were told that they failed.
@@ -136,7 +141,7 @@ class Journal:
         self.close()
         for segment in self.folder.glob("*.log*"):
             segment.unlink()
-        _sync_folder(self.folder)
+        flush_path(self.folder)
 
     def close(self) -> None:
         """Close the open segment."""
@@ -165,12 +170,12 @@ class Journal:
         if self._draft is not None:
             self._draft.rename(self._draft.with_name(self._draft.name.removesuffix(_DRAFT)))
             self._draft = None
-            _sync_folder(self.folder)
+            flush_path(self.folder)
 
     def _undo(self) -> None:
         try:
             os.ftruncate(self._fd, self._size)
-            _sync(self._fd)
+            self._sync(self._fd)
         except OSError:
             self.is_broken = True
             self.close()
@@ -268,8 +273,9 @@ def _open_private(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_CLOEXEC, 0o600)
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
+def flush_path(path: Path) -> None:
+    """Return when the disk has the content of a file, or the names in a folder."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

@@ -11,24 +11,53 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
 from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.duckdb.engine import MemoryEngine
-from nbtools.memory.duckdb.journal import Journal
+from nbtools.memory.duckdb.journal import Journal, flush_path
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.rules.rows import Clock
 
-__all__ = ["close_engine", "erase", "open_engine", "take_snapshot"]
-
-# Files up to this size are read through on every start, in 0.1 s; larger ones after a crash, else when nobody asks.
-_ALWAYS_READ = 32 << 20
-_SNAPSHOT_AFTER = 16 << 20
+__all__ = ["FileOptions", "close_engine", "erase", "open_engine", "take_snapshot"]
 
 
-def open_engine(directory: MemoryDirectory, *, history: int = 100, clock: Clock | None = None) -> MemoryEngine:
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How a memory file is kept; the defaults suit files of up to some hundred megabytes.
+
+    Attributes
+    ----------
+    read_bytes
+        A file up to this size is read through at each start, which takes 0.1 s. A larger one is read after a crash,
+        else when nobody asks.
+    snapshot_bytes, snapshot_share
+        The file is copied when the journal has so many bytes, and is so much of the file's size.
+    segment_bytes, sync
+        Those of the `Journal`.
+    """
+
+    read_bytes: int = 32 << 20
+    snapshot_bytes: int = 16 << 20
+    snapshot_share: float = 0.5
+    segment_bytes: int = 8 << 20
+    sync: Callable[[int], None] | None = None
+
+
+_DEFAULTS = FileOptions()
+
+
+def open_engine(
+    directory: MemoryDirectory,
+    *,
+    history: int = 100,
+    clock: Clock | None = None,
+    options: FileOptions = _DEFAULTS,
+) -> MemoryEngine:
     """Open the memory file of a directory whose lock this process holds.
 
     Raises
@@ -37,27 +66,28 @@ def open_engine(directory: MemoryDirectory, *, history: int = 100, clock: Clock 
         It cannot be opened, or is no memory file; nothing was changed.
     """
     try:
-        return _open(directory, history, clock)
+        return _open(directory, history, clock, options)
     except MemoryUnavailable:
         raise
     except OSError as exc:
         raise directory.refusal(exc) from exc
 
 
-def _open(directory: MemoryDirectory, history: int, clock: Clock | None) -> MemoryEngine:
-    journal = Journal(directory.log)
+def _open(directory: MemoryDirectory, history: int, clock: Clock | None, options: FileOptions) -> MemoryEngine:
+    journal = Journal(directory.log, segment_bytes=options.segment_bytes, sync=options.sync)
     notices: list[str] = []
+    make = functools.partial(_make_engine, journal=journal, history=history, clock=clock, index=directory.index)
     try:
         # What an earlier life met may lie where no table is read, in the index of a key.
         if met := directory.opened.read_text() if directory.opened.exists() else "":
             raise MemoryDamaged(met)
-        engine = _engine(directory, journal, _open_checked(directory, journal), history, clock)
+        engine = make(_open_checked(directory, journal, options))
     except MemoryDamaged as exc:
         if not journal.segments() and not directory.snapshot.exists():
             raise MemoryUnavailable(
                 f"{directory.path} is not a memory file: {exc.message}.", hint="choose another file for the memory"
             ) from None
-        engine = _engine(directory, journal, _recover(directory, journal, exc.message, notices), history, clock)
+        engine = make(_recover(directory, journal, options, exc.message, notices))
     engine.notices[:0] = notices
     directory.opened.unlink(missing_ok=True)
     directory.opened.touch(mode=0o600)
@@ -68,11 +98,9 @@ def _open(directory: MemoryDirectory, history: int, clock: Clock | None) -> Memo
     return engine
 
 
-def _engine(
-    directory: MemoryDirectory, journal: Journal, tables: Tables, history: int, clock: Clock | None
-) -> MemoryEngine:
+def _make_engine(tables: Tables, **options: Any) -> MemoryEngine:
     try:
-        return MemoryEngine(tables, journal, history=history, clock=clock, index=directory.index)
+        return MemoryEngine(tables, **options)
     except MemoryDamaged:
         tables.close()
         raise
@@ -91,11 +119,13 @@ def close_engine(engine: MemoryEngine, directory: MemoryDirectory) -> None:
         directory.opened.write_text(engine.tables.damage)
 
 
-def take_snapshot(engine: MemoryEngine, directory: MemoryDirectory) -> bool:
+def take_snapshot(engine: MemoryEngine, directory: MemoryDirectory, options: FileOptions = _DEFAULTS) -> bool:
     """Copy the file when the journal has grown long, and shorten the journal; return whether it was done."""
     journal = engine.journal
     assert journal is not None, "what has a directory has a journal"
-    if directory.is_lost() or journal.size() < max(_SNAPSHOT_AFTER, directory.path.stat().st_size // 2):
+    if directory.is_lost() or journal.size() < max(
+        options.snapshot_bytes, directory.path.stat().st_size * options.snapshot_share
+    ):
         return False
     with engine.copy_lock:
         applied = engine.tables.applied()
@@ -123,9 +153,9 @@ def erase(engine: MemoryEngine, directory: MemoryDirectory) -> None:
         _copy(engine, directory)
         _remove(draft)
         shutil.copyfile(directory.snapshot, draft)
-        _flush(draft)
+        flush_path(draft)
         engine.rewrite(draft)
-        _flush(directory.path.parent)
+        flush_path(directory.path.parent)
         for leftover in ("snapshot.draft", "recovered"):
             _remove(directory.folder / leftover)
         with contextlib.suppress(FileNotFoundError):
@@ -152,12 +182,12 @@ def _copy(engine: MemoryEngine, directory: MemoryDirectory) -> None:
     draft = directory.folder / "snapshot.draft"
     _remove(draft)
     engine.tables.copy_to(draft)
-    _flush(draft)
+    flush_path(draft)
     draft.replace(directory.snapshot)
-    _flush(directory.folder)
+    flush_path(directory.folder)
 
 
-def _open_checked(directory: MemoryDirectory, journal: Journal) -> Tables:
+def _open_checked(directory: MemoryDirectory, journal: Journal, options: FileOptions) -> Tables:
     tables = Tables(directory.path)
     try:
         applied = tables.applied()
@@ -166,7 +196,7 @@ def _open_checked(directory: MemoryDirectory, journal: Journal) -> Tables:
         if segments and int(segments[0].stem) > applied + 1:
             raise MemoryDamaged(f"changes up to {int(segments[0].stem) - 1} were merged, and it knows only {applied}")
         size = directory.path.stat().st_size
-        if size <= _ALWAYS_READ or directory.opened.exists():
+        if size <= options.read_bytes or directory.opened.exists():
             tables.read_all()
     except MemoryDamaged:
         tables.close()
@@ -174,7 +204,9 @@ def _open_checked(directory: MemoryDirectory, journal: Journal) -> Tables:
     return tables
 
 
-def _recover(directory: MemoryDirectory, journal: Journal, why: str, notices: list[str]) -> Tables:
+def _recover(
+    directory: MemoryDirectory, journal: Journal, options: FileOptions, why: str, notices: list[str]
+) -> Tables:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = _set_aside(directory.path, stamp)
     _set_aside(_wal(directory.path), stamp)
@@ -183,10 +215,10 @@ def _recover(directory: MemoryDirectory, journal: Journal, why: str, notices: li
     if directory.snapshot.exists():
         draft = directory.folder / "recovered"
         shutil.copyfile(directory.snapshot, draft)
-        _flush(draft)
+        flush_path(draft)
         draft.replace(directory.path)
         try:
-            tables = _open_checked(directory, journal)
+            tables = _open_checked(directory, journal, options)
         except MemoryDamaged:
             _set_aside(directory.path, stamp + "-snapshot")
             _set_aside(_wal(directory.path), stamp + "-snapshot")
@@ -220,11 +252,3 @@ def _wal(path: Path) -> Path:
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
     _wal(path).unlink(missing_ok=True)
-
-
-def _flush(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

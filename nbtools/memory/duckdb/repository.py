@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
+from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.duckdb.engine import CommitOutcome, MemoryEngine
+from nbtools.memory.duckdb.recovery import FileOptions, close_engine, open_engine, take_snapshot
+from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
-from nbtools.memory.rules.rows import Clock, row_to_record
+from nbtools.memory.rules.rows import Clock, newest_of, row_to_record
 from nbtools.memory.rules.transitions import ChangeOutcome, WriteRequest
 
 __all__ = ["DuckDBRepository"]
 
 _MERGE_AT = 1_000
-_CLEAN_EVERY = 1_000
 _T = TypeVar("_T")
 
 
@@ -44,18 +46,31 @@ class DuckDBRepository:
         Seconds to wait for a file that somebody else has open.
     clock
         For tests; `None` takes the system's.
+    options
+        How the file is kept; `None` takes the usual `FileOptions`.
+    clean_every
+        Batches after which what is due is removed, and a snapshot is taken if the journal is long.
     """
 
     def __init__(
-        self, path: Path | None, *, history: int = 100, timeout: float = 5.0, clock: Clock | None = None
+        self,
+        path: Path | None,
+        *,
+        history: int = 100,
+        timeout: float = 5.0,
+        clock: Clock | None = None,
+        options: FileOptions | None = None,
+        clean_every: int = 1_000,
     ) -> None:
         self.path = path
         self._history = history
         self._timeout = timeout
         self._clock = clock
+        self._options = options or FileOptions()
+        self._clean_every = clean_every
         self._lock = threading.Lock()
         self._engine: MemoryEngine | None = None
-        self._directory: Any = None
+        self._directory: MemoryDirectory | None = None
         self._closed = False
         self._pid = 0
         self._writes = 0
@@ -78,7 +93,7 @@ class DuckDBRepository:
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
         rows = self._with_engine(lambda engine: engine.versions(scope, key))
-        return [row_to_record(row) for row in (rows if limit is None else rows[-limit:] if limit else [])]
+        return [row_to_record(row) for row in newest_of(rows, limit)]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
@@ -108,8 +123,6 @@ class DuckDBRepository:
         if self._directory is None:
             engine.close()
             return
-        from nbtools.memory.duckdb.recovery import close_engine
-
         close_engine(engine, self._directory)
         self._directory.release()
 
@@ -144,11 +157,7 @@ class DuckDBRepository:
 
     def _open(self) -> MemoryEngine:
         if self.path is None:
-            from nbtools.memory.duckdb.tables import Tables
-
             return MemoryEngine(Tables(None), None, history=self._history, clock=self._clock)
-        from nbtools.memory.duckdb.directory import MemoryDirectory
-        from nbtools.memory.duckdb.recovery import open_engine
 
         directory = MemoryDirectory(self.path)
         directory.make()
@@ -160,7 +169,7 @@ class DuckDBRepository:
                 retryable=True,
             )
         try:
-            engine = open_engine(directory, history=self._history, clock=self._clock)
+            engine = open_engine(directory, history=self._history, clock=self._clock, options=self._options)
         except BaseException:
             directory.release()
             raise
@@ -176,15 +185,13 @@ class DuckDBRepository:
             engine.merge()
             engine.run_upkeep(is_quiet=False)
         self._writes += 1
-        if self._writes % _CLEAN_EVERY == 0:
+        if self._writes % self._clean_every == 0:
             engine.build_id_filter()
             engine.sweep()
             engine.trim()
             if self._directory is not None:
-                from nbtools.memory.duckdb.recovery import take_snapshot
-
                 self._directory.announce()
-                take_snapshot(engine, self._directory)
+                take_snapshot(engine, self._directory, self._options)
 
 
 def _applied(done: ChangeOutcome) -> AppliedChange:

@@ -6,18 +6,16 @@ the journal is merged. A file with a newer schema is refused, never changed.
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
 
-__all__ = ["MEMORY_LIMIT", "SCHEMA_VERSION", "connect", "migrate"]
+__all__ = ["MEMORY_LIMIT", "MIGRATIONS", "connect", "migrate"]
 
 MEMORY_LIMIT = "512MB"
-SCHEMA_VERSION = 1
 
 # The newest row of every id ever written, deletions included (value is NULL): the version of a key counts on.
 # One text id is the key, because a composite one makes point reads five times slower at a million rows.
@@ -42,7 +40,11 @@ CREATE VIEW memory AS
            make_timestamp(updated) AS updated_at, make_timestamp(expires) AS expires_at, version
     FROM items WHERE value IS NOT NULL;
 """
-_MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+_META = """
+CREATE TABLE nbtools_meta (name VARCHAR PRIMARY KEY, value BIGINT NOT NULL);
+INSERT INTO nbtools_meta VALUES ('schema', 0), ('applied', 0);
+"""
+MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     # No extension can be had offline, and each attempt to load one costs seconds.
@@ -87,8 +89,13 @@ def connect(path: Path | None) -> Any:
     return connection
 
 
-def migrate(connection: Any, path: Path | None, upto: int = SCHEMA_VERSION) -> None:
+def migrate(connection: Any, path: Path | None, migrations: Sequence[str] = MIGRATIONS) -> None:
     """Apply the migrations that a file lacks, each in its own transaction.
+
+    Parameters
+    ----------
+    migrations
+        The statements that lead from each schema to the next; a file's schema is the number of those applied to it.
 
     Raises
     ------
@@ -102,30 +109,22 @@ def migrate(connection: Any, path: Path | None, upto: int = SCHEMA_VERSION) -> N
             hint="choose another file for the memory",
         )
     if not tables:
-        _in_transaction(connection, functools.partial(_begin, connection))
+        _run(connection, _META)
     (found,) = connection.execute("SELECT value FROM nbtools_meta WHERE name = 'schema'").fetchone()
-    if found > upto:
+    if found > len(migrations):
         raise MemoryUnavailable(
-            f"{path} has the schema {found} of a newer nbtools; this one knows {upto}.", hint="update nbtools-kit"
+            f"{path} has the schema {found} of a newer nbtools; this one knows {len(migrations)}.",
+            hint="update nbtools-kit",
         )
-    for number in range(found + 1, upto + 1):
-        _in_transaction(connection, functools.partial(_step, connection, number))
+    for number, statements in enumerate(migrations[found:], found + 1):
+        _run(connection, f"{statements}; UPDATE nbtools_meta SET value = {number} WHERE name = 'schema'")
 
 
-def _begin(connection: Any) -> None:
-    connection.execute("CREATE TABLE nbtools_meta (name VARCHAR PRIMARY KEY, value BIGINT NOT NULL)")
-    connection.execute("INSERT INTO nbtools_meta VALUES ('schema', 0), ('applied', 0)")
-
-
-def _step(connection: Any, number: int) -> None:
-    connection.execute(_MIGRATIONS[number - 1])
-    connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'schema'", [number])
-
-
-def _in_transaction(connection: Any, work: Callable[[], None]) -> None:
+def _run(connection: Any, statements: str) -> None:
+    """Run statements in one transaction: a file whose disk is full keeps the schema that it has."""
     connection.begin()
     try:
-        work()
+        connection.execute(statements)
     except BaseException:
         connection.rollback()
         raise

@@ -56,11 +56,8 @@ MERGE INTO items USING (SELECT {_UNNEST_ITEMS}) AS fresh ON items.id = fresh.id
 WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = fresh.{name}" for name in _TYPES if name != "id")}
 WHEN NOT MATCHED THEN INSERT ({_FIELDS}) VALUES ({", ".join(f"fresh.{name}" for name in _TYPES)})
 """
-_INSERT_LOG = f"""
-INSERT INTO log ({_LOG}) SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[]), unnest(?::INTEGER[]), unnest(?::VARCHAR[]),
-unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::VARCHAR[][]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
-unnest(?::BIGINT[]), unnest(?::BIGINT[])
-"""
+_UNNEST_LOG = ", ".join(f"unnest(?::{_TYPES.get(name, 'VARCHAR')}[])" for name in _LOG.split(", "))
+_INSERT_LOG = f"INSERT INTO log ({_LOG}) SELECT {_UNNEST_LOG}"
 _ROW_OF_LOG = "seq, id, op, value, tags, created, updated, expires, version"
 
 
@@ -176,12 +173,8 @@ class Tables:
     def calls(self, query: CallQuery) -> list[tuple[str, str]]:
         """Return call id and record of the newest calls that match, oldest of them first."""
         sql = "SELECT call_id, record FROM calls WHERE true"
-        values: list[Any] = []
-        for name, value in (("call_id", query.call_id), ("run_id", query.run_id), ("tool", query.tool)):
-            if value is not None:
-                sql += f" AND {name} = ?"
-                values.append(value)
-        sql += " ORDER BY seq DESC"
+        values: list[Any] = [*query.conditions.values()]
+        sql += "".join(f" AND {name} = ?" for name in query.conditions) + " ORDER BY seq DESC"
         if query.limit is not None:
             sql += " LIMIT ?"
             values.append(query.limit)
@@ -213,15 +206,19 @@ class Tables:
                 _forget(connection, record_id, erasure, keep=record_id in newest)
                 calls = {name: row._replace(value=erasure.clean(row.value or "{}")) for name, row in calls.items()}
             if logged:
-                connection.execute(_INSERT_LOG, _log_columns(logged))
+                connection.execute(_INSERT_LOG, _columns(_log_fields(*one) for one in logged))
             if newest:
-                connection.execute(_MERGE, [list(column) for column in zip(*newest.values(), strict=True)])
-                self._retag(connection, list(newest.values()))
+                connection.execute(_MERGE, _columns(newest.values()))
+                ids, pairs = list(newest), [(row.id, tag) for row in newest.values() for tag in row.tags]
+                connection.execute("DELETE FROM item_tags WHERE id IN (SELECT unnest(?::VARCHAR[]))", [ids])
+                if pairs:
+                    tags = "INSERT INTO item_tags SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[])"
+                    connection.execute(tags, _columns(pairs))
             if calls:
                 connection.execute(
                     "INSERT OR REPLACE INTO calls SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), "
                     "unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::VARCHAR[])",
-                    _call_columns(calls.values()),
+                    _columns(map(_call_fields, calls.values())),
                 )
             connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'applied'", [applied])
 
@@ -329,16 +326,6 @@ class Tables:
             self._connection.close()
 
     # -- inside
-
-    def _retag(self, connection: Any, rows: Sequence[Row]) -> None:
-        ids = [row.id for row in rows]
-        connection.execute("DELETE FROM item_tags WHERE id IN (SELECT unnest(?::VARCHAR[]))", [ids])
-        pairs = [(row.id, tag) for row in rows for tag in row.tags]
-        if pairs:
-            connection.execute(
-                "INSERT INTO item_tags SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[])",
-                [list(column) for column in zip(*pairs, strict=True)],
-            )
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -449,27 +436,17 @@ def _row_of_log(fields: Sequence[Any], scope: Scope, key: str) -> Row:
     return Row(seq, record_id, *ids, key, op, value, tuple(tags), created, updated, expires, version)
 
 
-def _log_columns(logged: Sequence[tuple[str, int, Row]]) -> list[list[Any]]:
-    return [
-        [row.seq for _, _, row in logged],
-        [request for request, _, _ in logged],
-        [place for _, place, _ in logged],
-        [row.id for _, _, row in logged],
-        [row.op for _, _, row in logged],
-        [row.value for _, _, row in logged],
-        [list(row.tags) for _, _, row in logged],
-        [row.created for _, _, row in logged],
-        [row.updated for _, _, row in logged],
-        [row.expires for _, _, row in logged],
-        [row.version for _, _, row in logged],
-    ]
+def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """Return rows as columns: DuckDB takes one list a column a hundred times faster than one statement a row."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _call_columns(rows: Iterable[Row]) -> list[list[Any]]:
-    columns: list[list[Any]] = [[], [], [], [], []]
-    for row in rows:
-        record = json.loads(row.value or "{}")
-        fields = (row.key, row.seq, record.get("run_id"), record.get("tool"), row.value)
-        for column, field in zip(columns, fields, strict=True):
-            column.append(field)
-    return columns
+def _log_fields(request: str, place: int, row: Row) -> tuple[Any, ...]:
+    """Return the fields of `_LOG`."""
+    times = (row.created, row.updated, row.expires, row.version)
+    return (row.seq, request, place, row.id, row.op, row.value, list(row.tags), *times)
+
+
+def _call_fields(row: Row) -> tuple[Any, ...]:
+    record = json.loads(row.value or "{}")
+    return (row.key, row.seq, record.get("run_id"), record.get("tool"), row.value)

@@ -37,10 +37,10 @@ from nbtools.memory.keeper.protocol import (
     limit_waiting,
     query_to_wire,
     receive,
-    record_from_wire,
 )
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, outcome_unknown
+from nbtools.memory.rules.rows import make_record
 
 __all__ = ["KeeperRepository"]
 
@@ -104,14 +104,14 @@ class KeeperRepository:
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
         answer = self._ask(frame(query_to_wire(query)))
-        records = tuple([record_from_wire(fields) for fields in answer["rows"]])
+        records = tuple([make_record(*fields) for fields in answer["rows"]])
         return Found(records=records, total=answer.get("total", len(records)))
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
         parts = (scope.agent_id, scope.workflow_id, scope.node_id)
         answer = self._ask(_message(op="history", scope=parts, key=key, limit=limit))
-        return [record_from_wire(fields) for fields in answer["rows"]]
+        return [make_record(*fields) for fields in answer["rows"]]
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""

@@ -25,9 +25,8 @@ from typing import Any
 
 from nbtools import errors, framing
 from nbtools.errors import InternalError, NbtoolsError
-from nbtools.memory.records import MemoryRecord
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query
-from nbtools.memory.rules.rows import Row, moment, names_to_text, parts_to_text, scope_of
+from nbtools.memory.rules.rows import Row, make_record, names_to_text, parts_to_text, scope_of
 from nbtools.memory.rules.transitions import ChangeOutcome
 
 __all__ = [
@@ -48,7 +47,6 @@ __all__ = [
     "query_from_wire",
     "query_to_wire",
     "receive",
-    "record_from_wire",
     "row_to_wire",
     "rows_to_frames",
     "take_frame",
@@ -183,28 +181,6 @@ def rows_to_frames(
             return
 
 
-def record_from_wire(fields: Sequence[Any]) -> MemoryRecord:
-    """Build a record from an array of `row_to_wire`."""
-    agent, workflow, node, key, value, tags, created, updated, expires, version, change, score = fields
-    # The `__init__` of a frozen dataclass takes four times as long, because it makes a call for each field.
-    record = object.__new__(MemoryRecord)
-    record.__dict__.update(
-        agent_id=agent,
-        workflow_id=workflow,
-        node_id=node,
-        key=key,
-        value=value,
-        tags=tuple(tags),
-        created_at=moment(created),
-        updated_at=moment(updated),
-        expires_at=None if expires is None else moment(expires),
-        version=version,
-        change=change,
-        score=score,
-    )
-    return record
-
-
 # -- changes and what became of them
 
 _CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
@@ -247,7 +223,7 @@ def change_from_wire(fields: Mapping[str, Any]) -> Change:
     for name in ("tags", "vector"):
         if known[name] is not None:
             known[name] = tuple(known[name])
-    change = object.__new__(Change)  # As in `record_from_wire`.
+    change = object.__new__(Change)  # As in `make_record`.
     change.__dict__.update(known)
     return change
 
@@ -274,7 +250,7 @@ def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) 
         if fields is not None:
             if change.kind == "write":
                 fields[4] = json.loads(change.value or "null")
-            record = record_from_wire(fields)
+            record = make_record(*fields)
         applied.append(AppliedChange(record=record, count=touched))
     return applied
 

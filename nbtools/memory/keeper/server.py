@@ -44,7 +44,7 @@ from nbtools.memory.keeper.protocol import (
     rows_to_frames,
     take_frame,
 )
-from nbtools.memory.rules.rows import scope_of
+from nbtools.memory.rules.rows import newest_of, scope_of
 from nbtools.memory.rules.transitions import WriteRequest
 
 __all__ = ["KeeperServer"]
@@ -302,9 +302,7 @@ class KeeperServer:
             return rows_to_frames(rows, values=query.values, total=total)
         if op == "history":
             versions = self.engine.versions(scope_of(*message["scope"]), message["key"])
-            limit = message.get("limit")
-            kept = versions if limit is None else versions[-limit:] if limit else []
-            return rows_to_frames([(row, None) for row in kept])
+            return rows_to_frames([(row, None) for row in newest_of(versions, message.get("limit"))])
         if op == "calls":
             records = self.engine.calls(call_query_from_wire(message))
             return [frame(f'{{"calls":[{",".join(records)}]}}')]

@@ -119,8 +119,7 @@ class PostgresRepository:
 
     def calls(self, query: CallQuery) -> list[dict[str, Any]]:
         """Return records of tool calls."""
-        wanted = {"call_id": query.call_id, "run_id": query.run_id, "tool": query.tool}
-        given = {name: value for name, value in wanted.items() if value is not None}
+        given = query.conditions
         where = " AND ".join(f"{name} = %s" for name in given) or "TRUE"
         text = f"SELECT record FROM nbtools_calls WHERE {where} ORDER BY seq DESC LIMIT %s"
         values = [*given.values(), query.limit]

@@ -11,16 +11,20 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii as quote
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from nbtools.memory.records import ChangeKind, MemoryRecord, Scope
+from nbtools.memory.records import MemoryRecord, Scope
+from nbtools.memory.repository import Query
 
 __all__ = [
     "Clock",
     "Row",
     "later",
+    "make_record",
+    "matches",
     "moment",
     "names_to_text",
+    "newest_of",
     "parts_to_text",
     "row_from_list",
     "row_to_list",
@@ -30,6 +34,7 @@ __all__ = [
     "versions_of",
 ]
 
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -112,42 +117,68 @@ def names_to_text(names: Sequence[str]) -> str:
 def row_from_list(fields: Sequence[Any]) -> Row:
     """Build a row from what `row_to_list` returned."""
     seq, agent, workflow, node, key, op, value, tags, created, updated, expires, version, vector = fields
-    record_id = key if op == "call" else Scope(agent_id=agent, workflow_id=workflow, node_id=node).record_id(key)
-    return Row(
-        seq,
-        record_id,
-        agent,
-        workflow,
-        node,
-        key,
-        op,
-        value,
-        tuple(tags),
-        created,
-        updated,
-        expires,
-        version,
-        tuple(vector) if vector else None,
-    )
+    record_id = key if op == "call" else scope_of(agent, workflow, node).record_id(key)
+    # A NamedTuple has no faster way: by position, and the lists of JSON as tuples, so that a row can be shared.
+    more = (tuple(tags), created, updated, expires, version, tuple(vector) if vector else None)
+    return Row(seq, record_id, agent, workflow, node, key, op, value, *more)
 
 
 def row_to_record(row: Row, *, values: bool = True, score: float | None = None) -> MemoryRecord:
     """Return the row as people see it."""
-    change: ChangeKind = row.op  # type: ignore[assignment]  # rows of records have these kinds alone
-    return MemoryRecord(
-        agent_id=row.agent,
-        workflow_id=row.workflow,
-        node_id=row.node,
-        key=row.key,
-        value=json.loads(row.value) if values and row.value is not None else None,
-        tags=row.tags,
-        created_at=moment(row.created),
-        updated_at=moment(row.updated),
-        expires_at=None if row.expires is None else moment(row.expires),
-        version=row.version,
+    value = json.loads(row.value) if values and row.value is not None else None
+    parts = (row.agent, row.workflow, row.node, row.key, value, row.tags)
+    return make_record(*parts, row.created, row.updated, row.expires, row.version, row.op, score)
+
+
+def make_record(
+    agent: str,
+    workflow: str | None,
+    node: str | None,
+    key: str,
+    value: Any,
+    tags: Iterable[str],
+    created: int,
+    updated: int,
+    expires: int | None,
+    version: int,
+    change: str,
+    score: float | None,
+) -> MemoryRecord:
+    """Return a record; times are microseconds since 1970, the value is what JSON holds.
+
+    The fields come in the order in which they stand in an answer of the keeper.
+    """
+    # The `__init__` of a frozen dataclass takes four times as long, because it makes a call for each field.
+    record = object.__new__(MemoryRecord)
+    record.__dict__.update(
+        agent_id=agent,
+        workflow_id=workflow,
+        node_id=node,
+        key=key,
+        value=value,
+        tags=tuple(tags),
+        created_at=moment(created),
+        updated_at=moment(updated),
+        expires_at=None if expires is None else moment(expires),
+        version=version,
         change=change,
         score=score,
     )
+    return record
+
+
+def matches(row: Row, query: Query) -> bool:
+    """Return whether key and tags of a row are those that a query asks for; its scope is not compared."""
+    wanted, has = set(query.tags), set(row.tags)
+    return row.key.startswith(query.prefix) and (
+        not wanted or (wanted <= has if query.match == "all" else bool(wanted & has))
+    )
+
+
+def newest_of(versions: Sequence[T], limit: int | None) -> Sequence[T]:
+    """Return the last `limit` of some versions, `None` for all."""
+    # Of 0, a slice from -0 would return all.
+    return versions if limit is None else versions[-limit:] if limit else ()
 
 
 def moment(microseconds: int) -> datetime:

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from nbtools.errors import MemoryUnavailable, MemoryWriteFailed
-from nbtools.memory import CallLog, open_memory, open_repository
+from nbtools.memory import AgentMemory, CallLog, open_memory, open_repository
 from nbtools.memory.duckdb.engine import MemoryEngine
+from nbtools.memory.duckdb.recovery import FileOptions
 from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
@@ -148,13 +149,11 @@ def test_history_is_trimmed_but_not_what_might_be_repeated(engine, time):
     for number in range(10):
         apply(engine, write("a", str(number)), request_id=f"r{number}")
     merge_all(engine)
-    engine._merged_since_trim = 10_000
-    engine.trim()
+    engine.trim(after=0)
     assert len(engine.tables.history(SCOPE, "a")) == 10
     assert [row.version for row in engine.versions(SCOPE, "a")] == [8, 9, 10]
     time.seconds += 3600
-    engine._merged_since_trim = 10_000
-    engine.trim()
+    engine.trim(after=0)
     assert [row.version for row in engine.tables.history(SCOPE, "a")] == [8, 9, 10]
 
 
@@ -163,21 +162,20 @@ def test_deletions_are_forgotten_after_a_month(engine, time):
     apply(engine, Change(kind="delete", scope=SCOPE, key="a"))
     merge_all(engine)
     time.seconds += 40 * 86400
-    engine._merged_since_trim = 10_000
-    engine.trim()
+    engine.trim(after=0)
     assert engine.tables.history(SCOPE, "a") == []
     assert engine.tables.count() == 1
     assert keys(engine) == ["b"]
 
 
-def test_a_repeated_request_is_found_in_memory_and_in_the_log(engine):
+def test_a_repeated_request_is_found_in_memory_and_in_the_log():
+    engine = MemoryEngine(Tables(None), None, remembered=1)
     changes = [Change(kind="incr", scope=SCOPE, key="n"), Change(kind="delete", scope=SCOPE, key="none")]
     first = apply(engine, *changes, request_id="r")
     assert apply(engine, *changes, request_id="r", is_new=False) == first
     merge_all(engine)
     assert [d.touched for d in apply(engine, *changes, request_id="r", is_new=False)] == [1, 0]
-    engine._requests.clear()
-    engine._has_forgotten = True
+    apply(engine, write("another"))
     again = apply(engine, *changes, request_id="r", is_new=False)
     assert (again[0].row.value, again[0].row.version) == ("1", 1)
     assert engine.versions(SCOPE, "n")[-1].version == 1
@@ -307,18 +305,21 @@ def test_a_full_disk_stores_nothing_and_says_so(tmp_path, monkeypatch):
         assert memory.write("k", 3).version == 2
 
 
-def test_a_write_that_cannot_be_taken_back_is_not_called_retryable(tmp_path, monkeypatch):
-    with open_memory(tmp_path / "m.duckdb", embedded=True) as memory:
-        memory.incr("n")
+def test_a_write_that_cannot_be_taken_back_is_not_called_retryable(tmp_path):
+    broken = []
 
-        def refuse(*_):
+    def sync(_):
+        if broken:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr("nbtools.memory.duckdb.journal._sync", refuse)
+    repository = DuckDBRepository(tmp_path / "m.duckdb", options=FileOptions(sync=sync))
+    with AgentMemory(repository, owns_repository=True) as memory:
+        memory.incr("n")
+        broken.append(True)
         with pytest.raises(MemoryWriteFailed, match="not known whether") as caught:
             memory.incr("n")
         assert not caught.value.retryable
-        monkeypatch.undo()
+        broken.clear()
         with pytest.raises(MemoryWriteFailed, match="not stored") as caught:
             memory.incr("n")
         assert caught.value.retryable

@@ -127,16 +127,19 @@ def test_a_failed_append_leaves_nothing_behind(journal, monkeypatch):
     assert [found.request for found in journal.replay(0)] == ["r", "after"]
 
 
-def test_a_journal_that_cannot_be_taken_back_is_not_written_again(journal, monkeypatch):
+def test_a_journal_that_cannot_be_taken_back_is_not_written_again(tmp_path):
+    broken = []
+
+    def sync(_):
+        if broken:
+            raise OSError(errno.EIO, "Input/output error")
+
+    journal = Journal(tmp_path / "log", sync=sync)
     journal.append([entry(1)])
-
-    def refuse(*_):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr("nbtools.memory.duckdb.journal._sync", refuse)
+    broken.append(True)
     with pytest.raises(OSError, match="Input/output"):
         journal.append([entry(2)])
-    monkeypatch.undo()
+    broken.clear()
     with pytest.raises(OSError, match="taken back"):
         journal.append([entry(2)])
 

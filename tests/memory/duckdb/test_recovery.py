@@ -10,10 +10,11 @@ import duckdb
 import pytest
 
 from nbtools.errors import MemoryDamaged, MemoryUnavailable
-from nbtools.memory import open_memory
+from nbtools.memory import AgentMemory, open_memory
 from nbtools.memory.duckdb.directory import MemoryDirectory
-from nbtools.memory.duckdb.journal import Journal
-from nbtools.memory.duckdb.schema import SCHEMA_VERSION
+from nbtools.memory.duckdb.recovery import FileOptions
+from nbtools.memory.duckdb.repository import DuckDBRepository
+from nbtools.memory.duckdb.schema import MIGRATIONS
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.repository import Change
 from tests.memory.conftest import end_keeper
@@ -45,15 +46,16 @@ def all_keys(place):
         return list(memory)
 
 
-def snapshot(place, monkeypatch):
-    monkeypatch.setattr("nbtools.memory.duckdb.recovery._SNAPSHOT_AFTER", 0)
-    monkeypatch.setattr("nbtools.memory.duckdb.repository._CLEAN_EVERY", 1)
-    # The journal must be longer than half the file, which small tests never reach.
-    monkeypatch.setattr("nbtools.memory.duckdb.journal.Journal.size", lambda _: 1 << 40)
-    with open_memory(place.path, embedded=True) as memory:
+def open_with(place, *, clean_every=1_000, **options):
+    """Open the memory of a place, embedded, with options of its file."""
+    repository = DuckDBRepository(place.path, options=FileOptions(**options), clean_every=clean_every)
+    return AgentMemory(repository, owns_repository=True)
+
+
+def snapshot(place):
+    with open_with(place, snapshot_bytes=0, snapshot_share=0, clean_every=1) as memory:
         memory.write("snap", 1)
         memory.delete("snap")
-    monkeypatch.undo()
     assert place.snapshot.exists()
 
 
@@ -66,10 +68,10 @@ def flip(path, places):
 
 @pytest.mark.parametrize("damage", ["flipped block", "cut short", "not a database", "header", "gone"])
 @pytest.mark.parametrize("with_snapshot", [False, True])
-def test_a_damaged_file_loses_nothing(place, monkeypatch, damage, with_snapshot):
+def test_a_damaged_file_loses_nothing(place, damage, with_snapshot):
     fill(place, 20)
     if with_snapshot:
-        snapshot(place, monkeypatch)
+        snapshot(place)
     fill(place, 20, start=20)
     before = place.path.read_bytes()
     if damage == "flipped block":
@@ -141,14 +143,12 @@ def test_a_bad_block_met_in_use_is_repaired_before_anything_is_answered(place, m
     place.index.unlink(missing_ok=True)
     before = place.path.read_bytes()
     flip(place.path, range(300_000, len(before), 50_000))
-    if is_embedded:
-        monkeypatch.setattr("nbtools.memory.duckdb.recovery._ALWAYS_READ", 0)
-    else:
-        (place.path.parent / "sitecustomize.py").write_text(
-            "import nbtools.memory.duckdb.recovery as s\ns._ALWAYS_READ = 0"
-        )
+    if not is_embedded:
+        code = "import nbtools.memory.duckdb.recovery as r\n"
+        code += "r.open_engine.__kwdefaults__['options'] = r.FileOptions(read_bytes=0)"
+        (place.path.parent / "sitecustomize.py").write_text(code)
         monkeypatch.setenv("PYTHONPATH", str(place.path.parent), prepend=os.pathsep)
-    with open_memory(place.path, embedded=is_embedded, idle_exit=0.3) as memory:
+    with open_with(place, read_bytes=0) if is_embedded else open_memory(place.path, idle_exit=0.3) as memory:
         with pytest.warns(UserWarning, match="Everything was recovered"):
             assert {r.key: r.value for r in memory.list("k")} == {f"k{n}": f"{n:0400}" for n in range(2_000)}
         assert memory.incr("n") == 2
@@ -159,9 +159,8 @@ def test_a_bad_block_met_in_use_is_repaired_before_anything_is_answered(place, m
         end_keeper(place.path)
 
 
-def test_a_bad_block_is_found_when_nobody_asks(place, monkeypatch):
+def test_a_bad_block_is_found_when_nobody_asks(place):
     fill(place)
-    monkeypatch.setattr("nbtools.memory.duckdb.recovery._ALWAYS_READ", 0)
     whole = place.path.read_bytes()
     tables = Tables(place.path)
     tables.read_all()
@@ -170,7 +169,7 @@ def test_a_bad_block_is_found_when_nobody_asks(place, monkeypatch):
     for at in range(12_288, len(whole), 150_000):
         place.path.write_bytes(whole)
         flip(place.path, range(at, at + 8))
-        with open_memory(place.path, embedded=True) as memory:
+        with open_with(place, read_bytes=0) as memory:
             assert memory["k0"] == {"n": 0}
             engine = memory.repository._get_engine()
             try:
@@ -224,7 +223,7 @@ def test_a_file_of_a_newer_schema_is_refused_and_left_alone(place):
     with open_memory(place.path, embedded=True) as memory, pytest.raises(MemoryUnavailable, match="newer nbtools"):
         memory.read("k0")
     assert place.path.read_bytes() == before
-    assert SCHEMA_VERSION < 99
+    assert len(MIGRATIONS) < 99
 
 
 def test_a_file_that_somebody_else_has_open_names_them(place):
@@ -266,11 +265,12 @@ def test_a_file_left_empty_by_a_crash_is_made_anew(place):
     all_there(place, 3)
 
 
-def test_snapshots_shorten_the_journal(place, monkeypatch):
-    monkeypatch.setitem(Journal.__init__.__kwdefaults__, "segment_bytes", 2_000)
-    fill(place, 60)
+def test_snapshots_shorten_the_journal(place):
+    with open_with(place, segment_bytes=2_000) as memory:
+        for number in range(60):
+            memory.write(f"k{number}", {"n": number}, tags=["t"])
     segments = len(list(place.log.glob("*.log")))
-    snapshot(place, monkeypatch)
+    snapshot(place)
     assert len(list(place.log.glob("*.log"))) < segments
     all_there(place, 60)
 

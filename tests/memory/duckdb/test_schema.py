@@ -17,27 +17,25 @@ from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.rules.rows import Row
 
 
-def test_migrations_are_applied_one_by_one_and_once(monkeypatch):
-    steps = (*schema._MIGRATIONS, "ALTER TABLE items ADD COLUMN colour VARCHAR", "CREATE TABLE extra (x INT)")
-    monkeypatch.setattr(schema, "_MIGRATIONS", steps)
+def test_migrations_are_applied_one_by_one_and_once():
+    steps = (*schema.MIGRATIONS, "ALTER TABLE items ADD COLUMN colour VARCHAR", "CREATE TABLE extra (x INT)")
     connection = duckdb.connect(":memory:")
-    schema.migrate(connection, None, 1)
+    schema.migrate(connection, None, steps[:1])
     connection.execute("INSERT INTO calls VALUES ('c', 1, NULL, NULL, '{}')")
-    schema.migrate(connection, None, 3)
-    schema.migrate(connection, None, 3)
+    schema.migrate(connection, None, steps)
+    schema.migrate(connection, None, steps)
     assert connection.execute("SELECT value FROM nbtools_meta WHERE name = 'schema'").fetchone() == (3,)
     assert connection.execute("SELECT count(*) FROM calls, (SELECT colour FROM items), extra").fetchone() == (0,)
     with pytest.raises(MemoryUnavailable, match="newer"):
-        schema.migrate(connection, None, 2)
+        schema.migrate(connection, None, steps[:2])
 
 
-def test_a_migration_that_fails_leaves_the_file_as_it_was(monkeypatch):
+def test_a_migration_that_fails_leaves_the_file_as_it_was():
     connection = duckdb.connect(":memory:")
     schema.migrate(connection, None)
     broken = "CREATE TABLE half (x INT); SELECT no_such_thing"
-    monkeypatch.setattr(schema, "_MIGRATIONS", (*schema._MIGRATIONS, broken))
     with pytest.raises(duckdb.Error):
-        schema.migrate(connection, None, 2)
+        schema.migrate(connection, None, (*schema.MIGRATIONS, broken))
     assert connection.execute("SELECT value FROM nbtools_meta WHERE name = 'schema'").fetchone() == (1,)
     assert connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'half'").fetchone() == (0,)
 
@@ -81,12 +79,10 @@ def test_another_machine_is_believed_while_its_heart_beats(tmp_path):
     place.release()
 
 
-def test_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
-    place = MemoryDirectory(tmp_path / "m.duckdb")
-    place.make()
-    monkeypatch.setattr("nbtools.memory.duckdb.directory._user", lambda: 12345)
+def test_a_folder_of_somebody_else_is_not_used(tmp_path):
+    MemoryDirectory(tmp_path / "m.duckdb").make()
     with pytest.raises(MemoryUnavailable, match="belongs to user"):
-        place.make()
+        MemoryDirectory(tmp_path / "m.duckdb", user=12345).make()
 
 
 @pytest.fixture

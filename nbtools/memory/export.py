@@ -21,6 +21,7 @@ from nbtools.memory.repository import Change, Query, Repository
 
 __all__ = ["export_records", "frame_of_calls", "frame_of_records", "import_records"]
 
+# A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
 _BATCH = 500
 _COLUMNS = {
     "id": "VARCHAR",
@@ -109,6 +110,7 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
     count, batch = 0, []
     for place, row in rows:
         change = _change(row, place, scope, limits)
+        # What has expired since is no record any more.
         if change is not None:
             batch.append(change)
             count += 1
@@ -126,6 +128,7 @@ def frame_of_records(records: Sequence[MemoryRecord]) -> Any:
 
     rows = [_row(record) for record in records]
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    # Without rows the columns would have no type, and a query over an empty memory would fail.
     for name in ("created_at", "updated_at", "expires_at"):
         frame[name] = pd.to_datetime(frame[name], utc=True)
     return frame.astype({"version": "int64"})
@@ -141,6 +144,7 @@ def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) 
     """
     import pandas as pd
 
+    # Records may have fields of their own, and older ones lack some: every field becomes a column.
     more = [name for name in dict.fromkeys(name for call in calls for name in call) if name not in _CALL_COLUMNS]
     names = [*_CALL_COLUMNS, *more]
     rows = [[call.get(name) if nested else _cell(call.get(name)) for name in names] for call in calls]
@@ -173,6 +177,7 @@ def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Lim
         if scope is None:
             level = "node" if record.node_id else "workflow" if record.workflow_id else "agent"
             scope = make_scope(record.agent_id, record.workflow_id, record.node_id, scope=level)
+        # The moment of the end is kept, not the length: an import a week later must not give a week more.
         ttl = 0.0
         if record.expires_at is not None:
             ttl = (record.expires_at - datetime.now(UTC)).total_seconds()
@@ -217,6 +222,7 @@ def _write_parquet(records: Iterable[MemoryRecord], path: Path) -> None:
     with duckdb.connect(":memory:") as connection:
         connection.execute(f"CREATE TABLE records ({columns})")
         rows = [_row(record) for record in records]
+        # In parts: DuckDB holds the lists and the table at once.
         for start in range(0, len(rows), 10_000):
             lists = [list(column) for column in zip(*rows[start : start + 10_000], strict=True)]
             connection.execute(f"INSERT INTO records SELECT {unnested}", lists)

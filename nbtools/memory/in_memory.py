@@ -19,6 +19,7 @@ from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatc
 
 __all__ = ["InMemoryRepository"]
 
+# Answers kept for requests that are repeated.
 _REMEMBERED = 10_000
 _MOST_FOUND = 1_000
 
@@ -36,6 +37,7 @@ class InMemoryRepository:
 
     def __init__(self, *, history: int = 100, clock: Callable[[], float] = time.time) -> None:
         self._keep = history
+        # Without a steady clock, so that tests which set the time see exactly that time.
         self._clock = Clock(wall=clock, steady=lambda: 0.0)
         self._lock = threading.RLock()
         # Each id's versions, oldest first.
@@ -50,6 +52,7 @@ class InMemoryRepository:
         with self._lock:
             self._check_open()
             done = None if request_id is None else self._outcomes.get(request_id)
+            # A request that is repeated gets its first answer.
             if done is None:
                 view = StoreView(
                     self._newest, self._ids, lambda scope, key: self._versions.get(scope.record_id(key), [])
@@ -132,6 +135,7 @@ class InMemoryRepository:
 
     def _store(self, row: Row) -> None:
         if row.op == "call":
+            # Taken out first, because a dict keeps the place of a key that is assigned again.
             self._calls.pop(row.key, None)
             self._calls[row.key] = self._erasures.clean(row.value or "{}")
         elif row.op == "forget":

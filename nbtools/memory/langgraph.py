@@ -91,6 +91,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         langgraph.store.base.InvalidNamespaceError
             A label of a namespace is not one that LangGraph allows.
         """
+        # Walked through several times, and an iterator can be walked through once.
         asked = list(ops)
         for op in asked:
             _base.validate_op_namespace(op)

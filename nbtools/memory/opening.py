@@ -100,6 +100,7 @@ def open_repository(
         The URL has an unknown scheme or names nothing.
     """
     text = os.fspath(url)
+    # Read here and not at import, so that a process can change it for its own children.
     if idle_exit is None:
         idle_exit = parse_seconds(os.environ.get("NBTOOLS_KEEPER_IDLE") or 60.0)
     scheme, colon, rest = text.partition("://")

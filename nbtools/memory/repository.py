@@ -236,6 +236,7 @@ def add_numbers(key: str, current: Any, by: float) -> int | float:
     InvalidArguments
         What is there is not a number, or the sum is not finite.
     """
+    # `True` is 1 in Python, and a flag that became 2 would be no flag any more.
     if isinstance(current, bool) or not isinstance(current, (int, float)):
         raise InvalidArguments(
             f"{key!r} holds a {type(current).__name__}, not a number, so nothing can be added to it.",

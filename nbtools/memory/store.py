@@ -159,6 +159,7 @@ class AgentMemory(Mapping[str, Any]):
         """Return the records that have all, or any, of the tags, by key."""
         if match not in ("all", "any"):
             raise InvalidArguments(f"match is {match!r}.", hint="use 'all' or 'any'")
+        # `any` of no tags holds for nothing, `all` of no tags for everything.
         wanted = check_tags(tags, self.limits) or ()
         if not wanted and match == "any":
             return []
@@ -278,6 +279,7 @@ class AgentMemory(Mapping[str, Any]):
             version = self._last_version(key)
         if not _check_count(version, "version"):
             raise InvalidArguments(f"version is {version!r}, expected 1 or more.")
+        # The text of the version that comes back is embedded anew: vectors are kept of the newest version alone.
         vector = None
         if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
@@ -335,6 +337,7 @@ class AgentMemory(Mapping[str, Any]):
         Ids that are not given are this store's. `scope` of `None` takes the narrowest level among the ids given here,
         or this store's own level.
         """
+        # Whoever gives a node's id means the node, so that the level need not be said a second time.
         if scope is None:
             scope = "node" if node_id else "workflow" if workflow_id else self.scope.name
         mine = self._ids
@@ -419,6 +422,7 @@ class AgentMemory(Mapping[str, Any]):
 
     def _can_be_key(self, key: object) -> bool:
         """Tell whether a store may be asked for it; what may not be stored is simply not there."""
+        # `key in memory` is asked with anything, and a mapping answers that with `False`.
         try:
             check_key(key, self.limits)
         except (InvalidArguments, LimitExceeded):
@@ -428,6 +432,7 @@ class AgentMemory(Mapping[str, Any]):
     def _last_version(self, key: str) -> int:
         """Return the version of a key before the one that it has; of a key that is gone, its last."""
         versions = self.repository.history(self.scope, key)
+        # The last version is the present one, unless the key was deleted or has expired.
         if versions and self.record(key) is not None:
             versions.pop()
         kept = [record.version for record in versions if record.change not in _GONE]
@@ -446,6 +451,7 @@ class AgentMemory(Mapping[str, Any]):
                         f"There is no memory {key!r} for {self.scope}: it {how}.",
                         hint=f"restore {key!r} brings it back",
                     )
+                # Keys without values, and not all of a large memory: this is for a hint.
                 some = self._query(values=False, limit=1_000).records
                 close = nearest(key, [record.key for record in some])
                 hint = f"did you mean {close!r}?" if close else None

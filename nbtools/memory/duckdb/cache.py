@@ -10,6 +10,8 @@ from nbtools.memory.rules.rows import Row
 
 __all__ = ["BloomFilter", "RowCache"]
 
+# What Python needs for a row beside its value: the tuple, its numbers and texts, and the entry here. Measured with
+# tracemalloc: 510 bytes with short keys.
 _OVERHEAD = 600
 
 
@@ -56,6 +58,7 @@ class BloomFilter:
     """
 
     def __init__(self, count: int) -> None:
+        # A power of two, so that a mask takes the place of a division.
         size = 1 << 16
         while size < 32 * count:
             size *= 2
@@ -70,6 +73,7 @@ class BloomFilter:
 
     def add(self, record_id: str) -> None:
         """Remember an id."""
+        # Python's own hash of a text is seeded for each process, and the filter does not outlive it.
         bits, value = self._bits, hash(record_id)
         self._room -= 1
         for shift in (0, 13, 26, 39):

@@ -27,6 +27,7 @@ from nbtools.memory.rules.transitions import ChangeOutcome, WriteRequest
 
 __all__ = ["DuckDBRepository"]
 
+# Two slices of the engine: fewer would make each write pay for DuckDB's own commit.
 _MERGE_AT = 1_000
 _T = TypeVar("_T")
 
@@ -143,6 +144,7 @@ class DuckDBRepository:
         if engine is not None and self._pid == os.getpid():
             return engine
         with self._lock:
+            # Looked at under the lock, or a close in this moment would leave a file open behind it.
             if self._closed:
                 raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
             if self._engine is None:

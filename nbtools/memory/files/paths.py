@@ -85,6 +85,7 @@ def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[st
     files: set[tuple[str, ...]] = set()
     for path, size in sizes.items():
         parts = tuple(path.removeprefix(f"{folder}/").split("/"))
+        # Hidden folders are left out with all that is in them, and do not count for the sizes above.
         if any(is_hidden(part) for part in parts):
             continue
         files.add(parts)

@@ -84,6 +84,7 @@ class MemoryFileStore:
     def read(self, path: str) -> tuple[str, str] | None:
         """Return text and version."""
         record = self._memory.record(path)
+        # A note may have a key that looks like a path; what is not text is no file.
         if record is None or not isinstance(record.value, str):
             return None
         return record.value, str(record.version)
@@ -94,6 +95,7 @@ class MemoryFileStore:
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return the sizes of the texts in UTF-8."""
+        # With the slash, so that a folder does not show the files of another one whose name begins alike.
         found = self._memory.list(f"{folder}/")
         return {r.key: len(r.value.encode()) for r in found if isinstance(r.value, str)}
 
@@ -120,6 +122,8 @@ class MemoryFileStore:
             if source not in found or target in found:
                 raise VersionConflict(f"{source!r} is gone, or {target!r} is there.", hint="look again")
             record = found[source]
+            # By version, so that an edit in this moment is not lost: then the batch is refused, and tried with the new
+            # text.
             changes += [
                 Change(kind="delete", scope=scope, key=source, if_version=record.version),
                 self._memory_write(target, str(record.value)),
@@ -163,6 +167,7 @@ class FolderFileStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._root = Path(os.path.realpath(folder))
         try:
+            # `mkdir` with `parents` would give the folders above the mode of the umask, and others could look in.
             for missing in reversed([place for place in (self._root, *self._root.parents) if not place.exists()]):
                 missing.mkdir(0o700, exist_ok=True)
         except OSError as exc:
@@ -189,6 +194,7 @@ class FolderFileStore:
 
     def write(self, path: str, text: str, token: str | None) -> None:
         """Put a file in place whole, while nobody else here does."""
+        # Read again under the lock: what the caller read may be replaced by now.
         with self._hold_lock():
             found = self.read(path)
             if (found[1] if found else None) != token:
@@ -201,6 +207,7 @@ class FolderFileStore:
         """Return the sizes of the files; links, and what no path can name, are passed over."""
         found: dict[str, int] = {}
         waiting = [folder]
+        # By opened folders, and not by `os.walk`: a folder that is replaced by a link meanwhile is not followed.
         while waiting:
             path = waiting.pop()
             with contextlib.suppress(FileMissing, PathNotAllowed), self._roots.folder(self._real(path)) as opened:
@@ -229,6 +236,7 @@ class FolderFileStore:
             for source, target in pairs:
                 if self.read(source) is None or self.read(target) is not None:
                     raise VersionConflict(f"{source} is gone, or {target} is there.", hint="Look again.")
+            # A file system renames one file at a time, so that half a move must be undone by hand.
             made: list[tuple[str, str]] = []
             try:
                 for source, target in pairs:
@@ -258,6 +266,7 @@ class FolderFileStore:
             if parent == self._root:
                 return
             try:
+                # `remove` refuses a folder that is not empty, so nobody has to look first.
                 with self._roots.folder(parent.parent) as folder:
                     folder.remove(parent.name)
             except (FileMissing, PathNotAllowed, OSError):
@@ -310,6 +319,7 @@ class FolderFileStore:
         with self._hide_real_path("The folder of the memory files"), self._roots.folder(self._root) as folder:
             handle = folder.open_file(_LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         try:
+            # The lock goes with its file descriptor, whatever happens to this process.
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:

@@ -34,8 +34,10 @@ __all__ = ["COMMANDS", "MAX_FILE", "MAX_VIEW", "MemoryFiles"]
 MAX_FILE = 16 << 20
 MAX_VIEW = 16_000
 _MAX_LINES = 999_999
+# Each try fails only when another writer succeeded, so that this many are reached by a fault, not by chance.
 _TRIES = 50
 
+# Some clients send `update` too, which the protocol does not have, with its text under one of two names.
 # Command to its parameters: name to (type, required).
 COMMANDS: Mapping[str, Mapping[str, tuple[type, bool]]] = {
     "view": {"path": (str, True), "view_range": (list, False)},
@@ -75,6 +77,7 @@ class MemoryFiles:
         command
             ``command`` (view, create, str_replace, insert, delete, rename, update) and its parameters.
         """
+        # What the span says is taken before anything is checked: a refused command is worth a span as well.
         given: Mapping[str, Any] = command if isinstance(command, dict) else {}
         name, path = str(given.get("command")), given.get("path", given.get("old_path"))
         with span(f"tool.memory.{name}", operation=name, path=str(path)) as timed:
@@ -111,6 +114,7 @@ class MemoryFiles:
         sizes = self._store.sizes(plain)
         if not sizes and plain != ROOT:
             raise MemoryNotFound(f"The path {plain} does not exist. Please provide a valid path.")
+        # Word for word as the protocol has it: its clients and models expect these texts.
         head = f"Here're the files and directories up to 2 levels deep in {plain}, "
         head += "excluding hidden items and node_modules:"
         return _truncate("\n".join([head, *tree_lines(plain, sizes)]))
@@ -119,6 +123,7 @@ class MemoryFiles:
         plain = check_path(path)
         self._refuse_taken(plain, "Error: File {path} already exists")
         _refuse_large(plain, file_text)
+        # Somebody may create the file between the look and the write; the store decides.
         try:
             self._store.write(plain, file_text, None)
         except VersionConflict:
@@ -146,6 +151,7 @@ class MemoryFiles:
 
     def _insert(self, path: str, insert_line: int, insert_text: str) -> str:
         def edit(plain: str, text: str) -> tuple[str, str]:
+            # A last line with an end is one line, not two: line numbers count as editors count them.
             lines = text.split("\n")
             if lines[-1] == "":
                 lines.pop()
@@ -224,6 +230,7 @@ class MemoryFiles:
             found = None if plain == ROOT else self._store.read(plain)
             if found is None:
                 raise MemoryNotFound(missing.format(path=plain))
+            # `edit` is called again for each try, with the text as it is then.
             text, said = edit(plain, found[0])
             _refuse_large(plain, text)
             try:
@@ -264,6 +271,7 @@ def _parameters(command: Any) -> tuple[str, dict[str, Any]]:
             f"Error: Unknown command: {name}" + (f". Did you mean {close}?" if close else ""),
             hint=f"Commands are {', '.join(COMMANDS)}.",
         )
+    # Clients send `null` for parameters that were left out.
     given = {key: value for key, value in command.items() if key != "command" and value is not None}
     known = COMMANDS[name]
     problems = [f"Missing required parameter: {key}" for key, (_, must) in known.items() if must and key not in given]
@@ -312,6 +320,7 @@ def _range(view_range: list[Any] | None, count: int) -> tuple[int, int]:
 def _truncate(text: str) -> str:
     if len(text) <= MAX_VIEW:
         return text
+    # The note counts as well: a client may refuse what is longer than the limit.
     note = f"\n… cut after {MAX_VIEW:,} characters; see the rest with view_range."
     return text[: MAX_VIEW - len(note)] + note
 

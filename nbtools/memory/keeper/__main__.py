@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "serve"]
 
+# The log is for the traceback of the last days; whoever keeps longer ones has to copy them.
 _LOG_BYTES = 1 << 20
 
 
@@ -141,6 +142,7 @@ def _lead(directory: MemoryDirectory, end: float) -> bool:
                 tried="starting the keeper of the memory",
                 retryable=True,
             )
+        # The lock of another process cannot be waited for with a limit, so it is tried again.
         time.sleep(0.02)
     return True
 
@@ -159,6 +161,7 @@ def _report(facts: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(dumps(facts) + "\n")
         sys.stdout.flush()
+    # Closed by taking its place: a later print to a closed descriptor could reach the memory file.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

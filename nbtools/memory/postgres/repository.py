@@ -87,6 +87,8 @@ class PostgresRepository:
     """
 
     def __init__(self, url: str, *, history: int = 100, timeout: float = 30.0, calls: int = CALLS_KEPT) -> None:
+        # libpq takes both names, and `urlsplit` in `Connections` reads them alike; one of them is shown in status
+        # cards.
         url = url.replace("postgres://", "postgresql://", 1)
         self._connections = Connections(url, timeout, self._prepare)
         self._texts = SearchTexts()
@@ -103,6 +105,8 @@ class PostgresRepository:
         """Apply a batch in one transaction, once per request id."""
         request = request_id or uuid.uuid4().hex
         done = self._connections.run(lambda connection: self._batch(connection, changes, request), request=request)
+        # Behind a write, because no process of ours lives on the server that could do it; the next write does what is
+        # left.
         if time.monotonic() >= self._sweep_at:
             self._sweep()
         return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in done]
@@ -151,12 +155,15 @@ class PostgresRepository:
         _lock(connection, changes, request)
         text = f"SELECT {_NOW}, (SELECT answer FROM nbtools_requests WHERE id = %s)"
         now, answered = connection.execute(text, [request]).fetchone()
+        # The request came before, and its answer was lost on the way: applying it again would add to a counter twice.
         if answered:
             return [(row_from_list(fields) if fields else None, count) for fields, count in json.loads(answered)]
         rows = {row.id: row for change in changes for row in _rows_to_clear(connection, change)}
+        # Read behind the locks: what was read before could be changed by whoever had them.
         rows |= _by_id(connection, _ids(changes))
         done, decided = self._stage(connection, rows, now).decide(changes)
         answer = json.dumps([[row_to_list(row) if row else None, count] for row, count in done])
+        # Sent in one go: each statement would cost a round trip to the server.
         with connection.pipeline():
             connection.execute("INSERT INTO nbtools_requests VALUES (%s, %s, %s)", [request, answer, now])
             self._store(connection, self._apply_forgets(connection, [row for _, row in decided]))
@@ -204,6 +211,7 @@ class PostgresRepository:
         """Make rows the newest versions of their ids."""
         calls = [row for row in decided if row.op == "call"]
         rows = [row for row in decided if row.op != "call"]
+        # Later rows of a batch replace earlier ones; the history gets all of them.
         newest = {row.id: row for row in rows}.values()
         words = {row.id: words_of(row) for row in newest}
         trimmed = [[row.id, row.version - self._keep] for row in newest if row.version > self._keep]
@@ -225,6 +233,7 @@ class PostgresRepository:
     def _sweep(self) -> None:
         """Take away a slice of what is due or long gone; the write before is done, whatever becomes of this."""
         if self._sweeping.acquire(blocking=False):
+            # One thread of this process at a time; other processes are kept away by an advisory lock on the server.
             is_full = False
             try:
                 with suppress(MemoryWriteFailed):
@@ -240,6 +249,8 @@ class PostgresRepository:
         now = _one(connection.execute(f"SELECT {_NOW}"))
         due = "value IS NOT NULL AND expires <= %s OR value IS NULL AND updated < %s"
         text = f"SELECT {_WITHOUT_VALUES} FROM nbtools_items WHERE {due} LIMIT %s"
+        # Found first and locked then, because locks are taken by name; so what is due is looked at again behind the
+        # locks.
         found = _rows(connection.execute(text, [now, now - _KEPT_DELETIONS_US, _SWEPT_AT_ONCE]))
         _lock(connection, [Change(kind="delete", scope=row.scope, key=row.key) for row in found])
         rows = _by_id(connection, [row.id for row in found])
@@ -268,6 +279,7 @@ class PostgresRepository:
         text = f"SELECT {columns} FROM nbtools_items WHERE {where} ORDER BY {order} LIMIT %s"
         rows = _rows(connection.execute(text, [*values, query.limit if query.keys is None else None]))
         if query.keys is not None:
+            # The server returns rows in no order of the keys that were asked for.
             by_key = {row.key: row for row in rows}
             rows = [by_key[key] for key in query.keys if key in by_key]
         records = tuple(row_to_record(row, values=query.values) for row in rows)
@@ -279,6 +291,7 @@ class PostgresRepository:
             scope = _conditions(Query(scope=query.scope), self._latest)
             ranked = ranked_by_words(connection, self._texts, query.text, scope, (where, values))
         if query.vector is not None:
+            # Every vector is read: the server needs an extension to rank them, and not every server has it.
             text = f"SELECT id, vector FROM nbtools_items WHERE {where} AND vector IS NOT NULL"
             found = connection.execute(text, values).fetchall()
             cosines = [(name, cosine(query.vector, vector)) for name, vector in found]

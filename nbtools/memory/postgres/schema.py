@@ -34,10 +34,12 @@ CREATE TABLE nbtools_calls (
 );
 CREATE INDEX nbtools_calls_seq ON nbtools_calls (seq);
 """
+# For the sweep, which looks for what is due and for deletions that are old enough.
 _VERSION_2 = """
 CREATE INDEX nbtools_items_due ON nbtools_items (expires) WHERE value IS NOT NULL;
 CREATE INDEX nbtools_items_gone ON nbtools_items (updated) WHERE value IS NULL;
 """
+# For ranking by the length of records, and for words that are misspelt.
 _VERSION_3 = """
 ALTER TABLE nbtools_items ADD COLUMN size integer NOT NULL DEFAULT 0;
 CREATE INDEX nbtools_items_size ON nbtools_items (scope) INCLUDE (size, expires) WHERE value IS NOT NULL;
@@ -63,6 +65,7 @@ def migrate(connection: Any, place: str, index_words: Callable[[Any], None]) -> 
         The database has a newer schema.
     """
     with connection.transaction(), connection.cursor() as cursor:
+        # CREATE TABLE IF NOT EXISTS fails when two clients run it at once.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('nbtools schema', 0))")
         cursor.execute("CREATE TABLE IF NOT EXISTS nbtools_schema (version integer NOT NULL)")
         cursor.execute("SELECT coalesce(max(version), 0) FROM nbtools_schema")

@@ -35,6 +35,7 @@ _MOST_WORDS = 16_383
 _LONGEST_WORD = 500
 # A phrase as FTS5 writes it, a star behind it for what begins so.
 _PHRASE = re.compile(r'"([^"]*)"( \*)?')
+# The constants of FTS5's own bm25().
 _K1 = 1.2
 _B = 0.75
 
@@ -77,6 +78,7 @@ class _ScopeWords(QueryExpansion):
 
     def count(self, wanted: str, within: tuple[Any, ...]) -> int:
         """Return how many records have what FTS5 would match."""
+        # Asked several times for one question: as it is written, as a beginning, and for its weight.
         if wanted not in self._counts:
             where, values = within
             sql = f"SELECT count(*) FROM nbtools_items WHERE {where} AND words @@ %s::tsquery"
@@ -118,6 +120,7 @@ def ranked_by_words(
     sql = f"SELECT count(*), coalesce(avg(size), 1)::float8 FROM nbtools_items WHERE {scope[0]}"
     total, average = connection.execute(sql, scope[1]).fetchone()
     ranked: dict[str, float] = {}
+    # The records with rare words first: a tier is ranked below all of the one before it.
     for wanted in tiers(groups):
         phrases = [(found[0], *texts.phrases(found[0])[0]) for found in _PHRASE.finditer(wanted)]
         weights = [_weight(total, asked.count(text, scope)) for text, _, _ in phrases]

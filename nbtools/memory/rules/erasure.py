@@ -41,6 +41,8 @@ class Erasure:
 
     def __init__(self, key: str, values: Iterable[str]) -> None:
         self.key = key
+        # Shorter texts are in every record by chance, and taking them out would destroy what has nothing to do with the
+        # value.
         texts = {text for value in values for text in _texts(json.loads(value)) if len(text) >= _WHOLE}
         self._whole = texts
         self._parts = sorted({form for text in texts if len(text) >= _PART for form in _forms(text)}, key=len)[::-1]

@@ -80,6 +80,7 @@ def versions_of(rows: Iterable[Row]) -> dict[int, Row]:
     return known
 
 
+# A memory has few scopes and many rows: the prefix is escaped once for each scope, not for each row.
 @functools.lru_cache(maxsize=4096)
 def scope_of(agent: str, workflow: str | None, node: str | None) -> Scope:
     """Return the scope of these parts; the same object again and again, with its prefix made once."""
@@ -228,6 +229,7 @@ class Clock:
 
     def now(self) -> int:
         """Return the time."""
+        # Asked before the wall clock: what passes between the two may only make time go on.
         steady = self._steady()
         mine = self._base + int((steady - self._start) * 1e6)
         system = int(self._wall() * 1e6)

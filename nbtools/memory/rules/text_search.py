@@ -26,6 +26,7 @@ __all__ = [
     "trigrams",
 ]
 
+# The constant of the paper on reciprocal rank fusion, which most engines have kept.
 _RRF = 60
 _MOST_TERMS = 32
 _PICTURES = "\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001faff"
@@ -93,6 +94,7 @@ def closest(word: str, candidates: Iterable[str], *, most: int = 8) -> list[str]
         cost = _cost(word, known)
         if cost is not None:
             near.setdefault(cost, []).append(known)
+    # The nearest alone: a word two letters away is a mistake when there is one a letter away.
     best = near[min(near)] if near else []
     return sorted(best, key=lambda known: (abs(len(known) - len(word)), known))[:most]
 
@@ -169,6 +171,7 @@ def _cost(word: str, known: str) -> float | None:
 
 def _slips(word: str, known: str) -> tuple[int, int]:
     """Return how many letters are wrong, missing, too many or swapped in a word, and in the beginning of one."""
+    # Edit distance with swaps of neighbours, row by row; the least of the last row is that of the best beginning.
     before, last = [0] * (len(known) + 1), list(range(len(known) + 1))
     for i, a in enumerate(word, 1):
         row = [i]

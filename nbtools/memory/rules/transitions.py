@@ -68,6 +68,8 @@ class WriteBatch:
         self.seq = seq
         self._view = view
         self._clock = clock
+        # What earlier requests of this group changed, what this request changes, and its rows with the places of their
+        # changes.
         self._decided: dict[str, Row] = {}
         self._accepted: list[Row] = []
         self._fresh: dict[str, Row] = {}
@@ -87,6 +89,7 @@ class WriteBatch:
         try:
             done = [self._one(place, change) for place, change in enumerate(changes)]
         except BaseException:
+            # The numbers of a refused request are used again: the journal takes a gap for damage.
             self.seq = seq
             raise
         self._accept()
@@ -97,6 +100,7 @@ class WriteBatch:
         self._accepted += [row for _, row in self._rows]
 
     def _newest(self, record_id: str) -> Row | None:
+        # From the newest knowledge to the oldest: this request, this group, the store.
         row = self._fresh.get(record_id) or self._decided.get(record_id) or self._view.newest(record_id)
         return None if row is not None and row.op == "forget" else row
 
@@ -114,14 +118,17 @@ class WriteBatch:
         live = newest if newest is not None and newest.is_live(self._now) else None
         check_version(change.key, change.if_version, live.version if live else 0)
         version = newest.version + 1 if newest else 1
+        # Nothing happens, so there is no row; the count says so to the caller.
         if live is None and change.kind in ("delete", "touch"):
             return ChangeOutcome(None, 0)
         if live is not None and change.kind == "delete":
             self._delete(place, live)
             return ChangeOutcome(None, 1)
         if live is not None and change.kind == "touch":
+            # A touch is stored as a write of the same content: the history shows when the end was moved.
             change = replace(change, kind="write", value=live.value, tags=None, vector=live.vector)
         value, tags, expires = self._content(change, scope, live)
+        # A clock that went back must not make a record older than its creation.
         created = min(live.created, self._now) if live else self._now
         row = self._add(
             place,
@@ -148,6 +155,7 @@ class WriteBatch:
             return change.value, tags if change.tags is None else change.tags, expires
         if change.kind == "incr":
             current = json.loads(live.value or "null") if live else 0
+            # Tags and end stay: an incr that made a counter permanent would surprise.
             total = json.dumps(add_numbers(change.key, current, change.by))
             return total, live.tags if live else (), live.expires if live else None
         known = self._versions(scope, change.key)
@@ -159,6 +167,7 @@ class WriteBatch:
 
     def _versions(self, scope: Scope, key: str) -> dict[int, Row]:
         record_id = scope.record_id(key)
+        # The store has the rows of this group only when the group is stored.
         staged = [row for row in (*self._accepted, *(row for _, row in self._rows)) if row.id == record_id]
         return versions_of([*self._view.versions(scope, key), *staged])
 
@@ -211,6 +220,7 @@ class WriteBatch:
         self.seq += 1
         ids = (scope.agent_id, scope.workflow_id, scope.node_id)
         row = Row(self.seq, record_id, *ids, key, op, value, tags, created, self._now, expires, version, vector)
+        # Calls are no records: their ids are in a space of their own.
         if op != "call":
             self._fresh[record_id] = row
         self._rows.append((place, row))

@@ -62,7 +62,7 @@ class CallLog:
 
 
 def _encode_record(record: Mapping[str, Any]) -> str:
-    # Most records are JSON already. Only the others, and deep ones, are walked through: measured, that takes 80 µs, and this 32.
+    # Most records are JSON already, which takes 32 µs, measured. Only the others, and deep ones, are walked: 80 µs.
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         text = _encode(record)
         if text.count("[") + text.count("{") <= _MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Anthropic's memory tool over our files: hand one of these to ``client.beta.messages.run_tools(tools=[…])``."""
+"""The memory tool of Anthropic's SDK over `MemoryFiles`: pass one to ``client.beta.messages.run_tools(tools=[…])``."""
 
 from __future__ import annotations
 

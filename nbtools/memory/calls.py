@@ -1,4 +1,4 @@
-"""CallLog: the record of tool calls, kept beside the memory in the same repository."""
+"""CallLog: the records of tool calls, in the same repository as the memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CallLog:
         self.repository = repository
 
     def append(self, *records: Mapping[str, Any]) -> None:
-        """Keep records, all of them or none. What JSON cannot hold is kept as its `repr`.
+        """Store records, all of them or none. What JSON cannot hold is stored as text.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Transfer: records out to files and tables, and back in.
+"""Export: write records to files and DataFrames, and import them from files.
 
 A JSON Lines file has one `MemoryRecord.to_dict` a line. A Parquet file has the same columns with the value as JSON
 text; DuckDB writes and reads it, so no other package is needed.

@@ -1,4 +1,4 @@
-"""The reference repository: plain dicts in this process, for users' tests and as the meaning of the others."""
+"""The reference repository: plain dicts in this process, for users' tests and for comparison with the other stores."""
 
 from __future__ import annotations
 

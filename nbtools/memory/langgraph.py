@@ -1,4 +1,4 @@
-"""LangGraph's store over a memory: people who have a graph keep their notes here.
+"""LangGraph's store over a memory, so that a graph of LangGraph reads and writes the same records.
 
 An item's place is one key: ``store/`` + its namespace, a part a level + ``=`` + its own key. ``/``, ``=`` and ``%`` in
 them are escaped, and all that no key may hold; so no two items collide, and a namespace prefix is a key prefix.
@@ -105,11 +105,11 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         return answers
 
     async def abatch(self, ops: Iterable[Any]) -> list[Any]:
-        """Perform operations beside the running loop."""
+        """Perform operations in a thread, so that the running event loop goes on."""
         return await in_thread(self.batch, list(ops))
 
     def _read(self, op: Any, read: dict[str, MemoryRecord]) -> Any:
-        """Answer an operation, and add the records that it keeps alive to `read`."""
+        """Return the result of a reading operation, and add the records whose end it moves to `read`."""
         if isinstance(op, _base.ListNamespacesOp):
             return self._namespaces(op)
         if isinstance(op, _base.GetOp):
@@ -142,7 +142,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         return changes
 
     def _vectors(self, puts: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-        """Embed what is put, all in one go."""
+        """Return the vectors of all values that are written, with one call of the embedder."""
         texts: dict[str, list[str]] = {}
         for place, op in puts.items():
             if op.value is not None and op.index is not False and self.embeddings is not None:
@@ -155,7 +155,7 @@ class NbtoolsStore(_base.BaseStore):  # type: ignore[name-defined]  # an optiona
         return {place: tuple(float(x) for text in some for x in vectors[text]) for place, some in texts.items()}
 
     def _refresh_changes(self, records: Iterable[MemoryRecord]) -> list[Change]:
-        """Return what lets records that were read live for their time again."""
+        """Return the changes that move the end of records that were read."""
         return [
             Change(kind="touch", scope=record.scope, key=record.key, ttl=life.total_seconds())
             for record in records

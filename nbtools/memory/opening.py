@@ -1,4 +1,4 @@
-"""Opening: from a URL to a repository and a memory over it."""
+"""Opening: create the repository and the memory that a URL names."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Scope:
         )
 
     def __str__(self) -> str:
-        """Return it as people say it: ``node 'n' of workflow 'w' of agent 'a'``."""
+        """Return the scope in words: ``node 'n' of workflow 'w' of agent 'a'``."""
         parts = (("node", self.node_id), ("workflow", self.workflow_id), ("agent", self.agent_id))
         return " of ".join(f"{level} {name!r}" for level, name in parts if name is not None)
 

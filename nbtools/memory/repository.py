@@ -1,4 +1,4 @@
-"""Repository: the seam between what a memory means and where its records lie.
+"""Repository: the interface between `AgentMemory` and the stores of records.
 
 Six blocking methods, safe to call from any thread. Writes are *changes*, applied in one atomic batch that carries a
 request id: a batch that is sent again with the same id, because its answer was lost, is not applied again and gets the
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One wish of a batch; which fields count depends on `kind`.
+    """One change of a batch; which fields count depends on `kind`.
 
     ========= ======================================================================================================
     kind      meaning
@@ -205,7 +205,7 @@ class Repository(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything; further use raises `MemoryUnavailable`. Closing twice is fine."""
+        """Release all resources; later calls raise `MemoryUnavailable`. A second close does nothing."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""AgentMemory: a scope of a repository, read like a dict and written by verbs.
+"""AgentMemory: one scope of a repository, with the reading methods of a dict and its own methods for writing.
 
 The store checks and encodes what it is given, adds whose it is, and asks the repository; it keeps no records itself, so
 two stores over one repository, or two processes over one file, always see the same.
@@ -262,7 +262,7 @@ class AgentMemory(Mapping[str, Any]):
         return total
 
     def restore(self, key: str, version: int | None = None) -> MemoryRecord:
-        """Give a key the value and tags of one of its versions again; this makes a new version.
+        """Write the value and tags of an earlier version of a key as its new version.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class AgentMemory(Mapping[str, Any]):
         return bool(self._remove(Change(kind="delete", scope=self.scope, key=key, if_version=version)))
 
     def forget(self, key: str) -> int:
-        """Erase a key with all that is known of it, for ever; return how many versions there were.
+        """Erase a key and everything stored about it, for ever; return how many versions it had.
 
         `delete` keeps the history, so that a key can be restored; this is for what should never have been saved. It
         covers this key in this scope, a file of the memory tool by its path as well: the record and its tags, its
@@ -421,7 +421,7 @@ class AgentMemory(Mapping[str, Any]):
         return tuple(map(float, self.embed(record_text(key, tags, text))))
 
     def _can_be_key(self, key: object) -> bool:
-        """Tell whether a store may be asked for it; what may not be stored is simply not there."""
+        """Return whether a store may be asked for it; what may not be stored is simply not there."""
         # `key in memory` is asked with anything, and a mapping answers that with `False`.
         try:
             check_key(key, self.limits)

@@ -1,4 +1,4 @@
-"""RowCache: the newest rows of ids, as many as fit; and a filter for ids that were never written."""
+"""Two caches of the engine: the newest rows by id, and a filter of the ids that were ever written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowCache:
         return self._rows.get(record_id)
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Keep rows, and forget the oldest if there are too many."""
+        """Store rows, and remove the oldest ones if there are too many."""
         with self._lock:
             for row in rows:
                 old = self._rows.pop(row.id, None)
@@ -47,7 +47,7 @@ def _size(row: Row) -> int:
 
 
 class BloomFilter:
-    """A Bloom filter: tells for certain that an id was never written, so that new keys need no look into the file.
+    """A Bloom filter of all ids: for an id that was never written it says so for certain, which saves a query.
 
     Four bits an id in a table of sixteen bits an id. It is made anew by its owner when it is full.
 
@@ -72,7 +72,7 @@ class BloomFilter:
         return self._room < 0
 
     def add(self, record_id: str) -> None:
-        """Remember an id."""
+        """Add an id."""
         # Python's own hash of a text is seeded for each process, and the filter does not outlive it.
         bits, value = self._bits, hash(record_id)
         self._room -= 1
@@ -81,7 +81,7 @@ class BloomFilter:
             bits[place >> 3] |= 1 << (place & 7)
 
     def may_have(self, record_id: str) -> bool:
-        """Tell whether the id may have been added; `False` is certain."""
+        """Return whether the id may have been added; `False` is certain."""
         bits, value = self._bits, hash(record_id)
         for shift in (0, 13, 26, 39):
             place = (value >> shift) & self._mask

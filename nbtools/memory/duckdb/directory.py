@@ -1,4 +1,4 @@
-"""MemoryDirectory: what lies beside a memory file, and who may open it.
+"""MemoryDirectory: the private folder beside a memory file, and the lock that says who has the file open.
 
 Beside ``m.duckdb`` is the private folder ``m.duckdb.keeper``::
 
@@ -100,7 +100,7 @@ class MemoryDirectory:
         )
 
     def acquire(self, timeout: float) -> bool:
-        """Become the one that has the file open; return whether that worked within `timeout` seconds.
+        """Acquire the lock of the file; return whether that succeeded within `timeout` seconds.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class MemoryDirectory:
         return False
 
     def announce(self, **facts: Any) -> None:
-        """Write who holds the file, for whoever comes; call it again with nothing to renew the time."""
+        """Write facts about this holder to the lock file; without arguments, only renew the file's time."""
         if facts:
             mine = {"pid": os.getpid(), "host": socket.gethostname(), "machine": _machine(), "user": _user()}
             text = json.dumps(mine | facts)
@@ -146,7 +146,7 @@ class MemoryDirectory:
             os.utime(self._fd)
 
     def is_lost(self) -> bool:
-        """Tell whether the lock file that this process holds was removed or replaced: then it holds nothing."""
+        """Return whether the lock file that this process holds was removed or replaced: then it holds nothing."""
         if self._fd < 0:
             return True
         try:
@@ -156,7 +156,7 @@ class MemoryDirectory:
         return (found.st_ino, found.st_dev) != self._mine
 
     def release(self) -> None:
-        """Let go of the file."""
+        """Release the lock of the file."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
@@ -181,7 +181,7 @@ class MemoryDirectory:
         return f"{what} {facts.get('pid')} of user {facts.get('user')}{where}"
 
     def is_elsewhere(self) -> bool:
-        """Tell whether another machine's process holds the file."""
+        """Return whether another machine's process holds the file."""
         return _is_of_another(self.holder())
 
     def socket_path(self) -> Path:
@@ -214,7 +214,7 @@ def _private(folder: Path) -> Path:
 
 
 def _is_of_another(facts: dict[str, Any]) -> bool:
-    """Tell whether another machine's process announced itself so."""
+    """Return whether another machine's process announced itself so."""
     if facts.get("machine") and _machine():
         return bool(facts["machine"] != _machine())
     return bool(facts) and facts.get("host") != socket.gethostname()
@@ -222,7 +222,7 @@ def _is_of_another(facts: dict[str, Any]) -> bool:
 
 @functools.cache
 def _machine() -> str:
-    """Return what tells this machine from others, and does not change with its name; empty where nothing does.
+    """Return an identifier of this machine that does not depend on its name; empty where there is none.
 
     On Linux it is the running kernel: whoever shares that shares locks and sockets too, containers included.
     """

@@ -1,4 +1,4 @@
-"""MemoryEngine: one memory file, served by one process. The keeper runs one, and so does whoever opens a file embedded.
+"""MemoryEngine: commits, merges and reads for one memory file in one process, the keeper or an embedding one.
 
 ::
 
@@ -124,7 +124,7 @@ class MemoryEngine:
     # -- writing
 
     def commit(self, requests: Sequence[WriteRequest]) -> list[CommitOutcome]:
-        """Decide requests in order, store them in one go, and return what became of each.
+        """Decide requests in order, store their rows in one write of the journal, and return the outcome of each.
 
         A refused request does not touch the others. When the disk refuses, none is stored and each that had something
         to store gets `MemoryWriteFailed`.
@@ -149,13 +149,13 @@ class MemoryEngine:
 
     @contextmanager
     def hold_changes(self) -> Iterator[None]:
-        """Hold up all changes, with everything merged."""
+        """Block all changes inside the `with`, after everything is merged."""
         with self._commit_lock:
             self.settle()
             yield
 
     def rewrite(self, draft: Path) -> None:
-        """Go on with a copy of the file in its place and an index that is made anew; call it while all is still."""
+        """Replace the file by a copy and build the index again; call it inside `hold_changes`."""
         assert self.journal is not None, "what has a file has a journal"
         self.journal.erase()
         self.tables.replace_by(draft)
@@ -163,7 +163,7 @@ class MemoryEngine:
         self.tables.mark_erased()
 
     def must_erase(self) -> bool:
-        """Tell whether an earlier life forgot a key, and did not come to take it out of the files."""
+        """Return whether an earlier life forgot a key, and did not come to take it out of the files."""
         return self.tables.must_erase() or any(row.op == "forget" for entry in self._unmerged for _, row in entry.rows)
 
     def _commit(self, requests: Sequence[WriteRequest]) -> list[CommitOutcome]:
@@ -188,7 +188,7 @@ class MemoryEngine:
             return outcomes if failed is None else [failed] * len(requests)
 
     def sweep(self) -> int:
-        """Take away records that are due, a slice of them; return how many."""
+        """Delete some of the expired records; return how many."""
         with self._commit_lock:
             now = self.clock.now()
             with self._state:
@@ -228,7 +228,7 @@ class MemoryEngine:
         return self._unmerged_rows
 
     def run_upkeep(self, *, is_quiet: bool) -> None:
-        """Prepare for questions; when nobody asks, also with what takes longer."""
+        """Update the index and the id filter; with `is_quiet`, also read the whole file once and release memory."""
         self._index.run_upkeep(is_quiet=is_quiet)
         self.build_id_filter()
         if is_quiet and not self.tables.is_read:
@@ -238,13 +238,13 @@ class MemoryEngine:
             self.tables.release_memory()
 
     def trim(self, after: int = 10_000) -> None:
-        """Forget versions, deletions and calls beyond what is kept, once so many rows came since the last time."""
+        """Delete old versions, deletions and calls, if at least `after` rows were merged since the last time."""
         if self._merged_since_trim >= after:
             self._merged_since_trim = 0
             self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, CALLS_KEPT)
 
     def build_id_filter(self) -> None:
-        """Make the filter of known ids if there is none; a large file's is made off the path of any request."""
+        """Build the filter of known ids if there is none; a background thread does it for a large file."""
         if self._known is not None:
             return
         with self._state:
@@ -370,7 +370,7 @@ class MemoryEngine:
             return InvalidArguments(f"A change cannot be decided: {type(exc).__name__}: {exc}"), ()
 
     def _clean(self, entry: JournalEntry, before: Sequence[JournalEntry]) -> JournalEntry:
-        """Return what to store without what was forgotten, and note what is forgotten now."""
+        """Return an entry without forgotten values, and remember the values that this entry forgets."""
         for _, row in entry.rows:
             if row.op == "forget":
                 self._forgetting.add(entry.request)
@@ -461,7 +461,7 @@ class MemoryEngine:
         return rows
 
     def _replay(self, journal: Journal | None) -> int:
-        """Take over what the journal has and DuckDB has not; return the time of the newest row of it."""
+        """Load the entries of the journal that are not merged; return the time of their newest row."""
         newest = 0
         for entry in journal.replay(self._seq) if journal is not None else ():
             rows = [(place, row) for place, row in entry.rows if row.seq > self._seq]

@@ -1,4 +1,4 @@
-r"""Journal: the durable end of the log, an append-only file that a crash cannot spoil.
+r"""Journal: an append-only log on disk in which every confirmed change survives a crash.
 
 A change counts as stored when its line is in the journal and the disk has confirmed it; DuckDB gets the rows later, in
 slices. (Measured on DuckDB 2.0: one small commit takes 1.7 ms, one confirmed line here 0.2 ms, and a checkpoint of the
@@ -103,7 +103,7 @@ class Journal:
         self._size += len(data)
 
     def is_lost(self) -> bool:
-        """Tell whether what was appended may not be found again: it was removed, or is broken."""
+        """Return whether what was appended may not be found again: it was removed, or is broken."""
         if self._fd < 0:
             return self.is_broken or not self.folder.exists()
         return not os.fstat(self._fd).st_nlink
@@ -137,7 +137,7 @@ class Journal:
             segment.unlink()
 
     def erase(self) -> None:
-        """Remove every segment, and what was set aside of them; a snapshot holds all that can be read by now."""
+        """Remove every segment and every damaged part that was set aside; call it after a snapshot was taken."""
         self.close()
         for segment in self.folder.glob("*.log*"):
             segment.unlink()
@@ -150,7 +150,7 @@ class Journal:
             self._fd = -1
 
     def rotate(self) -> None:
-        """Let the next entry begin a new segment, so that `drop` can remove this one."""
+        """Close the segment: the next entry begins a new one, and `drop` can remove this one."""
         self.close()
 
     def _begin(self, seq: int) -> None:
@@ -166,7 +166,7 @@ class Journal:
             self._size += 1
 
     def _name_segment(self) -> None:
-        """Give a new segment its name; its entries are on the disk."""
+        """Rename a new segment to its final name, because its first entries are on the disk now."""
         if self._draft is not None:
             self._draft.rename(self._draft.with_name(self._draft.name.removesuffix(_DRAFT)))
             self._draft = None
@@ -203,7 +203,7 @@ class Journal:
             self._trim_end(segment, data, upto, after)
 
     def _trim_end(self, segment: Path, data: bytes, upto: int, after: int) -> None:
-        """Take away the end of a segment that cannot be read, unless all of it is merged."""
+        """Cut off the unreadable end of a segment, and set it aside if it may contain changes that are not merged."""
         *broken, torn = data[upto:].split(b"\n")
         lost = sum(_first_seq(line) > after for line in broken)
         # What a crash cuts off ends; a block that the disk lost goes on with nothing.

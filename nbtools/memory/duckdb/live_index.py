@@ -1,16 +1,16 @@
-"""LiveIndex: where to find live records, derived from them and rebuilt at will.
+"""LiveIndex: an SQLite index of the live records, which can be rebuilt from them at any time.
 
-All live records with their tags and words in an SQLite database, because a row store answers such small questions
-twenty times faster than DuckDB. Changes are queued and taken over when the next question is asked, so a counter that is
-added to a thousand times costs one update, and a note can be found at once.
+The index has all live records with their tags and words. It is a row store, which answers small questions twenty times
+faster than DuckDB. Changes are queued and applied when the next question is asked: a counter that was added to a
+thousand times costs one update, and a new note is found at once.
 
-Beside a memory file the database is a file too, and a start takes it up where it ended: it tells up to which change it
-is complete, what changed since is put into it, and then number and sum of its records must be those of the memory file.
-If they are not, or if anything of it cannot be read, it is made anew from the records.
+Beside a memory file the index is a file too. It stores the number of the last change that it has. A start applies the
+changes since then, and compares the number of records and the sum of their sequence numbers with the memory file. If
+they differ, or if the index cannot be read, it is built again from the records.
 
-What is read is checked. The file changes only when its write-ahead log, of which SQLite checks each page, is moved
-into it; each time a checksum of the whole file is written beside it, and a start compares them. A record has a checksum
-of its own, compared when it is read, for what goes wrong meanwhile.
+Everything that is read is checked. The file changes only when its write-ahead log, whose pages SQLite checks itself, is
+moved into it. Then a checksum of the whole file is written beside it, and the next start compares the two. Each record
+has a checksum of its own, because a block can also be damaged later.
 """
 
 from __future__ import annotations
@@ -129,14 +129,14 @@ class LiveIndex:
             self._resume(path)
 
     def note(self, rows: Iterable[Row], seq: int) -> None:
-        """Queue the newest rows of some ids; `seq` is the last number given out by then."""
+        """Queue the newest rows of some ids; `seq` is the last sequence number in use at that moment."""
         if self._is_noting:
             with self._queue_lock:
                 self._queue.update((row.id, row) for row in rows)
                 self._queued_upto = seq
 
     def run_upkeep(self, *, is_quiet: bool) -> None:
-        """Take over what is queued, keep it, and prepare for questions; called from time to time.
+        """Apply and save the queued changes; the engine calls it from time to time.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class LiveIndex:
         return self._path
 
     def close(self) -> None:
-        """Keep what was taken over, and close the file."""
+        """Save the applied changes and close the file."""
         with self._lock, contextlib.suppress(sqlite3.Error, OSError):
             if self._database is not None:
                 self._apply_queue()
@@ -362,7 +362,7 @@ class LiveIndex:
             _write_checksum(self._path)
 
     def _resume(self, path: Path) -> None:
-        """Take up the file of an earlier life if it is right, before anything else happens."""
+        """Open the index file of an earlier process, if it agrees with the records."""
         try:
             if not _is_whole(path):
                 return
@@ -399,7 +399,7 @@ class LiveIndex:
         return not self.ahead and (count, total) == self._source.totals(list(changed))
 
     def _save(self) -> None:
-        """Let what was taken over outlive this process, and go on."""
+        """Commit the applied changes with the number of the last one, and begin the next transaction."""
         self._execute("DELETE FROM facts")
         self._execute("INSERT INTO facts VALUES (?, ?)", (_VERSION, self._seq))
         self._execute("COMMIT")
@@ -407,7 +407,7 @@ class LiveIndex:
         self._kept = self._seq
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the file; from here on its checksum is another."""
+        """Move the write-ahead log into the file, which changes the file's checksum."""
         self._execute("COMMIT")
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._execute("BEGIN")
@@ -435,7 +435,7 @@ class LiveIndex:
         return found[0][0] if found else math.inf
 
     def _remove_words(self, row: Row) -> int | None:
-        """Take away the words of what a row replaces, and the tags that go with it; return the number."""
+        """Remove the words and lost tags of the record that a row replaces; return its number, `None` if it is new."""
         scope = self._number_of(row)
         for n, old in self._read(scope, row.key):
             tags = old.tags.split("\n") if old.tags else []
@@ -564,14 +564,14 @@ def _checksum_path(path: Path) -> Path:
 
 
 def _write_checksum(path: Path) -> None:
-    """Write down the checksum of the file."""
+    """Write the checksum of the file beside it."""
     draft = path.with_name(path.name + ".draft")
     draft.write_text(_checksum_of(path))
     draft.replace(_checksum_path(path))
 
 
 def _is_whole(path: Path) -> bool:
-    """Tell whether the file is, byte for byte, what `LiveIndex` left."""
+    """Return whether the file is, byte for byte, what `LiveIndex` left."""
     return path.exists() and _checksum_path(path).exists() and _checksum_path(path).read_text() == _checksum_of(path)
 
 

@@ -1,4 +1,4 @@
-"""Salvage: open a memory file, and if it is damaged, get back what its journal and its newest snapshot know.
+"""Recovery: open a memory file; if it is damaged, restore it from its newest snapshot and its journal.
 
 The journal keeps every change since the newest snapshot, so a damaged file loses nothing as long as one of the two
 holds. What is damaged is set aside under a name that tells when, never overwritten.
@@ -107,7 +107,7 @@ def _make_engine(tables: Tables, **options: Any) -> MemoryEngine:
 
 
 def close_engine(engine: MemoryEngine, directory: MemoryDirectory) -> None:
-    """Close the file in order, so that the next start need not look for damage; leave a note of what was found."""
+    """Close the file and remove the mark of an open file; after damage, write the damage into the mark instead."""
     try:
         engine.close()
     except MemoryDamaged:
@@ -135,7 +135,7 @@ def take_snapshot(engine: MemoryEngine, directory: MemoryDirectory, options: Fil
 
 
 def erase(engine: MemoryEngine, directory: MemoryDirectory) -> None:
-    """Take what was forgotten out of every file: each is written anew from what is left, and the old one removed.
+    """Erase forgotten values from every file: each file is written again from the remaining rows.
 
     At any moment one whole copy without it is there, or it is still marked as to be erased.
 
@@ -168,7 +168,7 @@ def erase(engine: MemoryEngine, directory: MemoryDirectory) -> None:
 
 @contextlib.contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Raise what DuckDB could not write as the `OSError` that it was."""
+    """Raise an `OSError` where DuckDB raises its own error of input and output."""
     import duckdb
 
     try:

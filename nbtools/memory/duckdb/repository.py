@@ -1,4 +1,4 @@
-"""The DuckDB repository in this process: for ``:memory:``, for tests, and for a file that nobody else uses.
+"""A repository on DuckDB in this process: for ``:memory:``, and for a file that no other process uses.
 
 The same engine as in the keeper, without the keeper: rows are merged by whoever writes, and the file's lock is held as
 long as the repository is open.
@@ -128,7 +128,7 @@ class DuckDBRepository:
         self._directory.release()
 
     def _with_engine(self, ask: Callable[[MemoryEngine], _T]) -> _T:
-        """Ask the engine; when it meets damage, ask a second time, behind a start that repairs the file."""
+        """Call a function with the engine; after damage, open the file again, which repairs it, and call again."""
         engine = self._get_engine()
         try:
             return ask(engine)

@@ -1,4 +1,4 @@
-"""Tables: what the engine asks of a DuckDB memory file. Only this module and the schema know its SQL.
+"""Tables: the queries of the engine to a DuckDB memory file. Only this module and the schema contain its SQL.
 
 One connection writes (merging, trimming), and every reading thread has a cursor of its own, because connections refuse
 to be used in parallel. All methods may be called from any thread.
@@ -186,7 +186,7 @@ class Tables:
     # -- writing
 
     def merge(self, entries: Iterable[JournalEntry], applied: int) -> None:
-        """Take over entries of the journal up to a sequence number, in one transaction."""
+        """Write entries of the journal to the tables in one transaction, and note the last sequence number."""
         logged: list[tuple[str, int, Row]] = []
         calls: dict[str, Row] = {}
         newest: dict[str, Row] = {}
@@ -230,16 +230,16 @@ class Tables:
             connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'applied'", [applied])
 
     def must_erase(self) -> bool:
-        """Tell whether something was forgotten that may still lie in the file, where no question finds it."""
+        """Return whether something was forgotten that may still lie in the file, where no question finds it."""
         return bool(self._all("SELECT value FROM nbtools_meta WHERE name = 'forgetting'", []))
 
     def mark_erased(self) -> None:
-        """Note that nothing of what was forgotten is left in any file."""
+        """Remove the mark that says that a forgotten value may still be in a file."""
         with self._write:
             self._connection.execute("DELETE FROM nbtools_meta WHERE name = 'forgetting'")
 
     def replace_by(self, draft: Path) -> None:
-        """Go on with a copy of the file in its place: a file keeps what was deleted in blocks that are free."""
+        """Replace the file by a copy of it: the free blocks of the old one still contain what was deleted."""
         assert self.path is not None, "a memory without a file has none to replace"
         with self._write, self._gate:
             while self._reading:
@@ -258,7 +258,7 @@ class Tables:
                 self._connection = connect(self.path)
 
     def trim(self, keep: int, before: int, calls: int) -> None:
-        """Forget versions beyond the newest `keep` of each id, deletions and calls beyond their due.
+        """Delete versions beyond the newest `keep` of each id, old deletions, and records of calls beyond a number.
 
         Parameters
         ----------
@@ -353,7 +353,7 @@ class Tables:
 
     @contextmanager
     def _detect_damage(self) -> Iterator[None]:
-        """Raise damage as what it is, and remember it."""
+        """Turn DuckDB's errors about damaged blocks into `MemoryDamaged`, and store the first one in `damage`."""
         import duckdb
 
         try:
@@ -380,7 +380,7 @@ class Tables:
 
     @contextmanager
     def _count_reader(self) -> Iterator[None]:
-        """Hold the file while it is read: `replace_by` waits until nobody does."""
+        """Count this thread among the readers of the file, for which `replace_by` waits."""
         with self._gate:
             self._reading += 1
         try:
@@ -415,7 +415,7 @@ def _values(logged: Iterable[tuple[str, int, Row]], record_id: str) -> list[str]
 
 
 def _blank(row: Row) -> Row:
-    """Return what is logged of a forgotten row: that its request was made, so that it is not made again."""
+    """Return a forgotten row without its content; its place in the log shows that its request was applied."""
     return row._replace(id="", value=None, tags=())
 
 
@@ -425,7 +425,7 @@ def _old_values(connection: Any, record_id: str) -> list[str]:
 
 
 def _forget(connection: Any, record_id: str, erasure: Erasure, *, keep: bool) -> None:
-    """Take an id out of the tables, but for its newest row if that is about to be replaced."""
+    """Erase an id from the tables; with `keep`, its newest row stays, because the same merge replaces it."""
     if not keep:
         connection.execute("DELETE FROM items WHERE id = ?", [record_id])
     connection.execute("DELETE FROM item_tags WHERE id = ?", [record_id])

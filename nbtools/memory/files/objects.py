@@ -123,7 +123,7 @@ class ObjectFileStore:
                 raise
 
     def _was_made(self, path: str, write: str, fault: NbtoolsError) -> bool:
-        """Tell whether a write that ended in a fault was made all the same."""
+        """Return whether a write that ended in a fault was made all the same."""
         try:
             with self._translate_errors("reading", path):
                 found = self._obstore.get(self._store, _key(path))
@@ -152,7 +152,7 @@ class ObjectFileStore:
         }
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one; those that are gone are passed over, be it that the answer to it was lost."""
+        """Delete objects one by one; ignore those that are gone, perhaps by a delete without an answer."""
         for path in paths:
             try:
                 with contextlib.suppress(FileNotFoundError), self._translate_errors("deleting", path):

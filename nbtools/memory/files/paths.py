@@ -1,4 +1,4 @@
-"""Virtual paths of the memory tool: judged by their text alone, because nothing of the host is behind them."""
+"""Virtual paths of the memory tool, which are checked by their text alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _not_allowed(message: str) -> PathNotAllowed:
 
 
 def is_hidden(part: str) -> bool:
-    """Tell whether a file or folder of that name is left out of listings."""
+    """Return whether a file or folder of that name is left out of listings."""
     return part.startswith(".") or part in _HIDDEN
 
 

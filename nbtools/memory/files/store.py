@@ -1,4 +1,4 @@
-"""Where the files of the memory tool lie: a protocol, and the stores behind it that need no network.
+"""Stores for the files of the memory tool: the protocol, and the two stores that need no network.
 
 A file is written only if it is still what was read (a token), so two clients that edit one file lose nothing. There
 are no folders: a folder is there as long as a file below it is.
@@ -51,11 +51,11 @@ class FileStore(Protocol):
         ...
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; one that is gone already is no mistake."""
+        """Delete files; a file that does not exist is ignored."""
         ...
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Give files other paths, which must be free.
+        """Rename files; each new path must be free.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class FileStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         ...
 
 
@@ -106,7 +106,7 @@ class MemoryFileStore:
             self._memory.repository.apply([Change(kind="delete", scope=scope, key=path) for path in paths])
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Move the records in one batch: all or none, as they are at that moment, edited meanwhile or not."""
+        """Move the records in one batch, all or none, with the contents that they have at that moment."""
         # Tried again at once: whoever edits without a pause must not be faster each time.
         for _ in range(_TRIES):
             if self._has_moved(pairs):
@@ -145,11 +145,11 @@ class MemoryFileStore:
         )
 
     def close(self) -> None:
-        """Leave the memory open: it belongs to whoever gave it."""
+        """Do nothing: whoever opened the memory closes it."""
 
 
 class FolderFileStore:
-    """Files in a folder of this computer: the owner's alone, and never reached through a link.
+    """Files in a folder of this computer, with permissions for the owner only; links are never followed.
 
     A file system has no conditional writes, so an advisory lock beside the files stands in for them.
 
@@ -193,7 +193,7 @@ class FolderFileStore:
             raise MemoryWriteFailed(f"{path} is not UTF-8 text.", hint="It was not written by this tool.") from None
 
     def write(self, path: str, text: str, token: str | None) -> None:
-        """Put a file in place whole, while nobody else here does."""
+        """Replace a file in one step, under the lock of the folder."""
         # Read again under the lock: what the caller read may be replaced by now.
         with self._hold_lock():
             found = self.read(path)
@@ -231,7 +231,7 @@ class FolderFileStore:
                 self._prune(path)
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Rename the files one by one; what was renamed is taken back on a fault."""
+        """Rename the files one by one; after an error, undo the renames already done."""
         with self._hold_lock():
             for source, target in pairs:
                 if self.read(source) is None or self.read(target) is not None:
@@ -290,7 +290,7 @@ class FolderFileStore:
 
     @contextlib.contextmanager
     def _hide_real_path(self, what: str) -> Iterator[None]:
-        """Tell faults by what was asked for, never by where it lies."""
+        """Raise errors that name the virtual path, never the real one."""
         try:
             yield
         except OSError as exc:
@@ -313,7 +313,7 @@ class FolderFileStore:
 
     @contextlib.contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        """Hold the lock of the folder, among threads and processes of this computer."""
+        """Hold the folder's lock against the other threads and processes of this computer."""
         import fcntl
 
         with self._hide_real_path("The folder of the memory files"), self._roots.folder(self._root) as folder:

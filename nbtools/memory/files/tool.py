@@ -70,7 +70,7 @@ class MemoryFiles:
         self._store = _open_store(store)
 
     def call(self, command: Mapping[str, Any]) -> ToolResult:
-        """Perform a command; a failure is in the result, as the protocol words it.
+        """Perform a command; a failure is a result too, with the text that the protocol prescribes.
 
         Parameters
         ----------
@@ -87,11 +87,11 @@ class MemoryFiles:
         return result
 
     async def acall(self, command: Mapping[str, Any]) -> ToolResult:
-        """Perform a command beside the running loop."""
+        """Perform a command in a thread, so that the running event loop goes on."""
         return await in_thread(self.call, command)
 
     def close(self) -> None:
-        """Close a store that was opened by its URL; a memory stays its owner's."""
+        """Close a store that was opened by its URL; a memory that was passed in stays open."""
         self._store.close()
 
     def _perform(self, command: Any) -> ToolResult:
@@ -224,7 +224,7 @@ class MemoryFiles:
         edit: Callable[[str, str], tuple[str, str]],
         missing: str = "Error: The path {path} does not exist. Please provide a valid path.",
     ) -> str:
-        """Change a file that is there, starting again when somebody else changed it meanwhile."""
+        """Edit an existing file; if another client changes it meanwhile, read it again and repeat the edit."""
         plain = check_path(path)
         for _ in range(_TRIES):
             found = None if plain == ROOT else self._store.read(plain)

@@ -74,7 +74,7 @@ def serve(
     tcp: bool = False,
     protocol: int = PROTOCOL,
 ) -> None:
-    """Serve a file until nobody needs it, or return at once when another keeper does.
+    """Serve a file until it has no clients, or return at once if another keeper serves it.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def serve(
 
 
 def _open(directory: MemoryDirectory, history: int, end: float) -> MemoryEngine:
-    """Open the file, when whoever has it open still has let go of it: a keeper that lost its lock is finishing."""
+    """Open the file; wait while another process, such as an ending keeper without a lock, has it open."""
     from nbtools.memory.duckdb.recovery import open_engine
 
     while True:
@@ -128,7 +128,7 @@ def _open(directory: MemoryDirectory, history: int, end: float) -> MemoryEngine:
 
 
 def _lead(directory: MemoryDirectory, end: float) -> bool:
-    """Become the leader; return `False` when somebody else leads and can be reached."""
+    """Acquire the lock of the file; return `False` if another keeper has it and can be reached."""
     while not directory.acquire(0.0):
         address = directory.holder().get("address")
         if address and not directory.is_elsewhere() and _can_reach(address):
@@ -148,7 +148,7 @@ def _lead(directory: MemoryDirectory, end: float) -> bool:
 
 
 def _keep_messages(directory: MemoryDirectory) -> None:
-    """Let standard error go to the keeper's own file, begun anew when it has grown long."""
+    """Redirect standard error to the keeper's log, which starts again from nothing once it is long."""
     is_long = directory.messages.exists() and directory.messages.stat().st_size > _LOG_BYTES
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if is_long else 0)
     fd = os.open(directory.messages, flags, 0o600)
@@ -157,7 +157,7 @@ def _keep_messages(directory: MemoryDirectory) -> None:
 
 
 def _report(facts: dict[str, Any]) -> None:
-    """Tell whoever started this process, who waits for the end of the line and of the stream."""
+    """Write one line for the process that started this one and waits for it, and close standard output."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(dumps(facts) + "\n")
         sys.stdout.flush()

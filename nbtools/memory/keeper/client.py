@@ -1,9 +1,10 @@
-"""The client of the keeper: a repository in any process, over one socket per thread that is asking.
+"""The client of the keeper: a repository that sends each call over a socket.
 
-Nothing is started before the first question. When a connection breaks, the same question with the same request id is
-sent again, to a keeper that is started anew if need be, until the time is over: what was applied before the break is
-not applied twice. If there is no answer by then, whoever asked for a change is told that it may have been made, and
-that another try would be another request. A forked child drops what it inherited and connects by itself.
+The first call connects, and starts the keeper if none is running. If a connection breaks, the client sends the same
+message with the same request id again, and starts a new keeper if necessary, until the time is over. The keeper applies
+a request id once. If there is still no answer, the error of a change says that it may have been applied, because a new
+call would be a new request. Each thread that asks uses a connection of its own. A forked child closes the connections
+that it inherited and opens new ones.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class KeeperRepository:
         self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the way to the file: another process has connections of its own."""
+        """Pickle the path and the options; the other process opens connections of its own."""
         return (_rebuild, (self.path, self._options))
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
@@ -124,14 +125,14 @@ class KeeperRepository:
         return info
 
     def close(self) -> None:
-        """Drop the connections; the keeper leaves by itself when nobody needs it."""
+        """Close the connections; the keeper ends by itself when it has no clients."""
         self._closed = True
         self._drop_idle()
 
     # -- asking
 
     def _ask(self, data: bytes, again: _Again | None = None) -> dict[str, Any]:
-        """Send a message and return the answer; after a break, a change is sent as one that may have been applied."""
+        """Send a message and return the answer; if the connection breaks, send it again until the time is over."""
         if self._pid != os.getpid():
             self._leave_parent()
         end = time.monotonic() + self._timeout
@@ -250,7 +251,7 @@ class KeeperRepository:
         return connection
 
     def _exchange_greetings(self, connection: Any, address: dict[str, Any]) -> bool:
-        """Exchange greetings; an older keeper is asked to hand over, and is not the one to talk to."""
+        """Exchange greetings with a keeper; ask an older one to end, and return `False` for it."""
         greeting = {"hello": self._protocol, "pid": os.getpid()}
         if "token" in address:
             greeting["token"] = address["token"]
@@ -276,7 +277,7 @@ class KeeperRepository:
                 warnings.warn(notice, UserWarning, stacklevel=10)
 
     def _start(self, end: float, *, is_last: bool) -> None:
-        """Start a keeper and wait until it serves, or says why not, or that another one does."""
+        """Start a keeper and wait for its first line, which says that a keeper serves or why this one cannot."""
         self._directory.make()
         options = self._options
         command = [sys.executable, "-m", "nbtools.memory.keeper", str(self.path)]
@@ -343,7 +344,7 @@ class KeeperRepository:
 
 
 class _Again(NamedTuple):
-    """A change that may have to be sent again: its request's id, and what makes the message that says so."""
+    """How to repeat a request: its id, and a function that returns the message for the second time."""
 
     request_id: str
     message: Callable[[], bytes]
@@ -358,7 +359,7 @@ def _rebuild(path: Path, options: dict[str, Any]) -> KeeperRepository:
 
 
 def _environment() -> dict[str, str]:
-    """Return what the keeper needs of the environment: it lives long, and keys are none of its business."""
+    """Return the variables that a keeper needs; it lives long, so it does not get API keys and other secrets."""
     kept = {n: v for n, v in os.environ.items() if n in _KEPT_VARIABLES or n.startswith(_KEPT_PREFIXES)}
     source = str(Path(__file__).resolve().parents[2])
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH")]))

@@ -1,4 +1,4 @@
-"""Listener: where a keeper can be reached, which stays there as long as the keeper does.
+"""Listener: the socket of a keeper, which is created again if its name is removed.
 
 The socket lies in a folder that others clean: when its name is gone, new clients could not come any more while the old
 ones keep the keeper alive, so it is made again. Only the name of one's own socket is ever taken away.
@@ -22,7 +22,7 @@ _WAITING = 64
 
 
 class Listener:
-    """A socket that listens, on a path where the system has Unix sockets, else on a port of this machine alone.
+    """A listening socket: a Unix socket where the system has them, else a TCP port on the loopback interface.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Listener:
             self.address = {"unix": str(self._path)}
 
     def is_reachable(self) -> bool:
-        """Tell whether a client that knows the address finds this socket."""
+        """Return whether a client that knows the address finds this socket."""
         return "tcp" in self.address or self._inode == _inode(self._path)
 
     def renew(self) -> None:
@@ -106,7 +106,7 @@ def _inode(path: Path) -> tuple[int, int]:
 
 
 def _is_mine(connection: socket.socket) -> bool:
-    """Tell whether the same user is on the other side; where the system cannot tell, a token must."""
+    """Return whether the same user is on the other side; where the system cannot tell, a token must."""
     if connection.family != getattr(socket, "AF_UNIX", None) or not hasattr(socket, "SO_PEERCRED"):
         return True
     size = struct.calcsize("3i")

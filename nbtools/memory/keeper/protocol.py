@@ -1,4 +1,4 @@
-"""Wire: what the keeper and its clients say to each other.
+"""Protocol: the messages between the keeper and its clients.
 
 A message is four bytes of length, big-endian, and so many bytes of JSON; the highest bit of the length says that
 another frame of the same answer follows. A client greets, then asks one question at a time::
@@ -68,12 +68,12 @@ def frame(text: str, *, more: bool = False) -> bytes:
 
 
 def is_one_frame(data: bytes) -> bool:
-    """Tell whether the bytes are exactly one whole frame, as they nearly always are."""
+    """Return whether the bytes are exactly one whole frame, as they nearly always are."""
     return len(data) >= 4 and _HEAD.unpack_from(data)[0] == len(data) - 4
 
 
 def take_frame(inbox: bytearray) -> bytes | None:
-    """Take the first whole frame out of what has arrived, or return `None`.
+    """Remove and return the first whole frame of the bytes that have arrived; `None` if there is none.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def connect_to(address: Any, *, timeout: float) -> socket.socket:
 
 
 def limit_waiting(connection: socket.socket, timeout: float) -> None:
-    """Let every wait on a connection end after so many seconds, by `BlockingIOError` or `TimeoutError`."""
+    """Limit every wait on a connection to `timeout` seconds; then it raises `BlockingIOError` or `TimeoutError`."""
     connection.settimeout(timeout)
     if sys.platform == "win32":
         return
@@ -208,7 +208,7 @@ def apply_to_wire(changes: Sequence[Change], request_id: str, *, is_new: bool) -
 
 
 def change_from_wire(fields: Mapping[str, Any]) -> Change:
-    """Build a change from what `apply_to_wire` made of it.
+    """Return the change that a JSON object of `apply_to_wire` describes.
 
     Raises
     ------
@@ -243,7 +243,7 @@ def done_to_wire(changes: Sequence[Change], done: Sequence[ChangeOutcome], notic
 
 
 def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) -> list[AppliedChange]:
-    """Build what `Repository.apply` returns."""
+    """Return the result of `Repository.apply` that the keeper's answer describes."""
     applied = []
     for change, (fields, touched) in zip(changes, done, strict=True):
         record = None
@@ -304,7 +304,7 @@ def error_to_wire(exc: Exception) -> dict[str, Any]:
 
 
 def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
-    """Build the error again."""
+    """Return the error that a JSON object of `error_to_wire` describes."""
     found = getattr(errors, str(fields.get("class")), None)
     kind = found if isinstance(found, type) and issubclass(found, NbtoolsError) else InternalError
     return kind(

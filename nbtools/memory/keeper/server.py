@@ -1,4 +1,4 @@
-"""The keeper's inside: who waits for whom.
+"""The keeper's server: its threads, and what each of them does.
 
 ::
 
@@ -102,7 +102,7 @@ class KeeperServer:
         self._asked = 0
 
     def run(self) -> None:
-        """Serve, then finish what was begun, close the file and let go of it."""
+        """Serve clients; then finish what was begun, close the file and release its lock."""
         # A waiting thread should get its turn after half a millisecond, not five.
         sys.setswitchinterval(0.0005)
         threads = [threading.Thread(target=self._commit_writes, name="committer")]
@@ -130,7 +130,7 @@ class KeeperServer:
         self.wake()
 
     def wake(self) -> None:
-        """Make the main thread look around."""
+        """Wake the main thread from its wait for sockets."""
         with contextlib.suppress(OSError):
             self._waker.send(b".")
 
@@ -168,7 +168,7 @@ class KeeperServer:
         self._selector.register(self._listener.socket, selectors.EVENT_READ, self._accept)
 
     def _stay_reachable(self) -> None:
-        """Leave to a successor if this keeper holds nothing any more; listen anew if it cannot be found."""
+        """End if this keeper lost its lock; listen on a new socket if clients cannot find the old one."""
         if self.directory.is_lost():
             self._leaving.set()
         elif not self._listener.is_reachable():
@@ -275,7 +275,7 @@ class KeeperServer:
                 self._merge_backlog()
 
     def _check_stored(self) -> None:
-        """Refuse to call stored what a crash could lose, because the journal was removed or may end in half a group."""
+        """Raise an error if a crash could lose what was just stored, because the journal was removed or is broken."""
         journal = self.engine.journal
         if self.directory.is_lost() or (journal is not None and journal.is_lost()):
             raise MemoryUnavailable(f"{self.directory.folder} was removed, or cannot be written any more")
@@ -335,7 +335,7 @@ class KeeperServer:
                 self._leaving.wait(_PAUSE)
 
     def _merge_backlog(self) -> None:
-        """Merge before more is written: writes come faster than the disk takes them."""
+        """Merge part of the backlog before more is committed, because writes arrive faster than they are merged."""
         try:
             while self.engine.unmerged > _TOO_MANY // 2:
                 self.engine.merge()
@@ -343,7 +343,7 @@ class KeeperServer:
             self._log_failure(exc)
 
     def _log_failure(self, exc: Exception) -> None:
-        """Write down what should not have happened; after damage, leave, so that the next keeper repairs it."""
+        """Log an unexpected error; after damage, end, so that the next keeper repairs the file."""
         traceback.print_exception(exc, file=sys.stderr)
         sys.stderr.flush()
         if isinstance(exc, MemoryDamaged):
@@ -351,7 +351,7 @@ class KeeperServer:
 
 
 class _ClientConnection:
-    """One connection: what has arrived of a message, and what could not be sent yet."""
+    """One client's connection, with the part of a message that has arrived and the bytes that wait to be sent."""
 
     def __init__(self, connection: socket.socket, wake: Callable[[], None]) -> None:
         connection.setblocking(False)
@@ -380,7 +380,7 @@ class _ClientConnection:
         return messages
 
     def send(self, frames: Iterable[bytes]) -> None:
-        """Send as much as there is room for and keep the rest; a client that is gone is not missed."""
+        """Send as much as the socket takes and keep the rest; ignore a client that is gone."""
         with self._lock, contextlib.suppress(OSError):
             for data in frames:
                 if self._outbox:

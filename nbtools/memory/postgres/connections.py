@@ -75,7 +75,7 @@ class Connections:
         self._closing = threading.Event()
 
     def run(self, work: Callable[[Any], T], *, request: str | None = None, timeout: float | None = None) -> T:
-        """Do work in a transaction, and again on a new connection when one is lost; it must bear to be done twice.
+        """Do work in a transaction, and repeat it on a new connection if the connection is lost; it must be repeatable.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Connections:
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
-        """Close what is idle; what is in use is closed when it comes back."""
+        """Close the idle connections; one that is in use is closed when its work ends."""
         self._closing.set()
         if self._process == os.getpid():
             self._drop_idle()

@@ -1,4 +1,4 @@
-"""Memory on PostgreSQL: the same rules as everywhere, kept by the server for any number of machines.
+"""Memory on PostgreSQL, which any number of machines can share.
 
 A batch is one transaction. It locks what it touches: the ids of its records, and the workflow they belong to, shared
 with others that write and alone when it clears. Then it reads what is there, decides as every store does, and writes
@@ -170,7 +170,7 @@ class PostgresRepository:
         return [(row, count) for row, count in done]
 
     def _stage(self, connection: Any, rows: Mapping[str, Row], now: int) -> WriteBatch:
-        """Return what decides over these rows, which nobody else changes meanwhile."""
+        """Return a `WriteBatch` over these rows, which are locked."""
         self._latest = later(self._latest, now)
 
         def versions(scope: Scope, key: str) -> list[Row]:
@@ -183,7 +183,7 @@ class PostgresRepository:
         return WriteBatch(StoreView(rows.get, ids, versions), 0, lambda: self._latest)
 
     def _apply_forgets(self, connection: Any, decided: Sequence[Row]) -> list[Row]:
-        """Take what is forgotten out of the tables, and return what is left to store."""
+        """Erase from the tables what a batch forgets, and return the rows that are left to store."""
         left: list[Row] = []
         for row in decided:
             if row.op == "forget":
@@ -208,7 +208,7 @@ class PostgresRepository:
         _rewrite(connection, answers, ("TRUE", []), lambda answer: _without_value(answer, row.id))
 
     def _store(self, connection: Any, decided: Sequence[Row]) -> None:
-        """Make rows the newest versions of their ids."""
+        """Store rows as the newest versions of their ids."""
         calls = [row for row in decided if row.op == "call"]
         rows = [row for row in decided if row.op != "call"]
         # Later rows of a batch replace earlier ones; the history gets all of them.
@@ -231,7 +231,7 @@ class PostgresRepository:
         return [row.id, row.scope.prefix, *_version(row), vector, self._texts.to_tsvector(words), len(words)]
 
     def _sweep(self) -> None:
-        """Take away a slice of what is due or long gone; the write before is done, whatever becomes of this."""
+        """Delete some expired records and old deletions; an error here does not affect the write before it."""
         if self._sweeping.acquire(blocking=False):
             # One thread of this process at a time; other processes are kept away by an advisory lock on the server.
             is_full = False
@@ -328,7 +328,7 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
 
 
 def _lock(connection: Any, changes: Sequence[Change], request: str | None = None) -> None:
-    """Wait for those who change the same, until this transaction ends."""
+    """Lock the records that a batch changes until its transaction ends."""
     ids = _ids(changes)
     is_many = len(ids) > _MOST_LOCKS
     # A clear shuts out who writes to the workflow, whatever the node: its records are not known before it has them.
@@ -387,7 +387,7 @@ def _one(cursor: Any) -> Any:
 def _rewrite(
     connection: Any, place: tuple[str, str, str], where: tuple[str, list[str]], change: Callable[[str], str]
 ) -> None:
-    """Change the texts of a column, of those rows where a condition holds and the function changes them."""
+    """Replace the texts of a column by what a function returns, in the rows that match a condition."""
     table, name, column = place
     found = connection.execute(f"SELECT {name}, {column} FROM {table} WHERE {where[0]}", where[1]).fetchall()
     changed = [(new, key) for key, text in found if (new := change(text)) != text]

@@ -41,7 +41,7 @@ _B = 0.75
 
 
 class SearchTexts:
-    """What the server is given of texts and of questions."""
+    """Converts texts and questions to ``tsvector`` and ``tsquery``."""
 
     def __init__(self) -> None:
         self._stemmer = Stemmer()
@@ -68,7 +68,7 @@ class SearchTexts:
 
 
 class _ScopeWords(QueryExpansion):
-    """What the live records of one scope, or of all, have of the words of a question."""
+    """The words that the live records of one scope, or of all scopes, have."""
 
     def __init__(self, connection: Any, texts: SearchTexts, within: tuple[str, list[Any]]) -> None:
         self._connection = connection

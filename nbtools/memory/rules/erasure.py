@@ -1,4 +1,4 @@
-"""Erasure: what of a record of a tool call tells the value of a key that is forgotten, and what is left of it.
+"""Erasure: find and remove a forgotten value in the records of tool calls.
 
 Calls of the memory tools that name the key lose everything else they were given. In all other calls, each text and each
 number that the value was made of is taken out wherever it stands. What is short stands everywhere by chance: less than
@@ -29,7 +29,7 @@ _KEPT_ARGUMENTS = ("command", "scope", "match", "limit", "ttl", "version")
 
 
 class Erasure:
-    """What is looked for, of one key.
+    """The texts and numbers to remove from the records of calls when one key is forgotten.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ class Erasure:
 
 
 class Erasures:
-    """The last erasures, for records of calls that are still on their way: they are written behind the calls."""
+    """The erasures of the last minutes: records of calls arrive some time after their calls, and are cleaned then."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, Erasure]] = deque()
 
     def add(self, erasure: Erasure) -> None:
-        """Clean the records of the next minutes by this one too."""
+        """Clean the records of calls that arrive in the next ten minutes by this erasure too."""
         self._recent.append((time.monotonic() + _ON_THEIR_WAY, erasure))
 
     def clean(self, record: str) -> str:
@@ -108,7 +108,7 @@ class Erasures:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text and number of a value; the names in it are no secrets."""
+    """Yield every text and number of a value, but not the names of its fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)):

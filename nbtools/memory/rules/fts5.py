@@ -1,11 +1,12 @@
-"""WordIndex: which records have the words of a question, ranked by BM25, in SQLite's FTS5.
+"""Full-text search with SQLite's FTS5: which records match a question, ranked by BM25.
 
-FTS5 gets texts that are split and folded already, stems them by Porter's rules, and keeps no copy of them: what takes a
-text away must have it. Beside it lies a vocabulary of the words as they were written, with an index of their groups of
-three letters. A word that no record has is looked up there, and stands for the nearest ones that some record has.
+FTS5 gets texts that are split and folded already. It stems them by Porter's rules and keeps no copy of them, so whoever
+removes a text must pass the same text again. Beside it is a vocabulary: the words as they were written, with an index
+of their groups of three letters. A word of a question that no record has is looked up there, and the most similar words
+that some record has take its place.
 
-A question costs little however common its words are: what has a rare word is ranked first, and of what has only common
-words the newest few thousand records. Everything is asked within a range of numbers, which is a scope's.
+A question is fast even if its words are common: records with a rare word are ranked first, and of the others only the
+newest few thousand. Each question looks at one range of numbers, which belongs to one scope.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ _MERGED_PAGES = 50
 
 
 class TermGroup(NamedTuple):
-    """What stands for a term of a question, as FTS5 matches it, and how many records have it."""
+    """The FTS5 expression for one term of a question, and how many records match it."""
 
     wanted: str
     records: int
 
 
 class QueryExpansion(abc.ABC):
-    """What the words of a question stand for among the records of a store, which tells what it has.
+    """Query expansion: find the stored words that the words of a question match.
 
     `within` says in every method which records are looked at, in the store's own way.
     """
@@ -152,18 +153,18 @@ class WordIndex(QueryExpansion):
         self._tags: dict[str, str] = {}
 
     def add(self, number: int, text: str, tags: Iterable[str]) -> None:
-        """Take the text and the tags of a record."""
+        """Add the text and the tags of a record."""
         words = split_words(text)
         self._learn(words)
         self._database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, self._join(words, tags)))
 
     def remove(self, number: int, text: str, tags: Iterable[str]) -> None:
-        """Take away a record, of which the very text and tags must be given that were added."""
+        """Remove a record; text and tags must be exactly those that were added, because FTS5 keeps no copy of them."""
         values = (number, self._join(split_words(text), tags))
         self._database.execute("INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", values)
 
     def merge_pages(self) -> None:
-        """Do some of the merging that makes questions faster."""
+        """Merge some pages of the full-text table, which makes later queries faster."""
         self._database.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (_MERGED_PAGES,))
 
     def selects(
@@ -237,7 +238,7 @@ class WordIndex(QueryExpansion):
 
 
 class Stemmer:
-    """Stem words as FTS5 does here, for a store that keeps them elsewhere."""
+    """Stem words exactly as FTS5 does, for a store that has its own full-text index."""
 
     def __init__(self) -> None:
         check_sqlite()
@@ -269,7 +270,7 @@ def check_sqlite() -> None:
 
 
 def is_learned(word: str) -> bool:
-    """Tell whether a word belongs into a vocabulary that others are mended by."""
+    """Return whether a word belongs into a vocabulary that others are mended by."""
     return 2 < len(word) <= _LONGEST_WORD and word.isalpha()
 
 

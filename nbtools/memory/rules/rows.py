@@ -1,4 +1,4 @@
-"""Rows: a version of a record as the engine, its journal and the wire hold it.
+"""Rows: one version of a record, in the form that the engine, the journal and the keeper's protocol use.
 
 Times are whole microseconds since 1970, the value is JSON text. A row is immutable and shared freely between threads.
 """
@@ -65,7 +65,7 @@ class Row(NamedTuple):
         return Scope(agent_id=self.agent, workflow_id=self.workflow, node_id=self.node)
 
     def is_live(self, now: int) -> bool:
-        """Tell whether the record is there at that moment."""
+        """Return whether the record is there at that moment."""
         return self.value is not None and (self.expires is None or self.expires > now)
 
 
@@ -204,7 +204,7 @@ def later(latest: int, system: int) -> int:
 
 
 class Clock:
-    """Microseconds since 1970, as the system's clock tells them, without its small steps back (see `later`).
+    """A clock of microseconds since 1970: the system's clock without its small steps back (see `later`).
 
     While the system's clock is behind, time goes on with the pace of the monotonic one: a record that lives for a
     minute lives for a minute.

@@ -1,4 +1,4 @@
-"""Search: the words of a record and of a question, what words are near each other, and the fusion of two rankings.
+"""Text search: split texts into words, find similar words, and fuse two rankings.
 
 Pure functions that every repository shares, so that the same words find the same records wherever they lie.
 """

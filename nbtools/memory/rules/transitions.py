@@ -26,7 +26,7 @@ class ChangeOutcome(NamedTuple):
 
 
 class WriteRequest(NamedTuple):
-    """A batch as it is asked for; `is_new` says that this id was never sent before."""
+    """A batch of changes with its request id; `is_new` says that no request with this id was sent before."""
 
     request_id: str
     changes: Sequence[Change]
@@ -34,7 +34,7 @@ class WriteRequest(NamedTuple):
 
 
 class StoreView(NamedTuple):
-    """What deciding asks of the store.
+    """The questions of a `WriteBatch` to the store.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class StoreView(NamedTuple):
 
 
 class WriteBatch:
-    """Decide one request after the other; each sees what the earlier ones decided.
+    """Turn requests into rows, one after the other; each request sees the rows of the earlier ones.
 
     Parameters
     ----------

@@ -318,7 +318,7 @@ def test_what_the_disk_refuses_at_a_start_is_told(path, name, reason, embedded):
 def test_a_failure_that_nobody_foresaw_is_told_too(path, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import nbtools.memory.duckdb.journal as j\n"
-        "def fail(*_):\n    raise LookupError('of another kind')\n"
+        "def fail(*_, **__):\n    raise LookupError('of another kind')\n"
         "j.Journal = fail"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
+    from nbtools.confine import Level
     from nbtools.kernels.fake import FakeKernels
     from nbtools.kernels.forked.provisioner import install_kernelspec
     from nbtools.kernels.handle import KernelSession
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         Execution,
         Kernel,
         KernelOptions,
-        Level,
         Output,
         OutputLimits,
         OutputPiece,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from nbtools.kernels.service import Kernels
 
 _INTERFACE = (
-    *("Backend", "ErrorDetail", "Execution", "Kernel", "KernelOptions", "Level", "OutputLimits", "OutputPiece"),
+    *("Backend", "ErrorDetail", "Execution", "Kernel", "KernelOptions", "OutputLimits", "OutputPiece"),
     *("RunContext", "Status", "Cap", "Output", "Profile", "World"),
 )
 __all__ = [
@@ -71,6 +71,7 @@ __getattr__ = facade(
         "FakeKernels": "nbtools.kernels.fake",
         "KernelSession": "nbtools.kernels.handle",
         "Kernels": "nbtools.kernels.service",
+        "Level": "nbtools.confine",
         "install_kernelspec": "nbtools.kernels.forked.provisioner",
     },
 )

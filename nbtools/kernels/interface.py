@@ -14,11 +14,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from nbtools import html_parts
 from nbtools.errors import CallTimeout, Cancelled, ExecutionFailed, KernelDied, LimitExceeded, NbtoolsError
 from nbtools.visible import brief, visible
+
+if TYPE_CHECKING:
+    from nbtools.confine import Level
 
 __all__ = [
     "Backend",
@@ -28,7 +31,6 @@ __all__ = [
     "Kernel",
     "KernelOptions",
     "Kind",
-    "Level",
     "OnOutput",
     "Output",
     "OutputLimits",
@@ -50,7 +52,6 @@ Status = Literal[
     "process_limit",
 ]
 Kind = Literal["stdout", "stderr", "display", "error", "progress"]
-Level = Literal["off", "limits", "strict"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from nbtools import aio, confine
+from nbtools.confine import Level
 from nbtools.errors import KernelDied, LanguageUnavailable, WorkbenchClosed
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
@@ -25,7 +26,6 @@ from nbtools.kernels.interface import (
     Backend,
     Execution,
     KernelOptions,
-    Level,
     OnOutput,
     OutputLimits,
     RunContext,

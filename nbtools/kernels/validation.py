@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from nbtools.confine import Level
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
-from nbtools.kernels.interface import Level
 from nbtools.paths import Roots
 
 __all__ = [

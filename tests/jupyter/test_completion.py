@@ -76,6 +76,7 @@ def test_keys_tags_frames_and_columns_are_offered(notebook) -> None:
     ("text", "offered"),
     [
         ("%nbsql select uni| from odd", ['"unit price"']),
+        ("%nbsql select | from odd", ["Größe"]),
         ('%nbsql select "unit p| from odd', ['"unit price"']),
         ("%nbsql select o.uni| from odd as o", ['o."unit price"']),
         ('%nbsql select "my odd".uni| from odd "my odd"', ['"my odd"."unit price"']),

@@ -85,7 +85,10 @@ def _free_from(session: Any, parser: Parser, line: str) -> int:
 
 
 def _is_connection(session: Any, word: str, line: str) -> bool:
-    return "://" in word or word in session.workbench.config.connections or line.rstrip().endswith(word)
+    if "://" in word or word in session.workbench.config.connections:
+        return True
+    # Alone on the line, it is an unknown connection over a cell, or the query that is being written.
+    return line.rstrip().endswith(word) and word.lower() not in {"select", "with", "from"}
 
 
 def _run(request: Request) -> Any:

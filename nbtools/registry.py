@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -331,7 +332,9 @@ class Registry(Mapping[str, Tool]):
                         made = made.with_tool(item)
                     except (TypeError, InvalidArguments) as exc:
                         faults.append(f"{told}: a tool was left out: {exc}")
-            except (Exception, SystemExit) as exc:
+            except BaseException as exc:
+                if isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                    raise  # a person's own: Python hands it to this thread alone
                 faults.append(f"{told}: its tools were left out: {type(exc).__name__}: {exc}")
         return made, tuple(faults)
 

@@ -296,6 +296,7 @@ def test_installed_packages_add_tools_and_a_broken_one_takes_nothing_away(
     broken = {
         "raises": "raise RuntimeError('broken')",
         "leaves": "raise SystemExit(3)",
+        "interrupts": "raise KeyboardInterrupt",
         "nothing": "",
         "number": "ALL = 7",
         "taken": "def shell(x: int) -> int:\n    return x\nALL = shell",

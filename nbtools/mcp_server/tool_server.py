@@ -85,9 +85,17 @@ class _ToolServer:
         idle = not_offered(self._bench.config)
         tools = tuple(tool for name, tool in self._executor.tools().items() if name not in idle)
         if self._listed is None or self._listed[0] != tools:
-            told = [self.types.Tool.model_validate(to_mcp(tool)) for tool in tools]
-            self._listed = (tools, self.types.ListToolsResult(tools=told))
+            told = [self._described(tool) for tool in tools]
+            self._listed = (tools, self.types.ListToolsResult(tools=[tool for tool in told if tool is not None]))
         return self._listed[1]
+
+    def _described(self, tool: Tool) -> Any:
+        """Return a tool as it is listed; `None`, with a warning, for one whose arguments have no schema."""
+        try:
+            return self.types.Tool.model_validate(to_mcp(tool))
+        except Exception as exc:  # whatever the types of its function raise: the others are listed all the same
+            warnings.warn(f"the tool {tool.name} is not offered: {exc}", stacklevel=2)
+            return None
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema that headers of a call over HTTP are held against; else all tools are listed for each."""

@@ -128,6 +128,29 @@ def test_a_picture_comes_as_a_picture_and_stays_readable(bench, mode, tmp_path):
     assert read.contents[0].blob == said.content[1].data
 
 
+class Odd:
+    """What no schema can describe."""
+
+
+@tool
+def odd(what: Odd) -> str:
+    """Take it."""
+    return repr(what)
+
+
+def test_a_tool_without_a_schema_takes_no_other_from_the_list(tmp_path):
+    async def work(client):
+        return {item.name for item in (await client.list_tools()).tools}
+
+    with (
+        Workbench(home=tmp_path, memory_url=":memory:", tools=[odd, wipe]) as made,
+        pytest.warns(UserWarning, match="odd is not offered"),
+    ):
+        listed = with_client(made, work)
+    assert "wipe" in listed
+    assert "odd" not in listed
+
+
 def test_a_failure_is_a_result_that_says_what_to_do(bench):
     async def work(client):
         return await client.call_tool("calculator", {"expresion": "1"})

@@ -30,6 +30,7 @@ from nbtools.sql.worker.client import IsolatedEngine
 
 __all__ = ["SessionEngines", "open_engine"]
 
+# Databases in a file of this machine.
 _LOCAL = frozenset({"duckdb", "sqlite"})
 _POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 
@@ -105,6 +106,7 @@ class SessionEngines:
         """
         url = None if connection is None else self._url(connection, isolated=isolated)
         with self._lock:
+            # Opening is quick: the database itself is opened by the first query.
             if (connection, isolated) not in self._engines:
                 self._engines[connection, isolated] = open_engine(url, self._options, isolated=isolated)
             return self._engines[connection, isolated]

@@ -19,8 +19,10 @@ _Histogram = tuple[tuple[str, int], ...]
 _BACKTICKS = frozenset({"bigquery", "mysql", "spark"})
 _BINS = 10
 _TOP = 5
+# One statement asks for four facts of each column; PostgreSQL takes 1,664 items in one.
 _MOST_COLUMNS = 200
 _NUMBER = re.compile(r"INT|DEC|NUM|FLOAT|DOUBLE|REAL|SERIAL|MONEY", re.IGNORECASE)
+# Types that some engine neither sorts nor counts by value.
 _NOT_COMPARED = re.compile(
     r"\[|\b(STRUCT|MAP|UNION|JSON|JSONB|BLOB|BYTEA|BINARY|GEOMETRY|XML|VARIANT)\b", re.IGNORECASE
 )

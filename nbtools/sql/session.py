@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,20 +44,14 @@ _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Call:
-    """One query as it was asked for."""
+    """One query as it was asked for: the request with the text as written, and what decides how it is prepared."""
 
-    sql: str
-    max_rows: int | None
-    max_bytes: int
-    whole: bool
-    timeout: float | None
+    request: QueryRequest
     params: Mapping[str, Any] | Sequence[Any] | None = None
     connection: str | None = None
     dialect: str | None = None
     isolated: bool = False
     frames: Frames | None = None
-    progress: bool = False
-    on_rows: OnRows | None = None
 
 
 class SqlSession:
@@ -193,9 +188,7 @@ class SqlSession:
             whole=whole,
             progress=on_progress is not None,
         )
-        return await self._supervise(
-            connection, lambda control: self._answer(call, control), call.timeout, isolated, on_progress
-        )
+        return await self._supervise(call, functools.partial(self._answer, call), on_progress)
 
     query = blocking(aquery)
 
@@ -231,7 +224,7 @@ class SqlSession:
                     sink(result.columns, result.rows)
             return sink.rows
 
-        return await self._supervise(call.connection, work, call.timeout, call.isolated, on_progress)
+        return await self._supervise(call, work, on_progress)
 
     export = blocking(aexport)
 
@@ -253,7 +246,7 @@ class SqlSession:
             with self._suggest_names(call, engine, request):
                 return engine.explain(request, control)
 
-        return await self._supervise(connection, work, call.timeout, isolated)
+        return await self._supervise(call, work)
 
     explain = blocking(aexplain)
 
@@ -280,7 +273,7 @@ class SqlSession:
             records = self._tables if connection is None else {}
             return found + [{"name": name, "kind": "record", "schema": None, "columns": []} for name in records]
 
-        return await self._supervise(connection, work, self.timeout)
+        return await self._supervise(self._call("", connection=connection), work)
 
     catalog = blocking(acatalog)
 
@@ -309,7 +302,7 @@ class SqlSession:
             head = ask(f"SELECT * FROM {source}", 100)
             return profile_table(table, source, head.columns, head.types, lambda sql: ask(sql).to_rows(), quote)
 
-        return await self._supervise(connection, work, self.timeout, isolated)
+        return await self._supervise(self._call("", connection=connection, isolated=isolated), work)
 
     profile = blocking(aprofile)
 
@@ -323,25 +316,26 @@ class SqlSession:
         max_bytes: int | None = None,
         whole: bool = True,
         timeout: float | None = None,
+        progress: bool = False,
+        on_rows: OnRows | None = None,
         **more: Any,
     ) -> _Call:
         rows = self.limit if limit is None and not whole else limit
-        return _Call(
+        size = self.max_bytes if max_bytes is None else _not_negative("max_bytes", max_bytes)
+        request = QueryRequest(
             sql=sql,
             max_rows=None if rows is None else _not_negative("limit", rows),
-            max_bytes=self.max_bytes if max_bytes is None else _not_negative("max_bytes", max_bytes),
+            # Rows that are handed on are not kept, so their size does not matter.
+            max_bytes=None if on_rows is not None else size,
             whole=whole,
             timeout=self.timeout if timeout is None else _seconds(timeout),
-            **more,
+            progress=progress,
+            on_rows=on_rows,
         )
+        return _Call(request=request, **more)
 
     async def _supervise(
-        self,
-        connection: str | None,
-        work: Callable[[QueryControl], T],
-        timeout: float | None,
-        isolated: bool = False,
-        on_progress: Callable[[float], None] | None = None,
+        self, call: _Call, work: Callable[[QueryControl], T], on_progress: Callable[[float], None] | None = None
     ) -> T:
         control = QueryControl()
         self._running.add(control)
@@ -349,9 +343,9 @@ class SqlSession:
             return await run_supervised(
                 work,
                 control,
-                timeout=timeout,
-                abandon=lambda: self._engines.engine(connection, isolated=isolated).discard(control),
-                killed=isolated,
+                timeout=call.request.timeout,
+                abandon=lambda: self._engines.engine(call.connection, isolated=call.isolated).discard(control),
+                killed=call.isolated,
                 on_progress=on_progress,
             )
         finally:
@@ -386,30 +380,20 @@ class SqlSession:
         # The caret points into what was written, where binding has not moved anything.
         unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
         verdict.raise_if_refused(
-            call.sql if len(call.sql) == len(text) and call.dialect is None else None,
+            call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None,
             hint=f"If :{unbound[0]} is a parameter, give it a value." if unbound else None,
         )
         self._engines.warn_once(call.connection, engine)
         frames, sources = self._find_sources(call, engine, verdict)
-        request = QueryRequest(
-            sql=text,
-            parameters=values,
-            frames=frames,
-            max_rows=call.max_rows,
-            max_bytes=None if call.on_rows is not None else call.max_bytes,
-            whole=call.whole,
-            timeout=call.timeout,
-            progress=call.progress,
-            on_rows=call.on_rows,
-        )
-        return engine, request, sources
+        return engine, dataclasses.replace(call.request, sql=text, parameters=values, frames=frames), sources
 
     def _verdict(self, call: _Call) -> tuple[Engine, str, dict[str, Any] | list[Any] | None, Verdict]:
         """Return the engine, its text and the values to bind, and the verdict on that text."""
-        if not isinstance(call.sql, str):
-            raise InvalidArguments(f"the query is {type(call.sql).__name__}, not text.", tried="running SQL")
+        sql = call.request.sql
+        if not isinstance(sql, str):
+            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="running SQL")
         engine = self._engines.engine(call.connection, isolated=call.isolated)
-        text = call.sql if call.dialect in {None, engine.dialect} else self._transpile(call, engine)
+        text = sql if call.dialect in {None, engine.dialect} else self._transpile(call, engine)
         text, values = bind(text, call.params, _STYLES.get(engine.dialect, "colon"))
         return engine, text, values, self._engines.policy(engine.dialect, call.connection, engine).check(text)
 
@@ -443,7 +427,7 @@ class SqlSession:
         from nbtools.sql.verdict.transpile import transpile
 
         assert call.dialect is not None
-        text, _ = bind(call.sql, call.params, "dollar")
+        text, _ = bind(call.request.sql, call.params, "dollar")
         return transpile(text, read=call.dialect, write=engine.dialect)
 
     # -- engines -----------------------------------------------------------------------------------------------------

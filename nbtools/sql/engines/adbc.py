@@ -33,6 +33,7 @@ _PLAIN = frozenset(
     }
 )
 _TYPE = b"POSTGRESQL:type"
+# The driver's own 16 MB are more than most caps: the reader would wait for rows that it drops.
 _BATCH_BYTES = 1_000_000
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
 _NOT_COPIED = frozenset({"explain", "show", "describe"})

@@ -84,6 +84,7 @@ def read_tuples(
         if not chunk:
             break
         for index, row in enumerate(chunk):
+            # Without what lists and structures hold: walking them would cost more than fetching them.
             size += sum(map(sys.getsizeof, row))
             if rows + index >= most_rows or size > most_bytes:
                 cut = "rows" if rows + index >= most_rows else _by_size(request, rows + index)

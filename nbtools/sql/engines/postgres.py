@@ -26,6 +26,7 @@ from nbtools.sql.verdict.verdict import line_and_column
 __all__ = ["PostgresEngine", "begin_read_only"]
 
 _CHUNK = 1_000
+# Without a limit libpq waits as long as the system's TCP does: minutes.
 _CONNECT_S = 10
 # Each cancel opens a connection of its own.
 _CANCEL_EVERY_S = 0.2
@@ -164,6 +165,7 @@ class PostgresEngine:
             kind = SqlNotAllowed
         elif state.startswith("42"):
             kind = SqlInvalid
+        # 53 is out of resources, 54 a program limit, 08 a connection, 57 an operator who intervened.
         elif state.startswith(("53", "54")):
             kind = LimitExceeded
         elif state.startswith(("08", "57")) or not state:

@@ -22,6 +22,7 @@ from nbtools.sql.results.rows import PythonRows
 __all__ = ["AlchemyEngine"]
 
 _CHUNK = 1_000
+# The columns of each table are a question of their own to the server.
 _TABLES = 500
 # SQLAlchemy's names where sqlglot, and so the verdict, has another.
 _DIALECTS = {

@@ -24,6 +24,7 @@ __all__ = ["SQLiteEngine"]
 _CHUNK = 1_000
 # Virtual machine steps between two looks at the clock: well below a millisecond.
 _STEPS = 20_000
+# SQLite's own limit is 1 GB, for each of the values that a statement has at one time.
 _VALUE_BYTES = 100_000_000
 _READING = frozenset({sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 _DENIED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"})

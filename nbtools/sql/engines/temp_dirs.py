@@ -27,6 +27,7 @@ def make_temp_dir() -> Path:
 
 
 def _runs(pid: int) -> bool:
+    # os.kill(pid, 0) would do on Unix, and end the process on Windows.
     import psutil
 
     return bool(psutil.pid_exists(pid))

@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from nbtools.errors import ConfigInvalid, ConfigMissing
+from nbtools.redaction import conceal
 
 __all__ = ["file_of", "mask_url", "resolve_url"]
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET_QUERY = re.compile(r"([?&][^=&]*(?:pass|pwd|token|secret|key)[^=&]*=)[^&]*", re.IGNORECASE)
 
 
 def mask_url(url: str) -> str:
@@ -28,18 +28,14 @@ def mask_url(url: str) -> str:
     >>> masked("postgresql://me:secret@db.example/shop?sslmode=require")
     'postgresql://me:***@db.example/shop?sslmode=require'
     """
-    head, separator, rest = url.partition("://")
-    if not separator:
-        return url
-    place, slash, tail = rest.partition("/")
-    if "@" in rest and "@" not in place:
-        # A password with an unescaped slash: mask everything up to the last @.
-        cut = rest.rindex("@")
-        place, slash, tail = rest[:cut] + "@" + rest[cut + 1 :].partition("/")[0], *rest[cut + 1 :].partition("/")[1:]
-    account, at, host = place.rpartition("@")
-    user, colon, _ = account.partition(":")
-    shown = f"{user}{':***' if colon else ''}{at}{host}"
-    return f"{head}://" + _SECRET_QUERY.sub(r"\g<1>***", f"{shown}{slash}{tail}")
+    scheme, separator, rest = url.partition("://")
+    # A password may hold a slash that nobody escaped: then the account ends at the last @ of all.
+    cut = rest.partition("/")[0].rfind("@")
+    cut = rest.rfind("@") if cut < 0 else cut
+    if separator and cut >= 0:
+        user, colon, _ = rest[:cut].partition(":")
+        url = f"{scheme}://{user}{':***' if colon else ''}{rest[cut:]}"
+    return str(conceal(url))
 
 
 def resolve_url(url: str) -> str:

@@ -90,6 +90,7 @@ class _Parquet:
         self._writer.close()
 
 
+# Text and Parquet are written by hand and not by pandas, which would want all rows at once.
 FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {"csv": _Csv, "json": _Json, "parquet": _Parquet}
 """What a file of each form is written by."""
 

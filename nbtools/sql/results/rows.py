@@ -306,7 +306,7 @@ def _is_rounded(value: Any) -> bool:
 
 
 def _restore(column: Any, values: Sequence[Any]) -> Any:
-    """Give a column of floats that were integers or decimals all their digits back; others stay as they are."""
+    """Return a column of floats with all digits of its values, where these were integers or decimals."""
     import pandas as pd
 
     given = [value for value in values if value is not None]
@@ -326,7 +326,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _infer_dtype(column: Any) -> Any:
-    """Give a column of Python objects the dtype that all its values share, where there is one."""
+    """Return a column of Python objects with the dtype that all its values share, where there is one."""
     import pandas as pd
 
     kind = pd.api.types.infer_dtype(column, skipna=True)

@@ -1,17 +1,16 @@
-"""What sqlglot may be asked to parse: bounds on its work and on its stack, told from the tokens alone.
+"""Complexity limits: how much work and stack sqlglot may need for a text, estimated from its tokens alone.
 
-A parser by recursive descent can be bombed without a single bracket. ``CASE WHEN CASE WHEN …`` nests; the compiled form
-of sqlglot recurses in C, where Python's own limit is not always asked, and a full stack ends the process. Joins without
-a condition are tried twice each, so thirty of them take hours; chains such as ``a[1][1]…`` are copied at each link. So
-before the parser runs, one pass over the tokens bounds all of it:
+A text can bomb a parser by recursive descent without a single bracket. ``CASE WHEN CASE WHEN …`` nests; the compiled
+sqlglot recurses in C, which Python's own limit does not always stop, and a full stack ends the process. sqlglot tries
+joins without a condition twice each, so thirty of them take hours; it copies chains such as ``a[1][1]…`` at each link.
+So passes over the tokens limit, before the parser runs:
 
 - brackets, and brackets of types in each other (the parser reads those twice at each level);
-- joins still without a condition: each doubles the work for whatever follows;
+- joins still without a condition: each doubles the work for what follows;
 - links of a chain behind a bracket, and steps of a pipe: the work grows with their square;
-- tokens that may open something: as many as would fit on the stack of the thread that parses.
+- tokens that may open something: as many as fit on the stack of the thread that parses.
 
-A text within these bounds is parsed in the caller's thread when it is short, else in a thread with a stack that was
-made for it.
+A short text within these limits is parsed in the caller's thread, a longer one in a thread with a stack of its size.
 """
 
 from __future__ import annotations
@@ -29,15 +28,18 @@ __all__ = ["TokenKinds", "find_excess", "run_on_stack", "stack_bytes"]
 
 T = TypeVar("T")
 
+# sqlglot reads a type with brackets twice at each level, so ten levels are a thousand readings.
 _MAX_TYPES = 10
 # Steps of the parser, roughly: a second of the interpreted form.
 _MAX_WORK = 200_000
+# Each link of a chain copies the links before it, and each step of a pipe the steps before it.
 _MAX_CHAIN = 150
 _MAX_CHAINS = 60_000
 _MAX_PIPES = 100
 # The most that a level of nesting was seen to take is 2.5 kB; each gets three times that, and the rest is for callers.
 _LEVEL_BYTES = 8_192
 _MAX_STACK = 512 * 1024 * 1024
+# So many levels take 625 kB at the most, see above: any thread has that.
 _INLINE_LEVELS = 250
 _SPARE_BYTES = 2 * 1024 * 1024
 _PAGE = 65_536

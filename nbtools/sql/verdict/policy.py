@@ -5,11 +5,11 @@ For DuckDB the engine's own parser has the first word and sqlglot the second:
 1. text guards (`guards`): no NUL, no half surrogates, at most 100 kB, brackets at most 64 deep;
 2. exactly one statement, and it is a query: SELECT in all its forms, VALUES, FROM-first, DESCRIBE, SUMMARIZE, SHOW,
    EXPLAIN of one of these, PIVOT;
-3. the engine's syntax tree (`tree`, `walk`), node by node: only reviewed kinds of nodes and functions, only constant
-   paths below the allowed folders;
-4. sqlglot's tree (`glot`): nothing in it that changes anything.
+3. the engine's syntax tree (`duckdb.parser`, `duckdb.checker`), node by node: only reviewed kinds of nodes and
+   functions, only constant paths below the allowed folders;
+4. sqlglot's tree (`sqlglot_parser`): nothing in it that changes anything.
 
-For every other dialect sqlglot has the only word (`dialects`), and unknown functions are refused.
+For every other dialect sqlglot alone decides (`dialects`), and unknown functions are refused.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _ALIASES = {
     "mssql": "tsql",
     "sqlserver": "tsql",
 }
+# A repeated text costs a look into a dictionary instead of a millisecond. Long texts come from programs, each of them
+# once, and would only fill the memory.
 _CACHED = 256
 _CACHED_LENGTH = 20_000
 

@@ -1,10 +1,10 @@
 """sqlglot's view of a statement: the second opinion for DuckDB, and the first for every other dialect.
 
-sqlglot is asked only after its own tokens have been counted (`bounds`), and on a stack that is large enough for them.
+sqlglot parses only after `complexity` has counted its tokens, and on a stack that is large enough for them.
 
-Its tree is only good for one thing as a second opinion: to show what changes something. A text in which no word occurs
-that sqlglot makes such a node of cannot have one, and is not parsed again (`is_free_of_changes`): that saves most of
-the time of a verdict, for most queries.
+As a second opinion its tree serves one purpose: it shows what changes something. sqlglot makes such a node only of
+certain words. A text without any of them is not parsed again (`is_free_of_changes`), which saves most of the time of a
+verdict for most queries.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ __all__ = ["collect_warnings", "find_changes", "is_free_of_changes", "place", "r
 _HARMLESS = frozenset({"CONNECT", "DESC", "DESCRIBE", "PIVOT", "SEMICOLON", "UNPIVOT"})
 _LETTERS = re.compile(r"[A-Z]+")
 _ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
+# Fewer cannot keep the parser busy, whatever they hold.
 _MANY_BRACKETS = 10
 
 
 class _WarningCollector(logging.Filter):
-    """Takes what sqlglot logs in a thread that listens, so that a judgement prints nothing."""
+    """Collects what sqlglot logs in a thread that asked for it, so that a verdict prints nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +91,9 @@ def _changing_words(dialect: str) -> frozenset[bytes]:
 def is_free_of_changes(sql: str, dialect: str) -> bool:
     """Tell whether sqlglot's tree of a text is certain to be one statement without anything that changes.
 
-    It is when none of the words occurs, be it in a name, a comment or a string, that such a node is made of, and no
-    semicolon stands before the end. A text with many square brackets is looked at all the same: those are what its
-    parser can be bombed with, and the bounds have a say.
+    It is when the text holds none of the words of such nodes, not even in a name, a comment or a string, and no
+    semicolon before the end. A text with many square brackets is parsed all the same: they can bomb the parser, and
+    only the parse asks `complexity`.
     """
     if sql.count("[") + sql.count("{") > _MANY_BRACKETS or ";" in sql.rstrip().removesuffix(";"):
         return False

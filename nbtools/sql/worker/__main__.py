@@ -32,7 +32,9 @@ from nbtools.sql.worker.protocol import MessageSocket
 
 __all__ = ["main"]
 
+# A row group of DuckDB: the share of a frame that one of its threads takes at a time.
 _BATCH_ROWS = 122_880
+# A message costs a wake-up of the owner, and waiting batches cost memory.
 _MESSAGE_BYTES = 4_000_000
 
 

@@ -45,10 +45,14 @@ __all__ = ["IsolatedEngine"]
 
 # The worker's own needs besides the engine's memory: Python, Arrow, threads, the result on its way.
 _OVERHEAD_BYTES = 512_000_000
+# Variables that name no secret and that the interpreter or its libraries need to start.
 _KEPT = frozenset({"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBRARY_PATH", "SYSTEMROOT"})
+# Of a message without rows: a catalog of many thousand columns.
 _HEAD_LIMIT = 8_000_000
 # Of rows that are handed on and not kept.
 _MOST_AT_ONCE = 1 << 31
+# An idle worker holds 100 MB, and starting one takes longer than most queries: a notebook and one agent find theirs
+# ready.
 _IDLE = 2
 # The fields of a request that the worker gets as they are. It keeps no clock: the owner does.
 _SENT = ("sql", "parameters", "max_rows", "max_bytes", "whole", "progress")

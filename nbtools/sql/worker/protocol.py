@@ -34,7 +34,9 @@ __all__ = ["HEAD_BYTES", "MessageSocket", "plain_loads"]
 
 _HEAD = struct.Struct("<cQ")
 HEAD_BYTES = _HEAD.size
+# Linux passes 253 with a message at the most; a query names a few frames.
 _MOST_DESCRIPTORS = 64
+# Bodies from here on are sent from where they lie; smaller ones are joined, because each send wakes the other end.
 _CHUNK = 1 << 20
 # What a tuple of a result may hold besides numbers, text, bytes and containers.
 _PLAIN = frozenset(

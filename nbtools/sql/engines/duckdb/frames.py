@@ -32,8 +32,11 @@ __all__ = [
     "register_frame",
 ]
 
+# Idle cursors; a notebook asks about few frames in turn.
 _KEPT = 8
+# A remembered frame stays in memory until it is dropped or another takes its place, so large ones are not remembered.
 _SMALL_BYTES = 64_000_000
+# Rows from which reading in parallel saves more time than importing pyarrow.dataset takes.
 _LARGE_FRAME = 2_000_000
 
 

@@ -23,6 +23,8 @@ _LARGE_BATCH = 16_384
 _NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT|GEOMETRY)\b")
 _ANY_LENGTH = re.compile(r"VARCHAR|BLOB|BIT|JSON|\[|STRUCT|MAP|UNION|BIGNUM|VARIANT|GEOMETRY|UNKNOWN")
 _ZONED = re.compile(r"\bTIMESTAMP WITH TIME ZONE\b")
+# The kind alone proves nothing: a SELECT may hold a DELETE or COPY in a common table expression, and MULTI is a dynamic
+# PIVOT or a CREATE with one. What the bound statement would change decides, see `_harmless`.
 _RUNS = frozenset({"SELECT", "EXPLAIN", "MULTI", "RELATION"})
 EXPLAIN = re.compile(r"\A\s*EXPLAIN\s+(?:ANALYZE\b|\([^)]*\))?\s*", re.IGNORECASE)
 
@@ -108,14 +110,9 @@ def _python_rows(
 ) -> tuple[Any, Cut]:
     """Fetch tuples through DuckDB's own conversion."""
     cursor.execute(statement, request.parameters)
-    fetch = _frame_tuples if zoned else _plain_tuples
     names = [str(column[0]) for column in cursor.description]
-    return read_tuples(names, lambda: fetch(cursor), request, control)
-
-
-def _plain_tuples(cursor: Any) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = cursor.fetchmany(_BATCH)
-    return rows
+    fetch = (lambda: _frame_tuples(cursor)) if zoned else (lambda: cursor.fetchmany(_BATCH))
+    return read_tuples(names, fetch, request, control)
 
 
 def _frame_tuples(cursor: Any) -> list[tuple[Any, ...]]:

@@ -27,6 +27,7 @@ _ROOTS, _QUERY_NODES, _DDL_NODES, _PLAIN_MODULES, _NEVER, _LOCKING_HINTS = (
 _REFUSED_ARGUMENTS: dict[str, str] = _SQLGLOT["refused_arguments"]
 _REFUSED_FUNCTIONS = reasons(_SQLGLOT["refused_functions"])
 _SCHEMAS = frozenset({"", "pg_catalog", "sys", "information_schema"})
+# Characters of a name that a reason shows; a generated one can be as long as the text.
 _SHOWN = 80
 
 

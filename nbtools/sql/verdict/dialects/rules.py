@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from nbtools.sql.verdict.reviewed import names, read
 
@@ -26,48 +27,36 @@ class DialectRules(NamedTuple):
     # Includes those that may stand in FROM.
     functions: frozenset[str]
     table_functions: frozenset[str]
-    prefixes: tuple[str, ...]
+    # SHOW displays settings too.
     shown: frozenset[str]
-    settings: frozenset[str]
-    secret_tables: frozenset[str]
-    secret_schema: str
-    sequence_columns: frozenset[str]
-    # A table whose name begins so must be among the table functions.
-    setting_prefix: str | None
-    refused_nodes: Mapping[str, str]
-    hints: bool
-    linked_servers: bool
     # Matches a whole line comment.
     line_comment: re.Pattern[str]
+    prefixes: tuple[str, ...] = ()
+    settings: frozenset[str] = frozenset()
+    secret_tables: frozenset[str] = frozenset()
+    secret_schema: str = ""
+    sequence_columns: frozenset[str] = frozenset()
+    # A table whose name begins so must be among the table functions.
+    setting_prefix: str | None = None
+    refused_nodes: Mapping[str, str] = MappingProxyType({})
+    hints: bool = False
+    linked_servers: bool = False
     # In a plain string a backslash before a quote is a character to this dialect, and an escape to others.
-    plain_backslashes: bool
+    plain_backslashes: bool = False
     # Reserved words that begin a statement, where no mark need stand between two statements.
-    statement_words: frozenset[str]
+    statement_words: frozenset[str] = frozenset()
     # Text that the engine replaces before it parses, and what a refusal says of it.
-    replaced_texts: Mapping[str, str]
+    replaced_texts: Mapping[str, str] = MappingProxyType({})
 
 
 @functools.cache
 def rules(dialect: str) -> DialectRules:
     """Return the rules of a dialect."""
-    data = read(dialect)
-    lists = {key: names(data.get(key, "")) for key in _LISTS}
-    if data.get("any_function_in_from"):
-        lists["table_functions"] = lists["functions"]
-    lists["functions"] |= lists["table_functions"]
-    # SHOW displays settings too.
-    lists["shown"] |= lists["settings"]
-    begin = data.get("line_comment", "--")
-    return DialectRules(
-        dialect=dialect,
-        **lists,
-        prefixes=tuple(data.get("prefixes", "").split()),
-        secret_schema=data.get("secret_schema", ""),
-        setting_prefix=data.get("setting_prefix"),
-        refused_nodes=data.get("refused_nodes", {}),
-        hints=data.get("hints", False),
-        linked_servers=data.get("linked_servers", False),
-        line_comment=re.compile(rf"(?:{begin})[^\n{_OTHER_ENDS}]*(?:\r?\n|\Z)"),
-        plain_backslashes=data.get("plain_backslashes", False),
-        replaced_texts=data.get("replaced_texts", {}),
-    )
+    data: dict[str, Any] = {key: names(value) if key in _LISTS else value for key, value in read(dialect).items()}
+    in_from = data["functions"] if data.pop("any_function_in_from", False) else data.get("table_functions", frozenset())
+    data["table_functions"], data["functions"] = in_from, data["functions"] | in_from
+    data["shown"] = data.get("shown", frozenset()) | data.get("settings", frozenset())
+    data["prefixes"] = tuple(data.get("prefixes", "").split())
+    begin = data.pop("line_comment", "--")
+    pattern = re.compile(rf"(?:{begin})[^\n{_OTHER_ENDS}]*(?:\r?\n|\Z)")
+    return DialectRules(dialect=dialect, line_comment=pattern, **data)

@@ -1,6 +1,6 @@
-"""The walk over DuckDB's syntax tree that judges a statement and notes what it reads.
+"""The checker of DuckDB's syntax tree: it judges a statement and collects what the statement reads.
 
-Every node is visited. Kinds and keys that `shapes` does not list are refused. Names are resolved with the scopes of
+It visits every node. Kinds and keys that `nodes` does not list are refused. Names are resolved with the scopes of
 ``WITH``, so that `Reads.tables` are exactly the tables that come from outside. Places are the engine's own, in bytes.
 """
 
@@ -25,7 +25,7 @@ Scope = frozenset[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Violation:
-    """Something refused: why, its place in bytes (`None` when the tree has none), or a word to find it by."""
+    """A refused part: why, its place in bytes (`None` when the tree has none), or a word to find it by."""
 
     what: str
     at: int | None = None
@@ -35,7 +35,7 @@ class Violation:
 
 @dataclasses.dataclass(kw_only=True)
 class References:
-    """What a statement reads and calls, and what was wrong with it. Dictionaries keep the order of the text."""
+    """What a statement reads and calls, and what is refused in it. Dictionaries keep the order of the text."""
 
     tables: dict[str, None] = dataclasses.field(default_factory=dict)
     files: dict[str, bool] = dataclasses.field(default_factory=dict)
@@ -51,7 +51,7 @@ class CheckRules:
     files: Files
     functions: frozenset[str] = frozenset()
     definitions: Definitions | None = None
-    # Judges one definition by itself; set by `duck`, which knows how a text is judged.
+    # Judges one definition by itself; `judge` sets it, because only that module can judge a text.
     judge: Callable[[str, Kind], Verdict] | None = None
     # False while a definition is judged: what it uses is followed outside.
     follow: bool = True
@@ -66,7 +66,7 @@ class CheckRules:
 
 
 def check_tree(statement: Tree, rules: CheckRules) -> References:
-    """Visit every node of one statement of `tree.parse`."""
+    """Visit every node of one statement that `parser.parse` returned."""
     walker = _Checker(rules)
     walker.run(statement)
     return walker.reads
@@ -87,6 +87,8 @@ class _Checker:
         }
 
     def run(self, statement: Tree) -> None:
+        # This loop runs for each node of each query, so it calls no function for a plain node, and compares classes
+        # instead of asking isinstance.
         todo = self._todo
         hooks = self._hooks
         todo.append((statement, frozenset()))
@@ -96,6 +98,7 @@ class _Checker:
             if kind.__class__ is not str:
                 self._visit_record(node, scope)
                 continue
+            # The engine gives the same name to a subquery in FROM and to one in an expression.
             if kind == "SUBQUERY" and "class" not in node:
                 kind = "SUBQUERY_REF"
             shape = SHAPES.get(kind)

@@ -29,7 +29,9 @@ _ENDINGS = re.compile(
 )
 _DATABASE = re.compile(r"\.(?:db|ddb|duckdb|sqlite3?)$", re.IGNORECASE)
 _PATHLIKE = re.compile(r"[/\\*?\[\0]|^~|://")
+# Files of the system tell secrets of processes, or never end; no allowed folder opens these.
 _NEVER = ("/proc", "/dev", "/sys")
+# A pattern that matches more is refused: judging it would take longer than most queries.
 _MOST_ENTRIES = 100_000
 
 

@@ -1,7 +1,7 @@
-"""Shapes of DuckDB's syntax tree: each kind of node, the keys that hold further nodes, and the keys that do not.
+"""The node schema of DuckDB's syntax tree: kinds of nodes, their keys that hold further nodes, and their other keys.
 
-A node of a kind that is not in ``reviewed/duckdb_tree.toml``, or with a key that is not there, is refused: what the
-walk does not know it cannot judge.
+A node of a kind that is not in ``reviewed/duckdb_tree.toml``, or with a key that is not there, is refused: the
+checker cannot judge what it does not know.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ class _Parser:
         import duckdb
 
         self._lock = threading.Lock()
+        # The parser works in the calling thread; others would only idle.
         self._connection = duckdb.connect(":memory:", config={"threads": 1})
         for setting in _SETTINGS:
             self._connection.execute(setting)

@@ -27,6 +27,7 @@ _NOT_COMPARED = re.compile(
     r"\[|\b(STRUCT|MAP|UNION|JSON|JSONB|BLOB|BYTEA|BINARY|GEOMETRY|XML|VARIANT)\b", re.IGNORECASE
 )
 _BARS = "▁▂▃▄▅▆▇█"
+# Names of tables, with a schema or without, that people write as they are.
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 
 
@@ -199,6 +200,7 @@ def _histogram(
 
 def _ranges(source: str, column: str, least: float, greatest: float, ask: _Ask) -> _Histogram:
     width = (greatest - least) / _BINS
+    # One value, or infinity among them: there are no ranges to count in.
     if not 0 < width < float("inf"):
         counted = ask(f"SELECT count({column}) FROM {source}")
         return ((f"{least:g}", int(counted[0][0])),)

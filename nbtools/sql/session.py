@@ -212,7 +212,7 @@ class SqlSession:
         form
             ``"csv"``, ``"json"`` or ``"parquet"``.
         **options
-            The other parameters of `aquery`, which also tells the errors.
+            The other parameters of `aquery`, which also lists the errors.
         """
         sink = RowSink(FORMS[form](file))
         call = self._call(sql, progress=on_progress is not None, on_rows=sink, **options)
@@ -410,7 +410,7 @@ class SqlSession:
 
     @contextlib.contextmanager
     def _suggest_names(self, call: _Call, engine: Engine, request: QueryRequest) -> Iterator[None]:
-        """Suggest the table that was meant, where a statement that cannot be bound names one that nothing has."""
+        """Add a suggestion to the error of a statement that names an unknown table or column."""
         try:
             yield
         except SqlInvalid as exc:
@@ -452,7 +452,7 @@ class SqlSession:
         return any(control.is_running_statement for control in tuple(self._running))
 
     def interrupt(self) -> None:
-        """Stop every query that is running; each raises `Cancelled` to whoever waits for it."""
+        """Stop every query that is running; each raises `Cancelled` in its caller."""
         for control in tuple(self._running):
             control.stop("stop")
 

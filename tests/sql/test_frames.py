@@ -20,7 +20,7 @@ from nbtools.errors import MissingExtra, NbtoolsError, SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.frames import CursorPool
 from nbtools.sql.frames import frame_columns, is_frame, read_excel
-from nbtools.sql.worker.shared_frames import SharedFrames, share_frame
+from nbtools.sql.worker.shared_frames import SharedFrames
 
 
 def _rename(frame: pd.DataFrame) -> None:
@@ -122,12 +122,12 @@ def test_a_frame_in_shared_memory_is_written_anew_after_a_change() -> None:
 
 
 def test_shared_memory_is_sealed_used_again_and_let_go() -> None:
-    shipped = SharedFrames()
+    shipped = SharedFrames(None)
     frame = pd.DataFrame({"x": [1.5, np.nan], "s": ["a", None]})
     with contextlib.ExitStack() as shared:
         descriptors: list[int] = []
         for _ in range(2):
-            share_frame(frame, shared, descriptors, kept=shipped, folder=Path("/nowhere"), arrow=True)
+            shipped.share(frame, shared, descriptors)
         assert os.fstat(descriptors[0]).st_ino == os.fstat(descriptors[1]).st_ino
         if hasattr(os, "memfd_create"):
             with pytest.raises(PermissionError):

@@ -1,1 +1,1 @@
-"""What runs a judged statement, read-only whatever the verdict said: the second wall."""
+"""Engines: each runs a judged statement on a database that it opens read-only; this is the second wall."""

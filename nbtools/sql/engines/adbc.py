@@ -48,7 +48,7 @@ class AdbcPostgresEngine(PostgresEngine):
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
-        # Rows that are handed on at once cannot be taken back when it turns out that psycopg has to read them.
+        # Rows that `on_rows` has got cannot be taken back, when psycopg must read the result after all.
         handed_on = request.on_rows is not None
         if request.parameters or handed_on or request.sql.split(None, 1)[0].lower() in _NOT_COPIED:
             return super().run(request, control)
@@ -85,7 +85,7 @@ class AdbcPostgresEngine(PostgresEngine):
                 connection.close()
 
     def _read_arrow(self, cursor: Any, request: QueryRequest, control: QueryControl) -> Fetched | None:
-        """Run the statement if its columns are plain; `None` when psycopg has to, be it for its better errors."""
+        """Run the statement if its columns are plain; return `None` where psycopg must run it."""
         import adbc_driver_manager.dbapi as manager
 
         # A comment at the end must not swallow the bracket that ADBC closes behind the text.
@@ -126,7 +126,7 @@ class AdbcPostgresEngine(PostgresEngine):
 
 
 def _reset(connection: Any, error: type[Exception]) -> bool:
-    """End the transaction and forget everything of the session; tell whether that went well."""
+    """End the transaction and discard all state of the session; return whether that succeeded."""
     with contextlib.suppress(error, OSError), connection.cursor() as cursor:
         cursor.execute("ROLLBACK")
         cursor.execute("DISCARD ALL")

@@ -55,7 +55,7 @@ class QueryRequest:
     frames
         Tables handed in, by the name the text uses; a dotted name is a schema and a table.
     max_rows, max_bytes
-        Where the reader stops, `None` for nowhere; one row more than `max_rows` is looked at to tell whether there are
+        Where the reader stops, `None` for nowhere; one row more than `max_rows` is read to learn whether there are
         more.
     whole
         Whether more than `max_bytes` is an error; otherwise the rows that fit are the result.
@@ -180,6 +180,7 @@ class QueryControl:
             if self._progress is None:
                 return None
             share = self._progress()
+        # Engines return -1, or more than 1, as long as they cannot estimate it.
         return share if 0.0 <= share <= 1.0 else None
 
     def check(self) -> None:

@@ -134,7 +134,7 @@ class AlchemyEngine:
         return found
 
     def can_write(self) -> str | None:
-        """Say that nobody knows: each database tells its rights in another way."""
+        """Return that the rights are unknown: each database shows them in another way."""
         return None if self.dialect == "sqlite" else "the rights of its role cannot be told, so it may be able to write"
 
     def discard(self, control: QueryControl) -> None:

@@ -62,8 +62,8 @@ class SQLiteEngine:
     database
         The file; `None` for an empty database in memory.
     at_rest
-        Read a file in WAL mode that nobody has open as it lies there: a confined process cannot make the file of
-        shared memory that SQLite wants beside it.
+        Open a file in WAL mode as immutable when no other process has it open: SQLite wants to create a file of
+        shared memory beside it, which a confined process cannot.
     """
 
     dialect = "sqlite"

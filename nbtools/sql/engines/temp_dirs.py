@@ -1,4 +1,4 @@
-"""Folders for temporary files: made when an engine opens, removed when it closes, swept up when nobody could."""
+"""Temporary folders: an engine makes one and removes it; the next one removes those of processes that were killed."""
 
 from __future__ import annotations
 

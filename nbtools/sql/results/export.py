@@ -42,6 +42,7 @@ class _Csv:
             writer.writerow(columns)
         writer.writerows([_field(value) for value in row] for row in rows.to_lists())
         self._begun = True
+        # One write for each batch: a file may be a slow pipe.
         self._file.write(text.getvalue().encode())
 
     def finish(self) -> None:

@@ -107,6 +107,7 @@ class QueryResult:
 
         owner = duckdb if connection is None else connection
         columns = unique_names(self.columns)
+        # Arrow hands the columns over without a copy; pandas would round large whole numbers again.
         if has("pyarrow"):
             return owner.from_arrow(self.to_arrow().rename_columns(columns))
         return owner.from_df(self.to_pandas().set_axis(columns, axis="columns"))

@@ -23,7 +23,7 @@ _MOST_IN_A_FLOAT = 2**53  # a float holds each whole number up to here, and roun
 
 
 class Rows(Protocol):
-    """Rows of a result, whatever holds them."""
+    """Rows of a result, held by Arrow or by Python."""
 
     def __len__(self) -> int:
         """Return the number of rows."""

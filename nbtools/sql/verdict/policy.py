@@ -101,7 +101,7 @@ class Policy:
         Returns
         -------
         Verdict
-            It is never an exception: whatever the parsers stumble over is a refusal with its reason.
+            A text that a parser fails on is refused with the reason; no exception is raised.
         """
         if not isinstance(sql, str):
             raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="checking SQL")

@@ -154,7 +154,7 @@ def _arrow_stream(tables: list[Any]) -> Any:
 
 
 def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
-    """Return a frame that the owner handed over: shared memory in Arrow's form, or a Parquet file."""
+    """Return a frame that the owner shared: memory in Arrow's form, or a Parquet file."""
     if kind == "parquet":
         return ParquetFrame(path=Path(place))
     import pyarrow as pa
@@ -167,7 +167,7 @@ def _frame(kind: str, place: Any, descriptors: list[int]) -> Any:
 
 
 def _confine(settings: Mapping[str, Any]) -> list[str]:
-    """Confine this process; return what could not be had."""
+    """Confine this process; return the parts of the confinement that the system lacks."""
     if settings["level"] == "off":
         return ["confinement (switched off)"]
     applied = confine.apply(confine.Confinement.from_dict(settings))

@@ -39,7 +39,7 @@ from nbtools.sql.engines.protocol import (
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows, join_parts
 from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
-from nbtools.sql.worker.shared_frames import SharedFrames, share_frame
+from nbtools.sql.worker.shared_frames import SharedFrames
 
 __all__ = ["IsolatedEngine"]
 
@@ -104,7 +104,7 @@ class _WorkerProcess:
     def ask(
         self, fields: dict[str, Any], descriptors: tuple[int, ...], on_rows: OnRows, room: int | None
     ) -> dict[str, Any]:
-        """Send a request, hand on the rows of the answer, of `room` bytes at the most, and return what ends it."""
+        """Send a request, pass the rows of the answer to `on_rows`, `room` bytes at the most, and return its end."""
         self._number += 1
         self._share = -1.0
         self.is_answering = True
@@ -127,7 +127,7 @@ class _WorkerProcess:
         self._signal(b"I")
 
     def progress(self) -> float:
-        """Return the last share that the worker told, and ask for the next."""
+        """Return the last share that the worker sent, and ask for the next."""
         with contextlib.suppress(BlockingIOError, ValueError, OSError):
             # Answers are a few bytes long and come whole; of several, the last one counts.
             told = self._side.recv(4_096)
@@ -176,14 +176,14 @@ class IsolatedEngine:
         self.dialect: str = kind
         self.takes_frames = kind == "duckdb"
         self.name = "DuckDB" if kind == "duckdb" else "SQLite"
-        self._arrow = has("pyarrow") if arrow is None else arrow
+        arrow = has("pyarrow") if arrow is None else arrow
         self._lock = threading.Lock()
         self._idle: list[_WorkerProcess] = []
         self._busy: dict[QueryControl, _WorkerProcess] = {}
         self._closed = False
         self._spill = make_temp_dir()
-        self._shipped = SharedFrames()
-        self._settings = _settings(database, options, self._spill, arrow=self._arrow) | {"kind": kind}
+        self._shipped = SharedFrames(None if arrow else self._spill / "frames")
+        self._settings = _settings(database, options, self._spill, arrow=arrow) | {"kind": kind}
         self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._shipped, self._spill)
 
     def warm(self) -> list[str]:
@@ -208,8 +208,8 @@ class IsolatedEngine:
             yield worker
             keep = True
         except NbtoolsError as exc:
-            # The worker said so itself: it is at rest. It knows that it was interrupted, we know why. One that ran out
-            # of memory does not get all of it back, and innocent queries after it would fail.
+            # The worker sent this error, so it is idle now. It knows that it was interrupted, we know why. One that
+            # ran out of memory does not get all of it back, and the next queries would fail without a reason.
             keep = not isinstance(exc, LimitExceeded | InternalError) and not worker.is_answering
             control.check()
             raise
@@ -233,11 +233,7 @@ class IsolatedEngine:
     ) -> dict[str, Any]:
         with contextlib.ExitStack() as shared:
             descriptors: list[int] = []
-            frames = {}
-            for name, frame in request.frames.items():
-                frames[name] = share_frame(
-                    frame, shared, descriptors, kept=self._shipped, folder=self._spill, arrow=self._arrow
-                )
+            frames = {name: self._shipped.share(frame, shared, descriptors) for name, frame in request.frames.items()}
             control.check()
             worker = shared.enter_context(self._borrow(control))
             fields = {
@@ -314,7 +310,7 @@ def _clean_up(
 
 
 def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arrow: bool) -> dict[str, Any]:
-    """Return what a worker is told at its start."""
+    """Return the settings that a worker gets at its start."""
     readable = [str(root) for root in options.roots]
     # Shared memory of frames counts as address space but not as data, so the limit is on data.
     confinement = {
@@ -370,7 +366,7 @@ def _error(told: dict[str, Any]) -> NbtoolsError:
 
 
 def _death_error(worker: _WorkerProcess) -> NbtoolsError:
-    """Say why a worker is gone: killed by its limits as a rule."""
+    """Return the error for a worker that ended while it ran a query: its memory limit killed it, as a rule."""
     worker.process.kill()
     code = worker.process.wait()
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"

@@ -14,37 +14,10 @@ from typing import Any
 
 from nbtools.sql.engines.duckdb.frames import RegisteredFrame
 
-__all__ = ["SharedFrames", "share_frame"]
+__all__ = ["SharedFrames"]
 
 # Of all frames together that are remembered.
 _SHIPPED_BYTES = 128_000_000
-
-
-def share_frame(
-    frame: Any, shared: contextlib.ExitStack, descriptors: list[int], *, kept: SharedFrames, folder: Path, arrow: bool
-) -> tuple[str, Any]:
-    """Put a frame where the worker can read it, for as long as `shared` is open; return how and where.
-
-    Parameters
-    ----------
-    descriptors
-        Gets the descriptor of the shared memory; the place that is returned is its index.
-    kept
-        Frames that were shared before.
-    folder
-        Where a file goes when there is no Arrow to share.
-    arrow
-        Whether pyarrow may be used.
-    """
-    if not arrow:
-        return "parquet", str(_as_parquet(frame, shared, folder / "frames"))
-    descriptor = kept.descriptor_of(frame)
-    if descriptor is None:
-        descriptor = _write_shared(_to_arrow(frame))
-        kept.keep(frame, descriptor)
-    shared.callback(os.close, descriptor)
-    descriptors.append(descriptor)
-    return "arrow", len(descriptors) - 1
 
 
 def _write_shared(table: Any) -> int:
@@ -64,13 +37,34 @@ def _write_shared(table: Any) -> int:
 class SharedFrames:
     """Frames in shared memory that the next query can use again: small ones that nobody has changed.
 
-    The memory is sealed, so that no worker can change what the next one reads. It is let go with the frame.
+    The memory is sealed, so that no worker can change what the next one reads. It is released with the frame.
+
+    Parameters
+    ----------
+    folder
+        Where frames go as Parquet files instead, when there is no pyarrow; `None` for shared memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._kept: list[tuple[RegisteredFrame, int, int]] = []
         self._gone: collections.deque[Any] = collections.deque()
+
+    def share(self, frame: Any, shared: contextlib.ExitStack, descriptors: list[int]) -> tuple[str, Any]:
+        """Put a frame where the worker can read it, for as long as `shared` is open; return how and where.
+
+        `descriptors` gets the descriptor of its memory; the place that is returned is the index there.
+        """
+        if self._folder is not None:
+            return "parquet", str(_as_parquet(frame, shared, self._folder))
+        descriptor = self.descriptor_of(frame)
+        if descriptor is None:
+            descriptor = _write_shared(_to_arrow(frame))
+            self.keep(frame, descriptor)
+        shared.callback(os.close, descriptor)
+        descriptors.append(descriptor)
+        return "arrow", len(descriptors) - 1
 
     def descriptor_of(self, frame: Any) -> int | None:
         """Return a descriptor of a frame's memory, which the caller closes, or `None`."""
@@ -80,7 +74,7 @@ class SharedFrames:
             return None if found is None else os.dup(found)
 
     def keep(self, frame: Any, descriptor: int) -> None:
-        """Remember where a frame was written to, if it can be told to be unchanged."""
+        """Remember the memory of a frame, if the unchanged frame can be recognised."""
         seen = RegisteredFrame.remember(frame, self._gone)
         if seen is None or not _seal(descriptor):
             return
@@ -104,7 +98,7 @@ class SharedFrames:
 
 
 def _seal(descriptor: int) -> bool:
-    """Make memory unchangeable for good; tell whether the system can."""
+    """Seal memory against all changes; return whether the system can do that."""
     try:
         import fcntl  # absent on Windows
     except ImportError:

@@ -265,7 +265,7 @@ class DuckDBEngine:
         self._connection()
 
     def discard(self, control: QueryControl) -> None:
-        """Leave the instance to whatever is stuck in it and take a new one next time."""
+        """Abandon the instance to the statement that does not end, and open a new one for the next query."""
         with self._lock:
             self._instance = None
             self._cursors = CursorPool(self._fresh_cursor)

@@ -108,7 +108,7 @@ class RegisteredFrame:
 
     @classmethod
     def remember(cls, frame: Any, gone: collections.deque[Any]) -> RegisteredFrame | None:
-        """Return what tells whether a frame was changed, if that can be told; `gone` learns when it is dropped."""
+        """Return a record that recognises the unchanged frame; `None` for other frames. Dropped ones go to `gone`."""
         parts = parts_of(frame)
         # What is held is a copy of ours, whose blocks are the frame's own until one of them is written.
         if parts is None:
@@ -147,7 +147,7 @@ class _FrameCursor:
 
 
 class CursorPool:
-    """Lends cursors, and remembers those whose frames can be told to be unchanged.
+    """Keeps idle cursors with the frames that are registered on them.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class CursorPool:
             old.cursor.close()
 
     def _forget_the_gone(self) -> None:
-        """Close the cursors of frames that the notebook dropped; the references that died only said so."""
+        """Close the cursors of frames that the notebook dropped."""
         if not self._gone:
             return
         self._gone.clear()
@@ -229,7 +229,7 @@ class CursorPool:
             kept.cursor.close()
 
     def close(self, grace: float) -> None:
-        """Wait for the cursors that are lent, `grace` seconds at the most, and close the idle ones."""
+        """Wait for the cursors in use, `grace` seconds at the most, and close the idle ones."""
         with self._back:
             self._back.wait_for(lambda: self._lent == 0, grace)
             idle, self._idle = self._idle, []

@@ -1,4 +1,4 @@
-"""One statement on a DuckDB cursor: told apart, bound, checked for what it would change, and read."""
+"""One statement on a DuckDB cursor: parsed, bound, checked for what it would change, and read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
         return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
     many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
     batch = _LARGE_BATCH if many else _BATCH
-    reader = cursor._submit(statement.query, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see _bound
+    reader = cursor._submit(statement.query, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
         table, cut = read_arrow(reader, request, control)
     finally:
@@ -83,7 +83,7 @@ def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tu
             # EXPLAIN ANALYZE runs what it explains.
             inner = parse_single(cursor, EXPLAIN.sub("", statement.query))
             if inner.type.name == "EXPLAIN":
-                raise SqlNotAllowed("what is explained could not be told.", tried="running SQL")
+                raise SqlNotAllowed("the explained statement cannot be determined.", tried="running SQL")
             _harmless(cursor, inner, values)
     except duckdb.Error as exc:
         # The binder alone does not say where; explaining does. A line goes before the text, to count from its start.

@@ -33,7 +33,7 @@ _SETTINGS = (
 
 
 class _Parser:
-    """One connection behind a lock: a verdict takes less than a millisecond, so nobody waits long."""
+    """One connection behind a lock: a verdict takes less than a millisecond, so callers wait little."""
 
     def __init__(self) -> None:
         import duckdb

@@ -123,13 +123,11 @@ SAME_NAME: dict[str, str] = {
     "Parser": "",
     "Process": "",
     "Request": "",
-    "Rows": "",
     "Rule": "",
     "Session": "",
     "Table": "",
     "Watch": "",
     "Word": "",
-    "Worker": "",
 }
 # Names that were replaced and do not come back in their part: `part.name` of a module or class to its name of now.
 RETIRED_NAMES = {
@@ -156,6 +154,11 @@ RETIRED_NAMES = {
     "memory.salvage": "duckdb.recovery",
     "memory.transfer": "export",
     "memory.wire": "keeper.protocol",
+    "sql.duck": "verdict.duckdb.judge",
+    "sql.glot": "sqlglot_parser",
+    "sql.isolation": "worker.client",
+    "sql.shipping": "shared_frames",
+    "sql.Sight": "Violation",
 }
 
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
@@ -206,11 +209,11 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
         "tests/conformance/test_repository.py",
     ),
     "nbtools.parameters.Parameters": ("nbtools.parameters.SchemaParameters", "tests/conformance/test_parameters.py"),
-    "nbtools.sql.engines.protocol.Engine": (
+    "nbtools.sql.engines.protocol.SqlEngine": (
         "nbtools.sql.engines.sqlite.SQLiteEngine",
         "tests/conformance/test_engines.py",
     ),
-    "nbtools.sql.results.rows.Rows": ("nbtools.sql.results.rows.PythonRows", "tests/conformance/test_engines.py"),
+    "nbtools.sql.results.rows.ResultRows": ("nbtools.sql.results.rows.PythonRows", "tests/conformance/test_engines.py"),
 }
 # What a suite calls the reference, where that is not the name of its class.
 SUITE_WORDS = {"MemoryFileStore": '"records"'}

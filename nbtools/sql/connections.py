@@ -21,7 +21,7 @@ from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
 from nbtools.lazy import has
 from nbtools.paths import Roots
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.protocol import Engine, EngineOptions
+from nbtools.sql.engines.protocol import EngineOptions, SqlEngine
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.engines.urls import file_of, mask_url
 from nbtools.sql.verdict.duckdb.macros import Definitions
@@ -35,7 +35,7 @@ _LOCAL = frozenset({"duckdb", "sqlite"})
 _POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
 
 
-def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> Engine:
+def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> SqlEngine:
     """Return the engine for a URL; `None` is DuckDB over frames and files.
 
     Raises
@@ -89,12 +89,12 @@ class SessionEngines:
         self._options = options
         self._roots = roots
         self._lock = threading.Lock()
-        self._engines: dict[tuple[str | None, bool], Engine] = {}
+        self._engines: dict[tuple[str | None, bool], SqlEngine] = {}
         # A DuckDB file has a policy of its own, all other connections share the one of their dialect.
         self._policies: dict[tuple[str, str | None], Policy] = {}
         self._warned: set[str | None] = set()
 
-    def engine(self, connection: str | None, *, isolated: bool) -> Engine:
+    def engine(self, connection: str | None, *, isolated: bool) -> SqlEngine:
         """Return the engine of a connection, which may be named or a URL; `None` is DuckDB over frames and files.
 
         Raises
@@ -136,7 +136,7 @@ class SessionEngines:
             )
         self._roots.resolve(file_of(url))
 
-    def policy(self, dialect: str, connection: str | None = None, engine: Engine | None = None) -> Policy:
+    def policy(self, dialect: str, connection: str | None = None, engine: SqlEngine | None = None) -> Policy:
         """Return the policy for texts of a dialect; one of a DuckDB file knows the file's macros and views."""
         own = engine if connection is not None and isinstance(engine, DuckDBEngine | IsolatedEngine) else None
         key = (dialect, None if own is None else connection)
@@ -150,7 +150,7 @@ class SessionEngines:
                 self._policies[key] = found
         return found
 
-    def warn_once(self, connection: str | None, engine: Engine) -> None:
+    def warn_once(self, connection: str | None, engine: SqlEngine) -> None:
         """Warn, once for each connection, of a role that could write."""
         with self._lock:
             if connection in self._warned:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from nbtools.errors import NbtoolsError
-from nbtools.sql.engines.protocol import Engine, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 
 __all__ = ["told_gaps"]
 
@@ -20,7 +20,7 @@ _SNIFF = "SELECT max(SkipRows) FROM sniff_csv($name)"
 
 
 def told_gaps(
-    engine: Engine, sources: tuple[str, ...], columns: Collection[str], control: QueryControl
+    engine: SqlEngine, sources: tuple[str, ...], columns: Collection[str], control: QueryControl
 ) -> tuple[str, ...]:
     """Return the phrases for what was read, and in those for files without a header how many lines were skipped."""
     if _MADE_UP not in columns or engine.dialect != "duckdb":

@@ -24,7 +24,7 @@ from nbtools.paths import Roots
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.csv_gaps import told_gaps
 from nbtools.sql.ending import run_supervised
-from nbtools.sql.engines.protocol import Engine, EngineOptions, OnRows, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
 from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
@@ -374,7 +374,7 @@ class SqlSession:
             isolated=isinstance(engine, IsolatedEngine),
         )
 
-    def _prepare(self, call: _Call) -> tuple[Engine, QueryRequest, tuple[str, ...]]:
+    def _prepare(self, call: _Call) -> tuple[SqlEngine, QueryRequest, tuple[str, ...]]:
         """Return the engine, the request that may run on it, and phrases for what it reads."""
         engine, text, values, verdict = self._verdict(call)
         # The caret points into what was written, where binding has not moved anything.
@@ -387,7 +387,7 @@ class SqlSession:
         frames, sources = self._find_sources(call, engine, verdict)
         return engine, dataclasses.replace(call.request, sql=text, parameters=values, frames=frames), sources
 
-    def _verdict(self, call: _Call) -> tuple[Engine, str, dict[str, Any] | list[Any] | None, Verdict]:
+    def _verdict(self, call: _Call) -> tuple[SqlEngine, str, dict[str, Any] | list[Any] | None, Verdict]:
         """Return the engine, its text and the values to bind, and the verdict on that text."""
         sql = call.request.sql
         if not isinstance(sql, str):
@@ -397,7 +397,7 @@ class SqlSession:
         text, values = bind(text, call.params, _STYLES.get(engine.dialect, "colon"))
         return engine, text, values, self._engines.policy(engine.dialect, call.connection, engine).check(text)
 
-    def _find_sources(self, call: _Call, engine: Engine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _find_sources(self, call: _Call, engine: SqlEngine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
         files = tuple(f"file {name}" for name in verdict.files)
         if not engine.takes_frames:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
@@ -409,7 +409,7 @@ class SqlSession:
         return frames, (*found, *rest, *files)
 
     @contextlib.contextmanager
-    def _suggest_names(self, call: _Call, engine: Engine, request: QueryRequest) -> Iterator[None]:
+    def _suggest_names(self, call: _Call, engine: SqlEngine, request: QueryRequest) -> Iterator[None]:
         """Add a suggestion to the error of a statement that names an unknown table or column."""
         try:
             yield
@@ -422,7 +422,7 @@ class SqlSession:
             exc.hint = (hint or exc.hint) if engine.takes_frames else (exc.hint or hint)
             raise
 
-    def _transpile(self, call: _Call, engine: Engine) -> str:
+    def _transpile(self, call: _Call, engine: SqlEngine) -> str:
         """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
         from nbtools.sql.verdict.transpile import transpile
 

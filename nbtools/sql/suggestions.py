@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import NbtoolsError, nearest
-from nbtools.sql.engines.protocol import CatalogTable, Engine
+from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
 
 __all__ = ["find_nearest", "names_behind", "suggest"]
@@ -23,7 +23,7 @@ def names_behind(frames: Mapping[str, Any] | Callable[[str], Any] | None) -> lis
     return [name for name, value in found if not name.startswith("_") and is_frame(value)]
 
 
-def suggest(named: Sequence[str], known: Iterable[str], engine: Engine, column: str | None) -> str | None:
+def suggest(named: Sequence[str], known: Iterable[str], engine: SqlEngine, column: str | None) -> str | None:
     """Return a hint for a statement that could not be bound; `None` when nothing resembles its names.
 
     Parameters

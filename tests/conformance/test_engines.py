@@ -15,7 +15,7 @@ import pytest
 
 from nbtools.errors import Cancelled, LimitExceeded, NbtoolsError
 from nbtools.sql.connections import open_engine
-from nbtools.sql.engines.protocol import Engine, EngineOptions, Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.results.rows import PythonRows
 
@@ -35,7 +35,7 @@ ENDLESS = "select count(*) from sales a, sales b, sales c where a.amount + b.amo
 class Case:
     """An engine over a database with the table sales, and how its parameters are written."""
 
-    engine: Engine
+    engine: SqlEngine
     marker: Callable[[str, int], str]
     values: Callable[[dict[str, Any]], Any]
 

@@ -20,25 +20,25 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from nbtools.errors import CallTimeout, Cancelled
-from nbtools.sql.results.rows import Rows
+from nbtools.sql.results.rows import ResultRows
 
 __all__ = [
     "GRACE_S",
     "CatalogColumn",
     "CatalogTable",
-    "Engine",
     "EngineOptions",
     "Fetched",
     "OnRows",
     "QueryControl",
     "QueryRequest",
     "Reason",
+    "SqlEngine",
     "tables_of",
 ]
 
 # Seconds that an interrupted statement has to come back, before its engine is given up.
 GRACE_S = 0.5
-OnRows = Callable[[tuple[str, ...], Rows], None]
+OnRows = Callable[[tuple[str, ...], ResultRows], None]
 Reason = Literal["timeout", "stop", "closed"]
 
 
@@ -84,7 +84,7 @@ class Fetched:
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: Rows
+    rows: ResultRows
     cut_by: Literal["rows", "bytes"] | None = None
 
 
@@ -204,7 +204,7 @@ class QueryControl:
             raise Cancelled(f"the query did not finish: {what}.", tried="running SQL")
 
 
-class Engine(Protocol):
+class SqlEngine(Protocol):
     """What runs statements; all methods block and are called from worker threads, several at once.
 
     Attributes

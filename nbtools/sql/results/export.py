@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 from nbtools.errors import Cancelled, InvalidArguments, NbtoolsError, SqlFailed
 from nbtools.lazy import need
-from nbtools.sql.results.rows import ArrowRows, Rows, unique_names
+from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 
 __all__ = ["FORMS", "RowSink", "form_of"]
 
@@ -19,7 +19,7 @@ __all__ = ["FORMS", "RowSink", "form_of"]
 class _Writer(Protocol):
     """Writes the rows of one result to an open file."""
 
-    def take(self, columns: tuple[str, ...], rows: Rows) -> None:
+    def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Write some rows; a result without rows comes as one part of none."""
         ...
 
@@ -35,7 +35,7 @@ class _Csv:
         self._file = file
         self._begun = False
 
-    def take(self, columns: tuple[str, ...], rows: Rows) -> None:
+    def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._begun:
@@ -60,7 +60,7 @@ class _Json:
         self._file = file
         self._before = "["
 
-    def take(self, columns: tuple[str, ...], rows: Rows) -> None:
+    def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         names = unique_names(columns)
         for row in rows.to_lists():
             told = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
@@ -79,7 +79,7 @@ class _Parquet:
         self._parquet = need("pyarrow.parquet", extra="engines", why="Writing Parquet")
         self._writer: Any = None
 
-    def take(self, columns: tuple[str, ...], rows: Rows) -> None:
+    def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         if not isinstance(rows, ArrowRows):
             raise InvalidArguments("rows of this kind cannot be written as Parquet.", hint="Write a .csv file.")
         table = rows.to_arrow().rename_columns(unique_names(columns))
@@ -115,7 +115,7 @@ class RowSink:
         self.parts = 0
         self.rows = 0
 
-    def __call__(self, columns: tuple[str, ...], rows: Rows) -> None:
+    def __call__(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Hand on some rows."""
         try:
             self._writer.take(columns, rows)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from nbtools import html_parts
 from nbtools.lazy import has
 from nbtools.sql.results.compact import compact
-from nbtools.sql.results.rows import Rows, unique_names
+from nbtools.sql.results.rows import ResultRows, unique_names
 
 __all__ = ["QueryResult"]
 
@@ -53,7 +53,7 @@ class QueryResult:
     duration_s: float
     engine: str
     sources: tuple[str, ...]
-    rows: Rows = dataclasses.field(repr=False)
+    rows: ResultRows = dataclasses.field(repr=False)
     cut_by: Literal["rows", "bytes"] | None = None
     sql: str = dataclasses.field(default="", repr=False)
     isolated: bool = False

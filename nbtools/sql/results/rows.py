@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 from nbtools.lazy import need
 
-__all__ = ["ArrowRows", "PythonRows", "Rows", "join_parts", "jsonable", "unique_names"]
+__all__ = ["ArrowRows", "PythonRows", "ResultRows", "join_parts", "jsonable", "unique_names"]
 
 _MOST_IN_A_FLOAT = 2**53  # a float holds each whole number up to here, and rounds beyond
 
 
-class Rows(Protocol):
+class ResultRows(Protocol):
     """Rows of a result, held by Arrow or by Python."""
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ def unique_names(names: Iterable[str]) -> list[str]:
     return result
 
 
-def join_parts(columns: Sequence[str], parts: Sequence[Rows]) -> Rows:
+def join_parts(columns: Sequence[str], parts: Sequence[ResultRows]) -> ResultRows:
     """Return the rows of several parts of one result."""
     if parts and isinstance(parts[0], ArrowRows):
         import pyarrow as pa

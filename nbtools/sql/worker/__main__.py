@@ -25,9 +25,9 @@ from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import ParquetFrame, StreamedFrame
-from nbtools.sql.engines.protocol import Engine, EngineOptions, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.engines.sqlite import SQLiteEngine
-from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows
+from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
 from nbtools.sql.worker.protocol import MessageSocket
 
 __all__ = ["main"]
@@ -62,7 +62,7 @@ class _RequestServer:
             # There is nobody to tell, and the main thread may be deep inside a query.
             os._exit(0)
 
-    def serve(self, engine: Engine) -> None:
+    def serve(self, engine: SqlEngine) -> None:
         """Run one request after the other until the owner is gone."""
         while True:
             try:
@@ -82,7 +82,7 @@ class _RequestServer:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def answer(self, engine: Engine, fields: dict[str, Any], descriptors: list[int]) -> None:
+    def answer(self, engine: SqlEngine, fields: dict[str, Any], descriptors: list[int]) -> None:
         """Run one request and send what it gave."""
         control = QueryControl()
         self.running = (fields.pop("number"), control)
@@ -117,7 +117,7 @@ class _RequestServer:
         head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
         self.wire.send_json(b"H", head)
 
-    def send_rows(self, columns: tuple[str, ...], rows: Rows) -> None:
+    def send_rows(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Send some rows in the form they are in: the result as a whole is never held here."""
         if isinstance(rows, ArrowRows):
             # A message costs a little, a batch may be small.
@@ -193,7 +193,7 @@ def _import_libraries(settings: Mapping[str, Any]) -> None:
         import pyarrow as pa  # noqa: F401 - see above
 
 
-def _open_engine(settings: Mapping[str, Any]) -> Engine:
+def _open_engine(settings: Mapping[str, Any]) -> SqlEngine:
     database = None if settings["database"] is None else Path(settings["database"])
     if settings["kind"] == "sqlite":
         return SQLiteEngine(database, at_rest=True)

@@ -37,7 +37,7 @@ from nbtools.sql.engines.protocol import (
     QueryRequest,
 )
 from nbtools.sql.engines.temp_dirs import make_temp_dir
-from nbtools.sql.results.rows import ArrowRows, PythonRows, Rows, join_parts
+from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows, join_parts
 from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
 from nbtools.sql.worker.shared_frames import SharedFrames
 
@@ -250,7 +250,7 @@ class IsolatedEngine:
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement in the worker and receive its rows."""
-        parts: list[Rows] = []
+        parts: list[ResultRows] = []
         told = self._ask("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
         columns = tuple(told["columns"])
         try:
@@ -344,7 +344,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], Rows]:
+def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], ResultRows]:
     if kind == b"A":
         import pyarrow as pa
 

@@ -32,7 +32,7 @@ _SETTINGS = (
 )
 
 
-class _Parser:
+class _ParserConnection:
     """One connection behind a lock: a verdict takes less than a millisecond, so callers wait little."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class _Parser:
 
 
 @functools.cache
-def _parser(pid: int) -> _Parser:
-    return _Parser()
+def _parser(pid: int) -> _ParserConnection:
+    return _ParserConnection()
 
 
 def parse(sql: str) -> Tree:

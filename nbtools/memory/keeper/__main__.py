@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("path", type=Path, help="the memory file")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds without clients until it leaves")
     parser.add_argument("--history", type=int, default=100, help="versions kept of each record")
+    # Programs that run since before an update start this keeper by its old options, so these keep their names.
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to wait for another holder of the file")
     parser.add_argument("--tcp", action="store_true", help="listen on a loopback port instead of a Unix socket")
     parser.add_argument("--foreground", action="store_true", help="do not go into the background")
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             Path(os.path.realpath(options.path)),
             idle_exit=options.idle,
             history=options.history,
-            wait=options.wait,
+            timeout=options.wait,
             tcp=options.tcp,
             protocol=options.protocol,
         )
@@ -70,7 +71,7 @@ def serve(
     *,
     idle_exit: float = 60.0,
     history: int = 100,
-    wait: float = 10.0,
+    timeout: float = 10.0,
     tcp: bool = False,
     protocol: int = PROTOCOL,
 ) -> None:
@@ -84,7 +85,7 @@ def serve(
     os.umask(0o077)  # Notes are nobody else's business.
     directory = MemoryDirectory(path)
     directory.make()
-    end = time.monotonic() + wait
+    end = time.monotonic() + timeout
     if not _lead(directory, end):
         return
     try:

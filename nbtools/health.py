@@ -152,7 +152,7 @@ def doctor(
         "sql": lambda: _sql(sql()),
         "tools": lambda: _tools(left_out()),
     }
-    checks = [_guarded(name, part) for name, part in parts.items()]
+    checks = [_try_check(name, part) for name, part in parts.items()]
     return checks + _variables(os.environ) + _idle_tools(config) + _extras()
 
 
@@ -171,7 +171,7 @@ def _variables(environ: Mapping[str, str]) -> list[Check]:
     return checks
 
 
-def _guarded(name: str, part: Callable[[], Check]) -> Check:
+def _try_check(name: str, part: Callable[[], Check]) -> Check:
     """Return the check, or the failure of the part as one: a doctor never falls over the patient."""
     try:
         return part()

@@ -115,7 +115,7 @@ class Workbench:
     @until_closed
     def roots(self) -> Roots:
         """The folders below which files may be used."""
-        return Roots(self.config.allowed_paths, artifacts=self._left)
+        return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder)
 
     @property
     def artifacts(self) -> Path:
@@ -125,7 +125,7 @@ class Workbench:
         folder: RuntimeDir = self._built("_folder", lambda: RuntimeDir(self.config.home, holding=ARTIFACTS))
         return folder.path / ARTIFACTS
 
-    def _left(self) -> Path | None:
+    def _artifacts_folder(self) -> Path | None:
         return self.artifacts if "_folder" in self.__dict__ else None
 
     @property
@@ -229,14 +229,14 @@ class Workbench:
     @until_closed
     def registry(self) -> Registry:
         """All tools: the shelf, the user's own, those of installed packages, and those that the settings configure."""
-        shelf, faults = self._offered
+        shelf, faults = self._shelf_and_faults
         for fault in faults:
             warnings.warn(fault, stacklevel=2)
         configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
         return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
 
     @until_closed
-    def _offered(self) -> tuple[Registry, tuple[str, ...]]:
+    def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
         """The tools before the settings', and what is wrong with those of installed packages."""
         from nbtools.toolbox import STANDARD
 
@@ -280,10 +280,10 @@ class Workbench:
         from nbtools.kernels import Kernels
         from nbtools.memory import AgentMemory, MemoryFiles
         from nbtools.sql import SqlSession
-        from nbtools.toolbox import Acts, CommandPolicy, Confinements, Processes, WebPolicy
+        from nbtools.toolbox import Acts, CommandPolicy, Processes, SandboxPolicy, WebPolicy
 
         config = self.config
-        confinements = Confinements(
+        confinements = SandboxPolicy(
             person=cast("Any", config.sandbox),
             model=cast("Any", config.model_sandbox),
             model_required=config.sources.get("model_sandbox", "default") != "default",
@@ -296,7 +296,7 @@ class Workbench:
             AgentMemory: lambda: self.memory,
             CallRecorder: lambda: self.recorder,
             CommandPolicy: lambda: commands,
-            Confinements: lambda: confinements,
+            SandboxPolicy: lambda: confinements,
             Kernels: lambda: self.kernels,
             MemoryFiles: lambda: self.memory_files,
             Processes: lambda: self._built("_processes", lambda: self._open_processes(self.roots)),
@@ -314,7 +314,7 @@ class Workbench:
         from nbtools.sql import SqlSession
         from nbtools.toolbox import Processes
 
-        roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._left)
+        roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._artifacts_folder)
 
         return {
             Kernels: lambda: self._given_kernels or self._built("_model_kernels", lambda: self._open_kernels(narrow)),
@@ -559,7 +559,7 @@ class Workbench:
             memory=lambda: self.memory,
             kernels=lambda: self.kernels,
             sql=lambda: self.sql_session,
-            left_out=lambda: self._offered[1],
+            left_out=lambda: self._shelf_and_faults[1],
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------

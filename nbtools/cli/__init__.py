@@ -25,7 +25,7 @@ _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong 
 _UNKNOWN = "unrecognized arguments: "
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """A parser that offers the nearest name for a mistake."""
 
     def error(self, message: str) -> NoReturn:
@@ -55,9 +55,9 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     from nbtools.cli import data, demo, serve, tools, workflows
 
-    parser = _Parser(prog="nbtools", description=_ABOUT, epilog=_CODES)
+    parser = _CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_CommandParser)
     for module in (demo, tools, data, serve, workflows):
         module.add_commands(commands)
     for said in commands._choices_actions:  # noqa: SLF001 - see above
@@ -83,13 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_anything() -> None:
     """Let a terminal without Unicode show what it lacks as JSON writes it, rather than fail halfway."""
-    codecs.register_error("nbtools.escape", _escaped)
+    codecs.register_error("nbtools.escape", _escape)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="nbtools.escape")
 
 
-def _escaped(problem: UnicodeError) -> tuple[str, int]:
+def _escape(problem: UnicodeError) -> tuple[str, int]:
     if not isinstance(problem, UnicodeEncodeError):
         raise problem
     units = problem.object[problem.start : problem.end].encode("utf-16-be", "surrogatepass")
@@ -97,7 +97,7 @@ def _escaped(problem: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), problem.end
 
 
-def _tell(arguments: argparse.Namespace, error: NbtoolsError) -> None:
+def _print_error(arguments: argparse.Namespace, error: NbtoolsError) -> None:
     verb = getattr(arguments, "verb", None)
     error.tried = error.tried or " ".join(filter(None, ("nbtools", arguments.command, verb)))
     if isinstance(error, FileMissing):
@@ -111,7 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if sys.stdout is not None:  # a caller may close it
             sys.stdout.flush()  # what cannot be written is told here, not by Python on its way out
     except NbtoolsError as exc:
-        _tell(arguments, exc)
+        _print_error(arguments, exc)
         return _USAGE if isinstance(exc, InvalidArguments) else _FAILED
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -124,6 +124,6 @@ def _run(arguments: argparse.Namespace) -> int:
         place = f"{exc.filename}: " if exc.filename else ""
         hint = "Look at the place's permissions and free space, or choose another."
         kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
-        _tell(arguments, kind(f"{place}{exc.strerror or exc}.", hint=hint))
+        _print_error(arguments, kind(f"{place}{exc.strerror or exc}.", hint=hint))
         return _FAILED
     return int(code or _OK)

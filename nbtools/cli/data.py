@@ -169,7 +169,7 @@ def _get(memory: AgentMemory, arguments: argparse.Namespace) -> str:
 def _find(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     from nbtools.memory.records import tags_of
 
-    return _shown(memory.find(tags=tags_of(arguments.tags) or [], match=arguments.match))
+    return _as_json_lines(memory.find(tags=tags_of(arguments.tags) or [], match=arguments.match))
 
 
 def _save(memory: AgentMemory, arguments: argparse.Namespace) -> str:
@@ -198,7 +198,7 @@ def _forget(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     return f"erased {arguments.key} (versions: {count})"
 
 
-def _shown(records: Iterable[Any]) -> str:
+def _as_json_lines(records: Iterable[Any]) -> str:
     return "\n".join(json.dumps(record.to_dict(), ensure_ascii=False, default=str) for record in records)
 
 
@@ -208,10 +208,10 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "restore": _restore,
     "delete": _delete,
     "forget": _forget,
-    "list": lambda memory, a: _shown(memory.list(a.prefix)),
+    "list": lambda memory, a: _as_json_lines(memory.list(a.prefix)),
     "find": _find,
-    "search": lambda memory, a: _shown(memory.search(" ".join(a.words), limit=a.limit)),
-    "history": lambda memory, a: _shown(memory.history(a.key)),
+    "search": lambda memory, a: _as_json_lines(memory.search(" ".join(a.words), limit=a.limit)),
+    "history": lambda memory, a: _as_json_lines(memory.history(a.key)),
     "export": lambda memory, a: f"{memory.export_to(a.file)} items written to {a.file}",
     "import": lambda memory, a: f"{memory.import_from(a.file)} items read from {a.file}",
 }

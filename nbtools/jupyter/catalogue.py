@@ -1,17 +1,17 @@
 """The catalogue of magics: what each is called and where its code lies. Loading the extension reads only this.
 
-Each module named here defines ``MAGIC``, a `nbtools.jupyter.magic.Magic`.
+What is named here is a `nbtools.jupyter.magic.Magic`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["CATALOGUE", "Entry"]
+__all__ = ["CATALOGUE", "MagicEntry"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
+class MagicEntry:
     """One magic.
 
     Attributes
@@ -22,14 +22,14 @@ class Entry:
         The name that is always there.
     kinds
         ``"line"``, ``"cell"`` or both.
-    module
-        Where its code lies.
+    code
+        Where its code lies: a module and, behind the colon, a name in it.
     """
 
     name: str
     always: str
     kinds: tuple[str, ...]
-    module: str
+    code: str
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,19 +37,19 @@ class Entry:
         return (self.always,) if self.always == self.name else (self.always, self.name)
 
 
-def _entry(name: str, module: str, *kinds: str, always: str | None = None) -> Entry:
-    return Entry(name=name, always=always or f"nb{name}", kinds=kinds, module=f"nbtools.jupyter.magics.{module}")
+def _entry(name: str, code: str, *kinds: str, always: str | None = None) -> MagicEntry:
+    return MagicEntry(name=name, always=always or f"nb{name}", kinds=kinds, code=f"nbtools.jupyter.magics.{code}")
 
 
-CATALOGUE: tuple[Entry, ...] = (
-    _entry("nbtools", "nbtools", "line", always="nbtools"),
-    _entry("memory", "memory", "line", "cell"),
-    _entry("data_analyze", "analyze", "cell"),
-    _entry("data_visualize", "visualize", "cell"),
-    _entry("sql", "sql", "line", "cell"),
-    _entry("code", "code", "cell"),
-    _entry("kernels", "kernels", "line"),
+CATALOGUE: tuple[MagicEntry, ...] = (
+    _entry("nbtools", "nbtools:MAGIC", "line", always="nbtools"),
+    _entry("memory", "memory:MAGIC", "line", "cell"),
+    _entry("data_analyze", "scripts:ANALYZE", "cell"),
+    _entry("data_visualize", "scripts:VISUALIZE", "cell"),
+    _entry("sql", "sql:MAGIC", "line", "cell"),
+    _entry("code", "scripts:CODE", "cell"),
+    _entry("kernels", "kernels:MAGIC", "line"),
     # %nbtools is the status card, so the shelf's other name is a word of its own.
-    _entry("tools", "tools", "line", always="nbshelf"),
-    _entry("tool", "tool", "line"),
+    _entry("tools", "tools:MAGIC", "line", always="nbshelf"),
+    _entry("tool", "tool:MAGIC", "line"),
 )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import importlib
+import pkgutil
 import re
 from typing import Any
 
 from nbtools.errors import NbtoolsError
-from nbtools.jupyter.catalogue import Entry
-from nbtools.jupyter.line.arguments import Parser
+from nbtools.jupyter.catalogue import MagicEntry
+from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import check_name, fill, split, take_target
-from nbtools.jupyter.magic import Magic, Request
-from nbtools.jupyter.session import Session
+from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.jupyter.session import NotebookSession
 
 __all__ = ["Dispatcher"]
 
@@ -29,23 +29,23 @@ class Dispatcher:
         What they run in.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: NotebookSession) -> None:
         self.session = session
 
-    def magic(self, entry: Entry) -> Magic:
+    def magic(self, entry: MagicEntry) -> Magic:
         """Return the code of a magic, importing it at first use."""
-        found: Magic = importlib.import_module(entry.module).MAGIC
+        found: Magic = pkgutil.resolve_name(entry.code)
         return found
 
-    def parser(self, entry: Entry, name: str, *, cell: bool) -> Parser:
+    def parser(self, entry: MagicEntry, name: str, *, cell: bool) -> MagicParser:
         """Return the parser of a magic as it is written here."""
         return self.magic(entry).usage(f"{'%%' if cell else '%'}{name}", cell).finish()
 
-    def usage(self, entry: Entry, name: str) -> str:
+    def usage(self, entry: MagicEntry, name: str) -> str:
         """Return what ``?`` and ``--help`` print: the usage of each form the magic has."""
         return "\n".join(self.parser(entry, name, cell=kind == "cell").format_help() for kind in entry.kinds)
 
-    def run(self, entry: Entry, name: str, line: str, cell: str | None) -> Any:
+    def run(self, entry: MagicEntry, name: str, line: str, cell: str | None) -> Any:
         """Answer a magic.
 
         Raises
@@ -65,7 +65,7 @@ class Dispatcher:
                 exc._render_traceback_ = functools.partial(self._traceback, exc)  # type: ignore[method-assign]  # IPython's hook, for this error alone
             raise
 
-    def _read(self, entry: Entry, name: str, line: str, cell: str | None) -> Request | None:
+    def _read(self, entry: MagicEntry, name: str, line: str, cell: str | None) -> MagicRequest | None:
         """Return what is asked, or print the usage when that is what was asked."""
         magic, parser = self.magic(entry), self.parser(entry, name, cell=cell is not None)
         target, rest = take_target(line)
@@ -81,7 +81,7 @@ class Dispatcher:
             return None
         args = parser.read([fill(word, self.session.shell.user_ns) for word in words])
         out = target or args.out
-        return Request(
+        return MagicRequest(
             session=self.session,
             args=args,
             cell=cell,
@@ -91,17 +91,17 @@ class Dispatcher:
         )
 
     @staticmethod
-    def _deliver(request: Request, value: Any) -> Any:
-        from nbtools.jupyter.display.results import loss, pictures, shown
+    def _deliver(request: MagicRequest, value: Any) -> Any:
+        from nbtools.jupyter.display.results import display_form, loss_note, picture_bundles
         from nbtools.result import ToolResult
 
         request.bind(value)
         if isinstance(value, ToolResult) and not request.muted and not request.pictured:
-            for bundle in pictures(value.artifacts):
+            for bundle in picture_bundles(value.artifacts):
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
-        if request.out is not None and loss(value):
-            request.note(f"{request.out}: {loss(value)}")
-        return None if request.quiet else shown(value, streamed=request.streamed)
+        if request.out is not None and loss_note(value):
+            request.note(f"{request.out}: {loss_note(value)}")
+        return None if request.quiet else display_form(value, streamed=request.streamed)
 
     def _traceback(self, exc: NbtoolsError) -> list[str]:
         """Return the script's own traceback when a script raised, else ours."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nbtools.jupyter.catalogue import CATALOGUE, Entry
+from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.options import NBTools
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _Stub:
     # Stands in the table of magics. Its help is made when somebody reads it, so there is no docstring here.
     _ipython_magic_no_var_expand = True  # {name} is filled by us, and never inside SQL
 
-    def __init__(self, extension: Extension, entry: Entry, name: str) -> None:
+    def __init__(self, extension: Extension, entry: MagicEntry, name: str) -> None:
         self._extension = extension
         self.entry = entry
         self.__name__ = self.__qualname__ = name
@@ -69,9 +69,9 @@ class Extension:
     def dispatcher(self) -> Dispatcher:
         """What answers the magics; made at the first use of one."""
         from nbtools.jupyter.dispatch import Dispatcher
-        from nbtools.jupyter.session import Session
+        from nbtools.jupyter.session import NotebookSession
 
-        return Dispatcher(Session(self.shell, self.options, short_names=self.short_names))
+        return Dispatcher(NotebookSession(self.shell, self.options, short_names=self.short_names))
 
     @classmethod
     def of(cls, shell: Any) -> Extension | None:
@@ -92,7 +92,7 @@ class Extension:
             self.shell.Completer.custom_matchers.append(self._matcher)
         self.shell.meta["nbtools"] = self
 
-    def _register(self, entry: Entry) -> None:
+    def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
         for name in entry.names:
             held = any(name in manager.magics[kind] for kind in entry.kinds) or name in manager.lazy_magics

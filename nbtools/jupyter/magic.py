@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools.jupyter.display.streaming import Live
-from nbtools.jupyter.line.arguments import Parser
+from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import Word
-from nbtools.jupyter.session import Session
+from nbtools.jupyter.session import NotebookSession
 from nbtools.tool import Effects
 
 if TYPE_CHECKING:
     from nbtools.result import ToolResult
     from nbtools.sql import QueryResult
 
-__all__ = ["READS", "Magic", "Request"]
+__all__ = ["READS", "Magic", "MagicRequest"]
 
 T = TypeVar("T")
 
@@ -42,14 +42,14 @@ class Magic:
         names alone, which completion needs and which cost no import.
     """
 
-    usage: Callable[[str, bool], Parser]
-    run: Callable[[Request], Any]
-    free_from: Callable[[Session, Parser, str], int] | None = None
-    refine: Callable[[Session, str, Sequence[Word], bool], Parser] | None = None
+    usage: Callable[[str, bool], MagicParser]
+    run: Callable[[MagicRequest], Any]
+    free_from: Callable[[NotebookSession, MagicParser, str], int] | None = None
+    refine: Callable[[NotebookSession, str, Sequence[Word], bool], MagicParser] | None = None
 
 
 @dataclasses.dataclass(kw_only=True)
-class Request:
+class MagicRequest:
     """A magic asked for, and how it is answered: through the workbench's door, with its output in the cell.
 
     Attributes
@@ -72,7 +72,7 @@ class Request:
         Whether pictures were shown while it ran.
     """
 
-    session: Session
+    session: NotebookSession
     args: argparse.Namespace
     cell: str | None = None
     text: str = ""
@@ -134,13 +134,13 @@ class Request:
         NbtoolsError
             The query is refused, wrong, too slow, or was stopped.
         """
-        return self._asked("sql_query", self.session.workbench.aquery, query, **options)
+        return self._run_query("sql_query", self.session.workbench.aquery, query, **options)
 
     def export(self, query: str, path: str, **options: Any) -> int:
         """Ask by SQL, write the rows to a file and return their number; errors are those of `ask`."""
-        return self._asked("sql_export", self.session.workbench.aexport, query, path, **options)
+        return self._run_query("sql_export", self.session.workbench.aexport, query, path, **options)
 
-    def _asked(self, name: str, ask: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
+    def _run_query(self, name: str, ask: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
         def work(live: Live) -> Awaitable[T]:
             def report(share: float) -> None:
                 live("progress", f"· {share:.0%}")

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
     from nbtools.workbench import Workbench
 
-__all__ = ["Session"]
+__all__ = ["NotebookSession"]
 
 T = TypeVar("T")
 
 
-class Session:
+class NotebookSession:
     """The magics of one notebook at work.
 
     Parameters
@@ -37,6 +37,8 @@ class Session:
     ----------
     file_columns
         The columns of files that completion asked for, by path, time of change and size.
+    completion_timeout
+        Seconds that a completion waits for a slow source.
     """
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
@@ -44,6 +46,7 @@ class Session:
         self.options = options
         self.short_names = short_names
         self.serving = Serving()
+        self.completion_timeout = 0.25
         self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None

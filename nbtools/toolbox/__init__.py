@@ -1,7 +1,7 @@
 """The tools we ship.
 
 `STANDARD` is a tuple of toolsets, each a tuple of functions; having it loads none of the libraries that the tools
-stand on. What the tools may do (`Confinements`, `CommandPolicy`, `WebPolicy`) and the services that they reach by
+stand on. What the tools may do (`SandboxPolicy`, `CommandPolicy`, `WebPolicy`) and the services that they reach by
 ``ctx.use`` are handed down by the workbench, which also closes `Processes`.
 """
 
@@ -13,10 +13,10 @@ from nbtools.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.toolbox.commands.processes import Processes
-    from nbtools.toolbox.policies import Acts, CommandPolicy, Confinements, WebPolicy
+    from nbtools.toolbox.policies import Acts, CommandPolicy, SandboxPolicy, WebPolicy
     from nbtools.toolbox.standard import STANDARD
 
-__all__ = ["STANDARD", "Acts", "CommandPolicy", "Confinements", "Processes", "WebPolicy"]
+__all__ = ["STANDARD", "Acts", "CommandPolicy", "Processes", "SandboxPolicy", "WebPolicy"]
 
 __getattr__ = facade(
     __name__,
@@ -24,7 +24,7 @@ __getattr__ = facade(
         "STANDARD": "nbtools.toolbox.standard",
         "Acts": "nbtools.toolbox.policies",
         "CommandPolicy": "nbtools.toolbox.policies",
-        "Confinements": "nbtools.toolbox.policies",
+        "SandboxPolicy": "nbtools.toolbox.policies",
         "Processes": "nbtools.toolbox.commands.processes",
         "WebPolicy": "nbtools.toolbox.policies",
     },

@@ -58,7 +58,7 @@ def evaluate(expression: str) -> int | float:
     except ValueError as exc:
         raise ParseError(f"this is no expression: {exc}.") from None
     try:
-        return _settled(_Evaluation(text).value(tree.body, 0))
+        return _as_json_number(_Evaluation(text).value(tree.body, 0))
     except ZeroDivisionError:
         raise InvalidArguments("a division by zero has no value.") from None
     except OverflowError:
@@ -105,19 +105,19 @@ class _Evaluation:
             found = _OPERATORS.get(type(step.op))
             if found is None:
                 raise self._strange(step)
-            value = _checked(found(value, self.value(step.right, depth + 1)))
+            value = _check_number(found(value, self.value(step.right, depth + 1)))
         return value
 
     def _literal(self, node: ast.Constant) -> _Number:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             raise self._strange(node)
         if isinstance(node.value, int):
-            return _checked(node.value)
+            return _check_number(node.value)
         digits = (ast.get_source_segment(self._text, node) or repr(node.value)).replace("_", "")
         exponent = digits.lower().partition("e")[2]
         if exponent and abs(int(exponent)) > _MAX_BITS // 4:
             raise _too_large()
-        return _plain(_checked(Fraction(digits)))
+        return _simplify(_check_number(Fraction(digits)))
 
     def _constant(self, node: ast.Name) -> _Number:
         if node.id in CONSTANTS:
@@ -136,7 +136,7 @@ class _Evaluation:
                 f"exactly {least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
             )
             raise InvalidArguments(f"{name} takes {wanted} numbers, found {len(arguments)}.")
-        return _checked(function(*arguments))
+        return _check_number(function(*arguments))
 
     def _unknown(self, name: str, node: ast.expr) -> ParseError:
         known = f"Known are {', '.join([*CONSTANTS, *FUNCTIONS])}."
@@ -177,7 +177,7 @@ def _bits(value: _Number) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _checked(value: Any) -> _Number:
+def _check_number(value: Any) -> _Number:
     """Return a number that is real, finite and not too large."""
     if isinstance(value, complex):
         raise InvalidArguments("the expression has no real value: it is a root of a negative number.")
@@ -189,13 +189,13 @@ def _checked(value: Any) -> _Number:
     return number
 
 
-def _plain(value: _Number) -> _Number:
+def _simplify(value: _Number) -> _Number:
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
-def _settled(value: _Number) -> int | float:
+def _as_json_number(value: _Number) -> int | float:
     """Return a number that JSON can hold; a fraction becomes the nearest float."""
-    value = _plain(value)
+    value = _simplify(value)
     return float(value) if isinstance(value, Fraction) else value
 
 
@@ -204,8 +204,8 @@ def _exact(function: Callable[[Any, Any], Any]) -> Callable[[_Number, _Number], 
 
     def apply(left: _Number, right: _Number) -> _Number:
         if isinstance(left, float) or isinstance(right, float):
-            return _checked(function(_float(left), _float(right)))
-        return _plain(function(Fraction(left), Fraction(right)))
+            return _check_number(function(_float(left), _float(right)))
+        return _simplify(function(Fraction(left), Fraction(right)))
 
     return apply
 
@@ -215,28 +215,28 @@ def _float(value: _Number) -> float:
 
 
 def _power(left: _Number, right: _Number) -> _Number:
-    whole = _plain(right)
+    whole = _simplify(right)
     if isinstance(left, float) or not isinstance(whole, int):
         if left == 0 and right < 0:
             raise ZeroDivisionError
         # Real, not complex: a negative number has no real root.
-        return _checked(pow(_float(left), _float(right)))
+        return _check_number(pow(_float(left), _float(right)))
     if abs(whole) * max(1, _bits(left) - 1) > _MAX_BITS and left not in {0, 1, -1}:
         raise _too_large()
     if left in {1, -1}:
         return int(left) if whole % 2 else 1
-    return _plain(Fraction(left) ** whole)
+    return _simplify(Fraction(left) ** whole)
 
 
 def _root(value: _Number) -> _Number:
     """Return the square root, exactly where it is rational."""
     if value < 0:
-        raise InvalidArguments(f"sqrt of {_settled(value)} has no real value.")
+        raise InvalidArguments(f"sqrt of {_as_json_number(value)} has no real value.")
     if isinstance(value, float):
         return math.sqrt(value)
     top, below = math.isqrt(value.numerator), math.isqrt(value.denominator)
     if top * top == value.numerator and below * below == value.denominator:
-        return _plain(Fraction(top, below))
+        return _simplify(Fraction(top, below))
     return math.sqrt(value)
 
 
@@ -256,11 +256,11 @@ def _log(value: _Number, function: Callable[[float], float]) -> float:
 
 
 def _whole(name: str, value: _Number, most: int | None = None) -> int:
-    number = _plain(value)
+    number = _simplify(value)
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if not isinstance(number, int):
-        raise InvalidArguments(f"{name} needs whole numbers, found {_settled(value)}.")
+        raise InvalidArguments(f"{name} needs whole numbers, found {_as_json_number(value)}.")
     if most is not None and abs(number) > most:
         raise LimitExceeded(f"{name} takes numbers up to {most:,}, found {float(number):.3g}.")
     return number
@@ -273,7 +273,7 @@ def _of_whole(name: str, function: Callable[..., int], most: int | None = None) 
     return apply
 
 
-def _chosen(name: str, function: Callable[..., int]) -> Callable[..., int]:
+def _bounded_count(name: str, function: Callable[..., int]) -> Callable[..., int]:
     """Bound a function that counts selections by the size of its result."""
 
     def apply(total: _Number, *taken: _Number) -> int:
@@ -287,11 +287,11 @@ def _chosen(name: str, function: Callable[..., int]) -> Callable[..., int]:
     return apply
 
 
-def _rounded(value: _Number, digits: _Number = 0) -> _Number:
+def _round(value: _Number, digits: _Number = 0) -> _Number:
     places = _whole("round", digits, 1_000)
     if isinstance(value, float):
         return round(value) if places == 0 else round(value, places)
-    return _plain(round(Fraction(value), places)) if places else round(Fraction(value))
+    return _simplify(round(Fraction(value), places)) if places else round(Fraction(value))
 
 
 def _mean(*values: _Number) -> _Number:
@@ -339,7 +339,7 @@ FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Any]]] = {
     "max": (1, None, lambda *values: max(values)),
     "sum": (1, None, _total),
     "mean": (1, None, _mean),
-    "round": (1, 2, _rounded),
+    "round": (1, 2, _round),
     "floor": (1, 1, math.floor),
     "ceil": (1, 1, math.ceil),
     "trunc": (1, 1, math.trunc),
@@ -349,9 +349,9 @@ FUNCTIONS: Mapping[str, tuple[int, int | None, Callable[..., Any]]] = {
     "ln": (1, 1, _logarithm),
     "log2": (1, 1, lambda value: _logarithm(value, 2)),
     "log10": (1, 1, lambda value: _logarithm(value, 10)),
-    "factorial": (1, 1, _chosen("factorial", lambda n, _: math.factorial(n))),
-    "comb": (2, 2, _chosen("comb", math.comb)),
-    "perm": (2, 2, _chosen("perm", math.perm)),
+    "factorial": (1, 1, _bounded_count("factorial", lambda n, _: math.factorial(n))),
+    "comb": (2, 2, _bounded_count("comb", math.comb)),
+    "perm": (2, 2, _bounded_count("perm", math.perm)),
     "gcd": (1, None, _of_whole("gcd", math.gcd)),
     "lcm": (1, None, _of_whole("lcm", math.lcm)),
     "isqrt": (1, 1, _of_whole("isqrt", math.isqrt)),

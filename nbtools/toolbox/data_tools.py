@@ -20,16 +20,16 @@ __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
 _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
 
 
-class _Table:
+class _TakesFrames:
     """Makes a parameter take DataFrames (pandas, polars) too, by their columns."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_before_validator_function(_lists_of, handler(source))
+        return core_schema.no_info_before_validator_function(_frame_as_lists, handler(source))
 
 
-def _lists_of(value: Any) -> Any:
+def _frame_as_lists(value: Any) -> Any:
     kind = type(value)
     if kind.__name__ != "DataFrame" or kind.__module__.partition(".")[0] not in {"pandas", "polars"}:
         return value
@@ -53,7 +53,7 @@ def _lists_of(value: Any) -> Any:
     ),
 )
 def dataframe_to_csv(
-    data: Annotated[list[dict[str, Any]] | dict[str, list[Any]], _Table()],
+    data: Annotated[list[dict[str, Any]] | dict[str, list[Any]], _TakesFrames()],
     path: FilePath,
     escape_formulas: bool = False,
     *,
@@ -87,7 +87,9 @@ def dataframe_to_csv(
     texts = [text for name, values in columns.items() for text in (name, *values)]
     formulas = sum(map(_is_formula, texts))
     if escape_formulas:
-        columns = {_escaped(name): [_escaped(value) for value in values] for name, values in columns.items()}
+        columns = {
+            _escape_formula(name): [_escape_formula(value) for value in values] for name, values in columns.items()
+        }
     import pandas as pd
 
     # Objects, not numbers: a column of whole numbers with a gap would be written as 1.0, 2.0 otherwise.
@@ -111,7 +113,7 @@ def _is_formula(value: Any) -> bool:
     return isinstance(value, str) and _FORMULA.match(value) is not None
 
 
-def _escaped(value: Any) -> Any:
+def _escape_formula(value: Any) -> Any:
     return f"'{value}" if _is_formula(value) else value
 
 

@@ -22,7 +22,7 @@ _Path = Annotated[str, Canonical(_without_slash)]
 _Command = Literal["view", "create", "str_replace", "insert", "delete", "rename", "update"]
 
 
-def _commanded(values: Mapping[str, Any], ctx: Context) -> Effects:
+def _effects_of_command(values: Mapping[str, Any], ctx: Context) -> Effects:
     """Return what a command does: files are deleted, moved or replaced whole by some of them only."""
     command = values["command"]
     return Effects(read_only=command == "view", destructive=command in {"delete", "rename", "update"})
@@ -31,7 +31,7 @@ def _commanded(values: Mapping[str, Any], ctx: Context) -> Effects:
 @tool(
     title="Memory files",
     destructive=True,
-    effects_of=_commanded,
+    effects_of=_effects_of_command,
     examples=(
         {"command": "create", "path": "/memories/global/plan.md", "file_text": "# Plan\n"},
         {"command": "view", "path": "/memories"},

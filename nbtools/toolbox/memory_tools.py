@@ -147,9 +147,9 @@ def memory_retrieve(
     if key is None and not tags:
         raise InvalidArguments("neither key nor tags were given.", hint="Give a key, tags, or both.")
     memory = _memory(ctx, scope)
-    found = _found(memory, key, tags or (), match)
+    found = _find_notes(memory, key, tags or (), match)
     if not found:
-        raise _missing(memory, key, tags)
+        raise _not_found(memory, key, tags)
     if len(found) == 1:
         value = found[0].value
         return Output(data=value, text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -157,7 +157,7 @@ def memory_retrieve(
     return Output(data=data, text=json.dumps(data, ensure_ascii=False))
 
 
-def _found(
+def _find_notes(
     memory: AgentMemory, key: str | None, tags: tuple[str, ...], match: Literal["all", "any"]
 ) -> list[MemoryRecord]:
     if key is None:
@@ -169,7 +169,7 @@ def _found(
     return [record] if not tags or fits(tag in record.tags for tag in tags) else []
 
 
-def _missing(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
+def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
     if key is None:
         known = nearest((tags or ("",))[0], memory.tags())
         hint = f"Did you mean the tag {known!r}?" if known else "memory_search finds notes by words."
@@ -205,7 +205,7 @@ def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) ->
     """
     memory = _memory(ctx, scope)
     if not memory.delete(key):
-        raise _missing(memory, key)
+        raise _not_found(memory, key)
     return Output(data={"key": key, "deleted": True}, text=f"Memory item '{key}' deleted successfully.")
 
 

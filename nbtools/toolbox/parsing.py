@@ -43,40 +43,40 @@ def from_json(text: str) -> Any:
     LimitExceeded
         It has more than 10,000,000 characters, 100 levels or 4,000 digits in a number.
     """
-    _measured(text, _MAX_JSON, "JSON")
+    _check_length(text, _MAX_JSON, "JSON")
     text = text.removeprefix("\ufeff")
     depth = 0
     for found in _TOKENS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
         if depth > _MAX_DEPTH:
-            raise _beyond(_DEEP, _place(text, found.start()))
+            raise _limit_error(_DEEP, _position(text, found.start()))
 
     def constant(token: str) -> NoReturn:
-        raise _mistake(f"{token} is no JSON value", _outside_strings(text, token))
+        raise _parse_error(f"{token} is no JSON value", _outside_strings(text, token))
 
     def decimal(token: str) -> float:
         value = float(token)
         if math.isinf(value):
-            raise _mistake(f"the number {token[:40]} is too large", _outside_strings(text, token))
+            raise _parse_error(f"the number {token[:40]} is too large", _outside_strings(text, token))
         return value
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            key, at = _second(text)
-            raise _mistake(f"the key {key[:60]!r} stands twice", _place(text, at))
+            key, at = _repeated_key(text)
+            raise _parse_error(f"the key {key[:60]!r} stands twice", _position(text, at))
         return made
 
     try:
         made = json.loads(
-            text, parse_constant=constant, parse_float=decimal, parse_int=_whole, object_pairs_hook=unique
+            text, parse_constant=constant, parse_float=decimal, parse_int=_parse_int, object_pairs_hook=unique
         )
     except json.JSONDecodeError as exc:
-        raise _mistake(exc.msg.removesuffix(" at"), (exc.lineno, exc.colno)) from None
-    return _encodable(made, text)
+        raise _parse_error(exc.msg.removesuffix(" at"), (exc.lineno, exc.colno)) from None
+    return _check_encodable(made, text)
 
 
-def _second(text: str) -> tuple[str, int]:
+def _repeated_key(text: str) -> tuple[str, int]:
     """Return the first key that its object has already, and where it stands; there is one."""
     open_objects: list[set[str]] = []
     for found in _TOKENS.finditer(text):
@@ -93,7 +93,7 @@ def _second(text: str) -> tuple[str, int]:
     return "", 0
 
 
-def _whole(token: str) -> int:
+def _parse_int(token: str) -> int:
     if len(token) > _MAX_DIGITS:
         raise LimitExceeded(f"a number has {len(token):,} digits; {_MAX_DIGITS:,} are allowed.")
     return int(token)
@@ -102,10 +102,10 @@ def _whole(token: str) -> int:
 def _outside_strings(text: str, token: str) -> _Place:
     """Return where a token stands, strings passed over."""
     plain = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<token>' + re.escape(token) + ")", re.DOTALL)
-    return _place(text, next((found.start() for found in plain.finditer(text) if found["token"]), 0))
+    return _position(text, next((found.start() for found in plain.finditer(text) if found["token"]), 0))
 
 
-def _encodable(made: Any, text: str) -> Any:
+def _check_encodable(made: Any, text: str) -> Any:
     """Return a value that can be written as UTF-8: an escape such as ``ud800`` may stand for half a character."""
     found = re.search(r"\\u[dD][89a-fA-F]", text)
     if found is None:
@@ -113,31 +113,31 @@ def _encodable(made: Any, text: str) -> Any:
     try:
         json.dumps(made, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _mistake(
-            "an escape stands for half a character (a lone surrogate)", _place(text, found.start())
+        raise _parse_error(
+            "an escape stands for half a character (a lone surrogate)", _position(text, found.start())
         ) from None
     return made
 
 
-def _place(text: str, position: int) -> _Place:
+def _position(text: str, position: int) -> _Place:
     return text.count("\n", 0, position) + 1, position - (text.rfind("\n", 0, position) + 1) + 1
 
 
-def _marked(mark: Any) -> _Place:
+def _mark_position(mark: Any) -> _Place:
     return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
 
 
-def _mistake(problem: str, place: _Place, hint: str | None = None) -> ParseError:
+def _parse_error(problem: str, place: _Place, hint: str | None = None) -> ParseError:
     line, column = place
     return ParseError(f"line {line}, column {column}: {problem}.", hint=hint, data={"line": line, "column": column})
 
 
-def _beyond(problem: str, place: _Place) -> LimitExceeded:
+def _limit_error(problem: str, place: _Place) -> LimitExceeded:
     line, column = place
     return LimitExceeded(f"line {line}, column {column}: {problem}.", data={"line": line, "column": column})
 
 
-def _measured(text: str, most: int, what: str) -> None:
+def _check_length(text: str, most: int, what: str) -> None:
     if len(text) > most:
         raise LimitExceeded(f"the text has {len(text):,} characters; {most:,} are allowed for {what}.")
 
@@ -157,22 +157,24 @@ def from_yaml(text: str) -> Any:
     """
     import yaml
 
-    _measured(text, _MAX_YAML, "YAML")
+    _check_length(text, _MAX_YAML, "YAML")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        _bounded(yaml.parse(text, Loader=loader))
-        made = yaml.load(text, Loader=_bounded_loader(loader))  # noqa: S506 - a subclass of the safe loader
+        _check_size(yaml.parse(text, Loader=loader))
+        made = yaml.load(text, Loader=_limited_loader(loader))  # noqa: S506 - a subclass of the safe loader
     except yaml.MarkedYAMLError as exc:
-        raise _mistake(_told(exc), _marked(exc.problem_mark or exc.context_mark), _hint(exc)) from None
+        raise _parse_error(
+            _yaml_problem(exc), _mark_position(exc.problem_mark or exc.context_mark), _hint(exc)
+        ) from None
     except yaml.reader.ReaderError as exc:
         character = chr(exc.character) if isinstance(exc.character, int) else exc.character
-        raise _mistake(f"the character {character!r} is not allowed", _place(text, exc.position)) from None
+        raise _parse_error(f"the character {character!r} is not allowed", _position(text, exc.position)) from None
     except UnicodeEncodeError as exc:
-        raise _mistake("half a character (a lone surrogate)", _place(text, exc.start)) from None
+        raise _parse_error("half a character (a lone surrogate)", _position(text, exc.start)) from None
     return _as_json(made)
 
 
-def _told(exc: Any) -> str:
+def _yaml_problem(exc: Any) -> str:
     return ", ".join(part for part in (exc.context, exc.problem) if part) or "this is no YAML"
 
 
@@ -207,11 +209,11 @@ class _Open:
         if self.keys is None or self.nodes % 2 == 0 or key is None or key == "<<":
             return
         if key in self.keys:
-            raise _mistake(f"the key {key[:60]!r} stands twice", _marked(event.start_mark))
+            raise _parse_error(f"the key {key[:60]!r} stands twice", _mark_position(event.start_mark))
         self.keys.add(key)
 
 
-def _bounded(events: Iterator[Any]) -> None:
+def _check_size(events: Iterator[Any]) -> None:
     """Count the nodes of an event stream, and its depth, before anything is built of it."""
     sizes: dict[str | None, int | None] = {}
     stack: list[_Open] = []
@@ -229,7 +231,7 @@ def _bounded(events: Iterator[Any]) -> None:
         if kind == "AliasEvent":
             size = sizes.get(event.anchor, 1)
             if size is None:
-                raise _mistake(f"*{event.anchor} contains itself", _marked(event.start_mark))
+                raise _parse_error(f"*{event.anchor} contains itself", _mark_position(event.start_mark))
             total += size
         else:
             total += 1
@@ -238,13 +240,13 @@ def _bounded(events: Iterator[Any]) -> None:
             keys = set[str]() if kind.startswith("Mapping") else None
             stack.append(_Open(anchor=event.anchor, before=total - 1, keys=keys))
         if len(stack) > _MAX_DEPTH:
-            raise _beyond(_DEEP, _marked(event.start_mark))
+            raise _limit_error(_DEEP, _mark_position(event.start_mark))
         if total > _MAX_NODES:
             many = f"more than {_MAX_NODES:,} values, aliases counted for what they stand for"
-            raise _beyond(many, _marked(event.start_mark))
+            raise _limit_error(many, _mark_position(event.start_mark))
 
 
-def _bounded_loader(loader: Any) -> Any:
+def _limited_loader(loader: Any) -> Any:
     """Return a safe loader that places every mistake, makes text of keys, and computes no endless numbers.
 
     YAML 1.1 has numbers to the base 60 (``1:1:1:…``), whose cost grows with the square of their length. Keys become
@@ -255,7 +257,7 @@ def _bounded_loader(loader: Any) -> Any:
     class Bounded(loader):  # type: ignore[misc]  # the base is chosen at run time
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             if isinstance(node.value, str) and len(node.value) > _MAX_DIGITS and node.tag.endswith((":int", ":float")):
-                raise _beyond(f"a number has more than {_MAX_DIGITS:,} digits", _marked(node.start_mark))
+                raise _limit_error(f"a number has more than {_MAX_DIGITS:,} digits", _mark_position(node.start_mark))
             try:
                 return super().construct_object(node, deep=deep)
             except (ValueError, LookupError, AttributeError, OverflowError) as exc:

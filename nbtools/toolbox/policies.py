@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
-__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "Confinements", "Level", "WebPolicy"]
+__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "Level", "SandboxPolicy", "WebPolicy"]
 
 # Provider of web_search to the variable that holds its key.
 SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
@@ -29,7 +29,7 @@ class Acts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Confinements:
+class SandboxPolicy:
     """How closely scripts are confined.
 
     Attributes

@@ -33,7 +33,7 @@ __all__ = [
     "Parsed",
     "ProcessList",
     "ProcessState",
-    "Rows",
+    "QueryRows",
     "ScriptRun",
     "SearchResults",
     "TableWritten",
@@ -99,8 +99,8 @@ class CodeRun(_Run):
     error: NotRequired[str]
 
 
-class Rows(TypedDict):
-    """Rows of an answer; truncated when there are more."""
+class QueryRows(TypedDict):
+    """QueryRows of an answer; truncated when there are more."""
 
     columns: list[str]
     types: list[str]
@@ -168,7 +168,7 @@ class FileMatches(TypedDict):
     truncated: bool
 
 
-class _Entry(TypedDict):
+class _FolderEntry(TypedDict):
     name: str
     type: Literal["file", "folder", "link", "other"]
     size: int
@@ -179,7 +179,7 @@ class FolderEntries(TypedDict):
     """What is in a folder; size in bytes."""
 
     path: str
-    entries: list[_Entry]
+    entries: list[_FolderEntry]
     truncated: bool
 
 
@@ -220,20 +220,20 @@ class CommandRun(TypedDict):
     returncode: int
 
 
-class _Process(TypedDict):
+class _ProcessFacts(TypedDict):
     pid: int
     status: Literal["running", "stopped", "exited"]
     returncode: int | None
 
 
-class ProcessState(_Process):
+class ProcessState(_ProcessFacts):
     """A background process; returncode is null while it runs."""
 
     stdout: str
     stderr: str
 
 
-class _Listed(_Process):
+class _Listed(_ProcessFacts):
     command: str
     age_s: float
 

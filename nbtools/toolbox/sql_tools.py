@@ -10,7 +10,7 @@ from annotated_types import Ge
 from nbtools.parameters import AlsoCalled
 from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
-from nbtools.toolbox.result_types import Rows
+from nbtools.toolbox.result_types import QueryRows
 
 __all__ = ["ACTS", "TOOLS", "sql_query"]
 
@@ -21,7 +21,7 @@ ACTS: Mapping[str, Mapping[str, Any]] = {
     "sql_query": {"effects": _READS},
     "sql_tables": {"effects": _READS, "origins": ("sql_query",)},
     "sql_profile": {"effects": _READS, "origins": ("sql_query",)},
-    # Rows go to a file that the caller has open, or to the path of one, which may be replaced.
+    # QueryRows go to a file that the caller has open, or to the path of one, which may be replaced.
     "sql_export": {"effects": _READS, "origins": ("sql_query",)},
     "sql_export to": {"effects": Effects(destructive=True), "origins": ("sql_query",)},
 }
@@ -45,7 +45,7 @@ async def sql_query(
     params: dict[str, Any] | None = None,
     *,
     ctx: Context,
-) -> Output[Rows]:
+) -> Output[QueryRows]:
     """Ask a question in SQL; only reading is possible.
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
@@ -61,7 +61,7 @@ async def sql_query(
     connection
         Name of a configured database, or its URL; null asks the local engine.
     limit
-        Rows at the most; null for a person's all, and a model's 10,000.
+        QueryRows at the most; null for a person's all, and a model's 10,000.
     params
         Values for :name or $name in the query, by name; they are bound, never pasted.
 

@@ -130,7 +130,6 @@ def notebook(bare: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     """A shell with the extension, and a memory that lives as long as the test."""
     monkeypatch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
     # A busy machine may be slower than a person's patience; what is offered is the question here.
-    monkeypatch.setattr("nbtools.jupyter.completion.matcher._WAIT_S", 20.0)
-    monkeypatch.setattr("nbtools.jupyter.completion.sql_completion._WAIT_S", 20.0)
     bare.run("%load_ext nbtools")
+    bare.shell.meta["nbtools"].dispatcher.session.completion_timeout = 20.0
     return bare

@@ -14,7 +14,7 @@ from IPython.core.completer import provisionalcompleter
 
 from nbtools.jupyter.completion.sql_completion import complete_query
 from nbtools.jupyter.options import NBTools
-from nbtools.jupyter.session import Session
+from nbtools.jupyter.session import NotebookSession
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_tables_of_a_database_are_offered_once_it_was_asked(notebook, folder) ->
 def test_a_file_is_looked_into_once_until_it_changes(notebook, folder) -> None:
     file = folder / "wide.csv"
     file.write_text("leftmost,second\n1,2\n", encoding="utf-8")
-    session = Session(notebook.shell, NBTools(), short_names=dict)
+    session = NotebookSession(notebook.shell, NBTools(), short_names=dict)
     for _ in range(2):
         assert "leftmost" in complete_query(session, "select leftm", "select leftm from 'wide.csv'")[1]
         assert list(session.file_columns.values()) == [("leftmost", "second")]

@@ -16,7 +16,7 @@ from nbtools.execute import LocalExecutor
 from nbtools.paths import Roots
 from nbtools.schema import output_schema
 from nbtools.tool import ToolCall
-from nbtools.toolbox import CommandPolicy, Confinements, Processes
+from nbtools.toolbox import CommandPolicy, Processes, SandboxPolicy
 from nbtools.toolbox.commands import command_tools
 from tests.conftest import wait_until
 
@@ -322,7 +322,7 @@ def keeping(tmp_path_factory):
 def commands(shelf, keeping):
     environment = {**os.environ, "MY_API_KEY": "hidden", "DB": "postgres://me:pw@host/db", "PLAIN": "seen", "EMPTY": ""}
     policy = CommandPolicy(allowed=ALLOWED, environment=environment, output_bytes=100_000)
-    return shelf(*command_tools.TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
+    return shelf(*command_tools.TOOLS, policy=policy, confinements=SandboxPolicy(), processes=keeping)
 
 
 @pytest.fixture

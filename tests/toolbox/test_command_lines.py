@@ -10,7 +10,7 @@ import pytest
 from nbtools.confine import holds_programs
 from nbtools.errors import ParseError, PermissionDenied
 from nbtools.paths import Roots
-from nbtools.toolbox import CommandPolicy, Confinements
+from nbtools.toolbox import CommandPolicy, SandboxPolicy
 from nbtools.toolbox.commands.allow_list import Programs
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
@@ -110,7 +110,7 @@ def test_nothing_runs_that_is_not_on_the_list(call, evil, command):
 @pytest.mark.parametrize("command", attacks("command_starts.jsonl"))
 def test_nothing_is_started_that_is_not_on_the_list(call, evil, command, level):
     """Whatever the options and the data of a program make it start, the kernel has the list."""
-    call.provide(Confinements(person=level))
+    call.provide(SandboxPolicy(person=level))
     result = run(call, command, timeout=20)
     assert result.ok or result.error.code in {"PERMISSION_DENIED", "PARSE_ERROR"}, result
 
@@ -143,7 +143,7 @@ def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, fold
 @pytest.mark.parametrize("level", ["limits", "strict"])
 def test_programs_may_start_their_helpers_through_sh_but_no_others(call, folder, level):
     call.provide(CommandPolicy(allowed=("tar", "gzip", "env"), environment=dict(os.environ)))
-    call.provide(Confinements(person=level))
+    call.provide(SandboxPolicy(person=level))
     (folder / "x").write_text("x")
     assert run(call, "tar -c -f a.tgz -z x").data["returncode"] == 0
     (folder / "x").unlink()
@@ -166,7 +166,7 @@ def test_a_folder_on_the_list_allows_what_lies_in_it(call, folder, tmp_path, lev
         script.write_text(f"#!/bin/sh\n{text}\n")
         script.chmod(0o755)
     environment = {"PATH": f"{shims.parent}:{PATH}"}
-    call.provide(Confinements(person=level))
+    call.provide(SandboxPolicy(person=level))
     call.provide(CommandPolicy(allowed=("tool",), environment=environment))
     assert run(call, "tool").data["returncode"] == 126
     call.provide(CommandPolicy(allowed=("tool", str(tmp_path / "versions")), environment=environment))
@@ -182,7 +182,7 @@ def test_files_move_between_folders_as_ever(call, folder, level):
     (folder / "a").mkdir()
     (folder / "b").mkdir()
     (folder / "a" / "x").touch()
-    call.provide(Confinements(person=level))
+    call.provide(SandboxPolicy(person=level))
     code = "import os; os.rename('a/x', 'b/x'); os.link('b/x', 'a/y')"
     run(call, f'{sys.executable} -c "{code}"').raise_for_error()
     assert (folder / "b" / "x").exists()
@@ -192,7 +192,7 @@ def test_files_move_between_folders_as_ever(call, folder, level):
 @needs_landlock
 def test_the_loader_runs_no_other_program_in_the_sandbox(call):
     """Every program needs the loader, so it may be executed; but it cannot read what it should not run."""
-    call.provide(Confinements(person="strict"))
+    call.provide(SandboxPolicy(person="strict"))
     loaders = [file for file in Programs(("ls",), PATH, held=True).files("ls") if "ld" in Path(file).name]
     assert loaders
     result = run(call, f"env {loaders[0]} {shutil.which('id')}")
@@ -239,7 +239,7 @@ def test_the_refusal_says_what_where_and_what_is_allowed(call):
 @pytest.mark.parametrize("level", ["limits", "strict"])
 def test_what_is_allowed_may_be_written_and_started_in_many_ways(call, folder, command, level):
     (folder / "x").touch()
-    call.provide(Confinements(person=level))
+    call.provide(SandboxPolicy(person=level))
     result = run(call, command)
     assert (result.data["returncode"], result.data["stdout"].strip().removeprefix("./")) == (0, "x"), result
 
@@ -282,5 +282,5 @@ def test_relative_folders_of_the_search_path_are_not_looked_in(shelf, folder, ke
     (folder / "ls").chmod(0o755)
     environment = {**os.environ, "PATH": f".:{PATH}:"}
     policy = CommandPolicy(allowed=("ls",), environment=environment)
-    call = shelf(*TOOLS, policy=policy, confinements=Confinements(), processes=keeping)
+    call = shelf(*TOOLS, policy=policy, confinements=SandboxPolicy(), processes=keeping)
     assert run(call, "ls").data["stdout"] == "ls\n"

@@ -11,7 +11,7 @@ from nbtools.kernels import Kernels
 from nbtools.memory import AgentMemory, open_memory
 from nbtools.paths import Roots
 from nbtools.tool import ToolCall, tool_of
-from nbtools.toolbox import Confinements
+from nbtools.toolbox import SandboxPolicy
 from nbtools.toolbox.scripts.script_tools import TOOLS, code_execute
 
 CSV = "species,mass\nAdelie,3700\nGentoo,5000\nGentoo,5200\n"
@@ -27,7 +27,7 @@ def kernels(tmp_path_factory):
 @pytest.fixture
 def call(shelf, folder, kernels):
     (folder / "data.csv").write_text(CSV)
-    made = shelf(*TOOLS, kernels=kernels, confinements=Confinements())
+    made = shelf(*TOOLS, kernels=kernels, confinements=SandboxPolicy())
     memory = open_memory(":memory:")
     made.executor.door.services[AgentMemory] = lambda: memory
     return made
@@ -424,10 +424,10 @@ def test_a_required_confinement_that_cannot_be_had_is_refused(call, monkeypatch)
     from nbtools import confine
 
     if confine.capabilities().can("strict"):
-        call.provide(Confinements(model_required=True))
+        call.provide(SandboxPolicy(model_required=True))
         assert analyze(call, "print(1)", _caller="model").data["confinement"] == "strict"
     else:
-        call.provide(Confinements(model_required=True))
+        call.provide(SandboxPolicy(model_required=True))
         assert analyze(call, "print(1)", _caller="model").error.code == "PERMISSION_DENIED"
 
 

@@ -7,7 +7,7 @@ import pytest
 from nbtools.kernels.interface import Execution
 from nbtools.registry import Registry
 from nbtools.schema import FORMATS
-from nbtools.toolbox import STANDARD, CommandPolicy, Confinements, Processes, WebPolicy
+from nbtools.toolbox import STANDARD, CommandPolicy, Processes, SandboxPolicy, WebPolicy
 from nbtools.toolbox.scripts.execution import _death, story_of
 
 REGISTRY = Registry(function for toolset in STANDARD for function in toolset)
@@ -93,7 +93,7 @@ def test_examples_of_files_run_where_the_files_are(shelf, folder):
 def test_policies_have_careful_defaults():
     assert CommandPolicy().allowed == ()
     assert WebPolicy().allow_private is False
-    assert Confinements().model == "strict"
+    assert SandboxPolicy().model == "strict"
     assert Processes.__doc__
 
 

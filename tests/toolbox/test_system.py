@@ -12,7 +12,7 @@ from nbtools import aio
 from nbtools.errors import ParseError
 from nbtools.paths import Roots
 from nbtools.tool import ToolCall
-from nbtools.toolbox import CommandPolicy, Confinements
+from nbtools.toolbox import CommandPolicy, SandboxPolicy
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
 from nbtools.toolbox.commands.processes import Processes
@@ -270,7 +270,7 @@ def test_a_program_that_is_missing_is_not_found(call):
 
 def test_no_more_run_than_may_and_all_end_with_the_service(shelf, folder, allowed, eventually):
     own = Processes(CommandPolicy(processes=2), Roots([folder]))
-    call = shelf(*TOOLS, policy=CommandPolicy(allowed=allowed), confinements=Confinements(), processes=own)
+    call = shelf(*TOOLS, policy=CommandPolicy(allowed=allowed), confinements=SandboxPolicy(), processes=own)
     for _ in range(2):
         call("process", command="sleep", args=["278.5"]).raise_for_error()
     assert call.code("process", command="sleep", args=["278.5"]) == "LIMIT_EXCEEDED"
@@ -299,12 +299,12 @@ def test_nothing_is_left_when_the_owner_is_killed(folder, eventually):
         from nbtools.execute import LocalExecutor
         from nbtools.paths import Roots
         from nbtools.tool import ToolCall
-        from nbtools.toolbox import CommandPolicy, Confinements
+        from nbtools.toolbox import CommandPolicy, SandboxPolicy
         from nbtools.toolbox.commands.processes import Processes
         from nbtools.toolbox.commands.command_tools import TOOLS
         policy, roots = CommandPolicy(allowed=("*",)), Roots([{str(folder)!r}])
         processes = Processes(policy, roots)
-        services = {{CommandPolicy: lambda: policy, Roots: lambda: roots, Confinements: Confinements,
+        services = {{CommandPolicy: lambda: policy, Roots: lambda: roots, SandboxPolicy: SandboxPolicy,
                     Processes: lambda: processes}}
         executor = LocalExecutor(TOOLS, door=Door(services=services))
         result = executor.call(ToolCall(tool="process", arguments={{"command": "sleep", "args": ["279.5"]}}))
@@ -357,7 +357,7 @@ def test_strictly_confined_commands_see_the_roots_and_no_more(shelf, folder, eve
     (folder / "mine.txt").write_text("mine")
     own = Processes(CommandPolicy(), Roots([folder]))
     policy = CommandPolicy(allowed=("cat", "touch", "ls", "chmod"))
-    call = shelf(*TOOLS, policy=policy, confinements=Confinements(person="strict"), processes=own)
+    call = shelf(*TOOLS, policy=policy, confinements=SandboxPolicy(person="strict"), processes=own)
     try:
         secret = folder.parent / "outside" / "secret.txt"
         assert run(call, "cat mine.txt").data["stdout"] == "mine"

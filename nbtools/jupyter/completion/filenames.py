@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["matching_files", "quoted"]
+__all__ = ["matching_files", "quote"]
 
 _MOST = 2_000
 
@@ -21,6 +21,6 @@ def matching_files(fragment: str) -> list[str]:
     return [f"{head}{slash}{path.name}" + ("/" if path.is_dir() else "") for path in shown]
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as one word of a line."""
     return f'"{text}"' if any(sign.isspace() for sign in text) else text

@@ -14,20 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.errors import NbtoolsError
-from nbtools.jupyter.completion.filenames import matching_files, quoted
-from nbtools.jupyter.completion.sql_completion import complete_query
+from nbtools.jupyter.completion.filenames import matching_files, quote
+from nbtools.jupyter.completion.sql_completion import collect_within, complete_query
 from nbtools.jupyter.dispatch import Dispatcher
-from nbtools.jupyter.line.arguments import Parser
+from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import iter_words
-from nbtools.jupyter.patience import within
-from nbtools.jupyter.session import Session
+from nbtools.jupyter.session import NotebookSession
 
 __all__ = ["complete"]
 
-_WAIT_S = 0.25
 # Names of tools take importing our own shelf, once: a known amount of work, unlike a database that may be locked. A
 # first Tab that offered nothing would let IPython offer all of its magics instead.
-_WAITS_S: Mapping[str, float] = {"tool": 3.0}
+_TIMEOUTS_S: Mapping[str, float] = {"tool": 3.0}
 _MOST = 200
 _NO_QUOTES = str.maketrans("", "", "\"'`")
 _LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
@@ -45,16 +43,16 @@ def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], conte
     context
         IPython's `CompletionContext`.
     """
-    place = _place(taken, context)
+    place = _magic_at_cursor(taken, context)
     if place is None:
         return {"completions": []}
     try:
-        return _answer(*_found(dispatcher, context, *place))
+        return _as_completions(*_complete_at(dispatcher, context, *place))
     except NbtoolsError:  # a tool that is not there, a setting that does not fit: running the line will say so
         return {"completions": []}
 
 
-def _found(
+def _complete_at(
     dispatcher: Dispatcher, context: Any, stub: Any, is_cell: bool, line: str | None
 ) -> tuple[str, Iterable[str]]:
     """Return the word that is being written, and what it may become."""
@@ -62,7 +60,7 @@ def _found(
     if line is None:  # in the body of a cell magic
         if stub.entry.name != "sql":
             return "", ()
-        body = _body(context)
+        body = _query_before_cursor(context)
         head, _, whole = context.full_text.partition("\n")
         return complete_query(session, body, whole, _connection_in(session, head))
     parser = dispatcher.parser(stub.entry, stub.__name__, cell=is_cell)
@@ -72,10 +70,10 @@ def _found(
         if start < len(line) and line[start:] != _fragment(line):
             connection = _connection_in(session, line[:start])
             return complete_query(session, line[start:], context.line_with_cursor, connection)
-    return _fragment(line), _offered(dispatcher, stub, parser, line)
+    return _fragment(line), _values_for(dispatcher, stub, parser, line)
 
 
-def _place(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
+def _magic_at_cursor(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, bool, str | None] | None:
     """Return our magic at the cursor, whether it is over a cell, and its line so far, `None` in the body."""
     before = context.text_until_cursor
     first = context.full_text.split("\n", 1)[0].lstrip()
@@ -94,13 +92,13 @@ def _place(taken: Mapping[tuple[str, str], Any], context: Any) -> tuple[Any, boo
     return (stub, False, line) if stub is not None else None
 
 
-def _connection_in(session: Session, line: str) -> str | None:
+def _connection_in(session: NotebookSession, line: str) -> str | None:
     """Return the connection that a line names, if it names one."""
     known = session.workbench.config.connections
     return next((word for word in line.split() if "://" in word or word in known), None)
 
 
-def _body(context: Any) -> str:
+def _query_before_cursor(context: Any) -> str:
     lines = context.full_text.split("\n")[1 : context.cursor_line + 1]
     lines[-1] = lines[-1][: context.cursor_position]
     return "\n".join(lines)
@@ -111,7 +109,7 @@ def _fragment(line: str) -> str:
     return "" if not line or line[-1].isspace() else line.rsplit(maxsplit=1)[-1]
 
 
-def _answer(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
+def _as_completions(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
     from IPython.core.completer import SimpleCompletion
 
     # A name that needs quotes is found without them, too.
@@ -123,9 +121,9 @@ def _answer(fragment: str, offered: Iterable[str]) -> dict[str, Any]:
     return {"completions": completions, "matched_fragment": fragment, "suppress": bool(kept), "ordered": True}
 
 
-def _offered(dispatcher: Dispatcher, stub: Any, parser: Parser, line: str) -> Iterable[str]:
+def _values_for(dispatcher: Dispatcher, stub: Any, parser: MagicParser, line: str) -> Iterable[str]:
     fragment = _fragment(line)
-    words = _words(line[: len(line) - len(fragment)])
+    words = _split_words(line[: len(line) - len(fragment)])
     if parser.leaves:
         if not words:
             return [*parser.leaves, *_options(parser)] if not fragment.startswith("-") else _options(parser)
@@ -137,46 +135,47 @@ def _offered(dispatcher: Dispatcher, stub: Any, parser: Parser, line: str) -> It
     if fragment.startswith("-"):
         return _options(parser)
     action = parser.action_after(words)
-    return [] if action is None else _Source(session=dispatcher.session, fragment=fragment).of(parser, action)
+    return [] if action is None else _ArgumentValues(session=dispatcher.session, fragment=fragment).of(parser, action)
 
 
-def _words(line: str) -> list[Any]:
+def _split_words(line: str) -> list[Any]:
     try:
         return list(iter_words(line))
     except ValueError:  # an open quote
         return []
 
 
-def _options(parser: Parser) -> list[str]:
+def _options(parser: MagicParser) -> list[str]:
     return sorted(parser.option_names())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Source:
+class _ArgumentValues:
     """Where completions of an argument come from."""
 
-    session: Session
+    session: NotebookSession
     fragment: str
 
-    def of(self, parser: Parser, action: argparse.Action) -> list[str]:
+    def of(self, parser: MagicParser, action: argparse.Action) -> list[str]:
         """Return what the argument may be."""
         if action.choices:
             return [str(choice) for choice in action.choices]
         if values := parser.values.get(action.dest):
-            return [quoted(str(value)) for value in values]
+            return [quote(str(value)) for value in values]
         kind = parser.kinds.get(action.dest)
         source: Callable[[], Iterable[str]] | None = getattr(self, f"_{kind}", None) if kind else None
-        return within(_WAITS_S.get(str(kind), _WAIT_S), source) if source is not None else []
+        timeout = _TIMEOUTS_S.get(str(kind), self.session.completion_timeout)
+        return collect_within(timeout, source) if source is not None else []
 
     def _key(self) -> Iterable[str]:
         memory = self.session.memory_at_hand()
         if memory is None:
             return []
-        return [quoted(record.key) for record in memory.list(self.fragment, limit=_MOST)]
+        return [quote(record.key) for record in memory.list(self.fragment, limit=_MOST)]
 
     def _tag(self) -> Iterable[str]:
         memory = self.session.memory_at_hand()
-        return [] if memory is None else [quoted(tag) for tag in memory.tags()]
+        return [] if memory is None else [quote(tag) for tag in memory.tags()]
 
     def _session(self) -> Iterable[str]:
         kernels = self.session.opened("kernels")
@@ -201,4 +200,4 @@ class _Source:
         return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
 
     def _file(self) -> Iterable[str]:
-        return map(quoted, matching_files(self.fragment.lstrip('"')))
+        return map(quote, matching_files(self.fragment.lstrip('"')))

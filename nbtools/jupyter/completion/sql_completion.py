@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from nbtools.jupyter.completion.filenames import matching_files
 from nbtools.jupyter.display.tables import frames_in
-from nbtools.jupyter.patience import within
-from nbtools.jupyter.session import Session
+from nbtools.jupyter.session import NotebookSession
 
-__all__ = ["complete_query"]
+__all__ = ["collect_within", "complete_query"]
 
-_WAIT_S = 0.25
+T = TypeVar("T")
+
 _NAME = r'(?:"(?:[^"]|"")+"|`[^`]+`|\w+)'
 _FRAGMENT = re.compile(rf'(?P<before>(?:{_NAME}\.)*)(?P<last>"[^"\n]*|`[^`\n]*|\w*)\Z')
 _OPEN_QUOTE = re.compile(r"'([^'\n]*)\Z")
@@ -56,7 +59,27 @@ _FUNCTIONS = [
 ]
 
 
-def complete_query(session: Session, text: str, whole: str, connection: str | None = None) -> tuple[str, list[str]]:
+def collect_within(timeout: float, source: Callable[[], Iterable[T]]) -> list[T]:
+    """Return what a source returns within its seconds; nothing when it is slower or fails.
+
+    A source that is late goes on in its thread, so the next question finds it warm.
+    """
+    found: list[T] = []
+
+    def ask() -> None:
+        # An editor must never show an error for a completion.
+        with contextlib.suppress(Exception):
+            found.extend(source())
+
+    thread = threading.Thread(target=ask, name="nbtools-completion", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    return list(found)
+
+
+def complete_query(
+    session: NotebookSession, text: str, whole: str, connection: str | None = None
+) -> tuple[str, list[str]]:
     """Return the fragment at the end of a query and what it may become.
 
     Parameters
@@ -78,19 +101,21 @@ def complete_query(session: Session, text: str, whole: str, connection: str | No
         return parameter[1] or "", sorted(name for name in namespace if not name.startswith("_"))
     found = _FRAGMENT.search(text)
     before, fragment = (found["before"], found[0]) if found else ("", "")
-    quote = _quoting(session, connection)
-    columns = _frames(session) if connection is None else _tables_of(session, connection)
+    quote = _identifier_writer(session, connection)
+    columns = _columns_of_frames(session) if connection is None else _columns_of_tables(session, connection)
     tables = [".".join(map(quote, name.split("."))) for name in columns]
     if _AFTER_TABLE.search(text[: len(text) - len(fragment)]):
         return fragment, tables
-    named = _named(session, whole, columns if connection is not None else {**columns, **_files(session, whole)})
+    named = _columns_by_name(
+        session, whole, columns if connection is not None else {**columns, **_columns_of_files(session, whole)}
+    )
     if before:
-        return fragment, [f"{before}{quote(name)}" for name in named.get(_bare(before[:-1]).casefold(), ())] + tables
+        return fragment, [f"{before}{quote(name)}" for name in named.get(_unquote(before[:-1]).casefold(), ())] + tables
     names = sorted({name for known in named.values() for name in known})
-    return fragment, [*map(quote, names), *tables, *_cased(_KEYWORDS, fragment), *_FUNCTIONS]
+    return fragment, [*map(quote, names), *tables, *_match_case(_KEYWORDS, fragment), *_FUNCTIONS]
 
 
-def _frames(session: Session) -> dict[str, list[str]]:
+def _columns_of_frames(session: NotebookSession) -> dict[str, list[str]]:
     """Return the columns of the notebook's frames, and the records of the toolkit."""
     frames = frames_in(session.shell.user_ns)
     if not frames:
@@ -100,14 +125,14 @@ def _frames(session: Session) -> dict[str, list[str]]:
     return {name: [column for column, _ in frame_columns(frame)] for name, frame in frames.items()} | _RECORDS
 
 
-def _tables_of(session: Session, connection: str) -> dict[str, list[str]]:
+def _columns_of_tables(session: NotebookSession, connection: str) -> dict[str, list[str]]:
     """Return the tables of a database that was asked before; the first question is not put by a completion."""
     sql = session.opened("sql")
-    known = [] if sql is None else within(_WAIT_S, lambda: sql.catalog(connection))
+    known = [] if sql is None else collect_within(session.completion_timeout, lambda: sql.catalog(connection))
     return {table["name"]: [name for name, _ in table["columns"]] for table in known}
 
 
-def _files(session: Session, query: str) -> dict[str, list[str]]:
+def _columns_of_files(session: NotebookSession, query: str) -> dict[str, list[str]]:
     """Return the columns of the files that a query names, those that may be read."""
     files = {found["file"] for found in _SOURCES.finditer(query) if found["file"]}
 
@@ -123,31 +148,31 @@ def _files(session: Session, query: str) -> dict[str, list[str]]:
             known[mark] = asked
         return known[mark]
 
-    return {file: within(_WAIT_S, lambda file=file: columns(file)) for file in files}  # type: ignore[misc]  # mypy infers no lambda with a default
+    return {file: collect_within(session.completion_timeout, lambda file=file: columns(file)) for file in files}  # type: ignore[misc]  # mypy infers no lambda with a default
 
 
-def _named(session: Session, query: str, known: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _columns_by_name(session: NotebookSession, query: str, known: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the columns of what the query names, under its name and its alias in lower case."""
     folded = {name.casefold(): columns for name, columns in known.items()}
     named: dict[str, list[str]] = {}
     for found in _SOURCES.finditer(query):
-        name = found["file"] or _bare(found["table"])
+        name = found["file"] or _unquote(found["table"])
         columns = folded.get(name.casefold())
         if columns is None:
             continue
         # A file is called by its name without the suffix.
         named[Path(name).stem.casefold() if found["file"] else name.casefold()] = columns
         if found["alias"]:
-            named[_bare(found["alias"]).casefold()] = columns
+            named[_unquote(found["alias"]).casefold()] = columns
     return named
 
 
-def _bare(name: str) -> str:
+def _unquote(name: str) -> str:
     """Return a name as the database has it, without quotes."""
     return ".".join(part[1:-1].replace('""', '"') if part[0] in '"`' else part for part in re.findall(_NAME, name))
 
 
-def _quoting(session: Session, connection: str | None) -> Callable[[str], str]:
+def _identifier_writer(session: NotebookSession, connection: str | None) -> Callable[[str], str]:
     """Return what writes a name for a connection, in quotes where it needs them."""
     url = session.workbench.config.connections.get(connection, connection) if connection else "duckdb:"
     kind = str(url).partition(":")[0].partition("+")[0].lower()
@@ -161,6 +186,6 @@ def _quoting(session: Session, connection: str | None) -> Callable[[str], str]:
     return write
 
 
-def _cased(words: Iterable[str], fragment: str) -> list[str]:
+def _match_case(words: Iterable[str], fragment: str) -> list[str]:
     """Return the words in the case that is being written."""
     return [word.lower() if fragment[:1].islower() else word for word in words]

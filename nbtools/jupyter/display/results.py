@@ -1,4 +1,4 @@
-"""How values reach the cell: what it has shown already is not repeated, pictures are real pictures."""
+"""How values reach the cell: what it has shown already is not repeated, picture_bundles are real picture_bundles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display.blocks import duration
 from nbtools.result import Artifact, ToolResult
 
-__all__ = ["ShownResult", "loss", "pictures", "shown"]
+__all__ = ["ShownResult", "display_form", "loss_note", "picture_bundles"]
 
 _LARGEST = 8 * 2**20
 _TEXTUAL = ("image/svg+xml",)
@@ -22,7 +22,7 @@ _KINDS = ("image/png", "image/jpeg", *_TEXTUAL)
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class ShownResult(ToolResult):
-    """A result of whose output the cell has shown the pictures, and maybe the text.
+    """A result of whose output the cell has shown the picture_bundles, and maybe the text.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class ShownResult(ToolResult):
     def footer(self) -> str:
         """Tool, duration and files on one line."""
         files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
-        return " · ".join(part for part in (self.tool, duration(self.duration_s), files, loss(self)) if part)
+        return " · ".join(part for part in (self.tool, duration(self.duration_s), files, loss_note(self)) if part)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
@@ -48,13 +48,13 @@ class ShownResult(ToolResult):
         return f"<div>{told}{html_parts.footer(self.footer)}</div>"
 
 
-def loss(value: Any) -> str:
+def loss_note(value: Any) -> str:
     """Return what a line says of a result that lost output; empty when it has all of it."""
     is_cut = isinstance(value, ToolResult) and isinstance(value.data, dict) and value.data.get("truncated")
     return "output cut at its cap: what came after is not kept" if is_cut else ""
 
 
-def shown(value: Any, *, streamed: str = "") -> Any:
+def display_form(value: Any, *, streamed: str = "") -> Any:
     """Return what the cell displays for a value.
 
     Parameters
@@ -73,8 +73,8 @@ def shown(value: Any, *, streamed: str = "") -> Any:
     return ShownResult(**fields, repeats=repeats)
 
 
-def pictures(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
-    """Return the MIME bundles of the pictures among the files, those that a notebook can hold."""
+def picture_bundles(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
+    """Return the MIME bundles of the picture_bundles among the files, those that a notebook can hold."""
     bundles: list[Mapping[str, Any]] = []
     for artifact in artifacts:
         if artifact.mime in _KINDS and artifact.size <= _LARGEST:

@@ -177,18 +177,18 @@ class Live:
         finally:
             if clock is not None:
                 clock.cancel()
-            self._context.copy().run(self._settle)
+            self._context.copy().run(self._end_time)
 
     async def _tick(self) -> None:
         begun = time.monotonic()
         await asyncio.sleep(_SHOW_AFTER_S)
         while True:
-            so_far = f"running for {_elapsed(begun)} at {time.strftime('%Y-%m-%d %H:%M:%S')}"
+            so_far = f"running for {_elapsed_text(begun)} at {time.strftime('%Y-%m-%d %H:%M:%S')}"
             line = f"{self._label} · {so_far} {self._stage}".rstrip()
-            self._context.copy().run(self._tell, line)
+            self._context.copy().run(self._show_time, line)
             await asyncio.sleep(_EVERY_S)
 
-    def _tell(self, line: str) -> None:
+    def _show_time(self, line: str) -> None:
         """Show the time so far."""
         if hasattr(self._shell, "kernel"):
             shown = f"{_OVER}<span style='{_STYLE}'>{html.escape(line)}</span>"
@@ -220,7 +220,7 @@ class Live:
         for kind, what in self._shown:
             self._send(kind, what)
 
-    def _settle(self) -> None:
+    def _end_time(self) -> None:
         """Take the time away, and say what the cell does not show."""
         if self._display_id == "terminal":
             self._write(sys.stderr, "\r\x1b[K")
@@ -238,7 +238,7 @@ def _code_of(shell: Any) -> str:
     return str(parent.get("content", {}).get("code", ""))
 
 
-def _elapsed(begun: float) -> str:
+def _elapsed_text(begun: float) -> str:
     seconds = int(time.monotonic() - begun)
     minutes, rest = divmod(seconds, 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

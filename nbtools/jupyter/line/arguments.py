@@ -1,7 +1,7 @@
 """The arguments of a magic: argparse that raises instead of leaving, and offers the nearest name.
 
-Every magic has one `Parser`, or one with a parser for each subcommand. The same parser gives the usage that ``?`` and
-``--help`` print and what completion offers, so none of them is written twice.
+Every magic has one `MagicParser`, or one with a parser for each subcommand. The same parser gives the usage that ``?``
+and ``--help`` print and what completion offers, so none of them is written twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
 from nbtools.jupyter.line.line_parser import Word
 
-__all__ = ["Parser", "count", "json_value", "number", "seconds"]
+__all__ = ["MagicParser", "count", "json_value", "number", "seconds"]
 
 _HELP = ("-h", "--help")
 _EVERYWHERE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
@@ -38,7 +38,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         self._action_max_length = max(self._action_max_length, 14)
 
 
-class Parser(argparse.ArgumentParser):
+class MagicParser(argparse.ArgumentParser):
     """A parser of one magic or subcommand.
 
     Attributes
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # newer argparse colours help, which a notebook would show as escape codes
         self.kinds: dict[str, str] = {}
         self.values: dict[str, tuple[Any, ...]] = {}
-        self.leaves: dict[str, Parser] = {}
+        self.leaves: dict[str, MagicParser] = {}
         self.default_leaf: str | None = None
         self.keeps_unknown = False
         self._choice: Any = None
@@ -71,17 +71,17 @@ class Parser(argparse.ArgumentParser):
         if kind is not None:
             self.kinds[action.dest] = kind
 
-    def leaf(self, name: str, about: str, *, default: bool = False) -> Parser:
+    def leaf(self, name: str, about: str, *, default: bool = False) -> MagicParser:
         """Add a subcommand and return its parser; the default one is meant when none is named."""
         if self._choice is None:
             self._choice = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=type(self))
-        made: Parser = self._choice.add_parser(name, prog=f"{self.prog} {name}", help=about, description=about)
+        made: MagicParser = self._choice.add_parser(name, prog=f"{self.prog} {name}", help=about, description=about)
         self.leaves[name] = made
         if default:
             self.default_leaf = name
         return made
 
-    def finish(self) -> Parser:
+    def finish(self) -> MagicParser:
         """Add what every magic takes, to each subcommand too, and return the parser."""
         for parser in self.leaves.values() or (self,):
             group = parser.add_argument_group("everywhere")
@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
             target.refuse(unknown)
         return found
 
-    def asks_help(self, words: Sequence[str]) -> Parser | None:
+    def asks_help(self, words: Sequence[str]) -> MagicParser | None:
         """Return the parser whose usage is asked for by ``-h`` or ``--help``, or `None`."""
         asked = any(word in _HELP for word in words if not getattr(word, "quoted", False))
         return (self.leaves.get(words[0], self) if asked else None) if words else None
@@ -180,7 +180,7 @@ class Parser(argparse.ArgumentParser):
         raise InvalidArguments(f"{message}.", hint=self.short_usage(), tried=f"reading {self.prog}")
 
 
-def _checked(parse: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
+def _as_type(parse: Callable[[str], Any], wanted: str) -> Callable[[str], Any]:
     def check(text: str) -> Any:
         try:
             return parse(text)
@@ -205,9 +205,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-seconds = _checked(_positive_seconds, "a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
-count = _checked(_count, "a whole number of 0 or more")
-number = _checked(float, "a number")
+seconds = _as_type(_positive_seconds, "a duration of more than 0 such as 30, 90s, 5min, 2h or 7d")
+count = _as_type(_count, "a whole number of 0 or more")
+number = _as_type(float, "a number")
 
 
 def json_value(word: str) -> Any:

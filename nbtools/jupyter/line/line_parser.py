@@ -80,11 +80,11 @@ def iter_words(line: str, start: int = 0) -> Iterator[Word]:
             place += 1
         if place >= len(line):
             return
-        word, place = _json_word(line, place) or _list_word(line, place) or _plain_word(line, place)
+        word, place = _read_json(line, place) or _read_list(line, place) or _read_word(line, place)
         yield word
 
 
-def _json_word(line: str, start: int) -> tuple[Word, int] | None:
+def _read_json(line: str, start: int) -> tuple[Word, int] | None:
     """Return the JSON object or list that begins here, and where it ends."""
     if line[start] not in "{[":
         return None
@@ -97,7 +97,7 @@ def _json_word(line: str, start: int) -> tuple[Word, int] | None:
     return Word(line[start:end], start=start, raw=True), end
 
 
-def _list_word(line: str, start: int) -> tuple[Word, int] | None:
+def _read_list(line: str, start: int) -> tuple[Word, int] | None:
     """Return the list that begins here as Python writes it, and where it ends."""
     end = start if line[start] == "[" else len(line)
     while end := line.find("]", end) + 1:
@@ -110,14 +110,14 @@ def _list_word(line: str, start: int) -> tuple[Word, int] | None:
     return None
 
 
-def _plain_word(line: str, start: int) -> tuple[Word, int]:
+def _read_word(line: str, start: int) -> tuple[Word, int]:
     parts: list[str] = []
     place = start
     quotes = 0
     while place < len(line) and not line[place].isspace():
         sign = line[place]
         if sign in _QUOTES:
-            part, place = _quoted(line, place)
+            part, place = _read_quoted(line, place)
             quotes += 1
         elif sign == "{" and (found := _LITERAL.match(line, place) or _braces_at(line, place)):
             end = found.end if isinstance(found, _Braces) else found.end()
@@ -131,7 +131,7 @@ def _plain_word(line: str, start: int) -> tuple[Word, int]:
     return Word("".join(parts), start=start, quoted=whole), place
 
 
-def _quoted(line: str, start: int) -> tuple[str, int]:
+def _read_quoted(line: str, start: int) -> tuple[str, int]:
     """Return the text between two quotes, and the place behind the second."""
     quote, place = line[start], start + 1
     parts: list[str] = []
@@ -170,7 +170,7 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
         return word
     first = _braces_at(word, 0)
     if first and first.end == len(word) and not first.shape and (first.fills or not word.quoted):
-        value = _evaluated(first, namespace)
+        value = _evaluate(first, namespace)
         return Word(_as_text(value), start=word.start, quoted=True, value=value)
     if word.startswith("{") and not (first or word.quoted or _LITERAL.match(word)):
         raise InvalidArguments(
@@ -185,7 +185,7 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
             parts.append("{" + literal["text"] + "}")
             place = literal.end()
         elif found and found.fills:
-            value = _evaluated(found, namespace)
+            value = _evaluate(found, namespace)
             parts.append(f"{{{found.shape}}}".format(value) if found.shape else _as_text(value))
             place = found.end
         else:
@@ -216,19 +216,19 @@ def _braces_at(line: str, start: int) -> _Braces | None:
     end = start
     while end := line.find("}", end) + 1:
         inner = line[start + 1 : end - 1]
-        if (tree := _parsed(inner)) is not None:
+        if (tree := _parse_expression(inner)) is not None:
             return _Braces(inner, tree, "", end)
-        tree = _parsed(line[start:end])
+        tree = _parse_expression(line[start:end])
         if isinstance(tree, ast.Dict) and all(isinstance(key, ast.Constant | None) for key in tree.keys):
             return _Braces(inner, tree, "", end)
         for cut in range(len(inner)):
             shape = _SHAPE.match(inner, cut)
-            if shape and shape[0] and (tree := _parsed(inner[:cut])) and _names(tree):
+            if shape and shape[0] and (tree := _parse_expression(inner[:cut])) and _names(tree):
                 return _Braces(inner[:cut], tree, shape[0], end)
     return None
 
 
-def _parsed(text: str) -> ast.expr | None:
+def _parse_expression(text: str) -> ast.expr | None:
     with warnings.catch_warnings(action="ignore"):
         try:
             return ast.parse(text.strip(), mode="eval").body
@@ -248,7 +248,7 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def _evaluated(found: _Braces, namespace: Mapping[str, Any]) -> Any:
+def _evaluate(found: _Braces, namespace: Mapping[str, Any]) -> Any:
     """Return the value of an expression; a lone name is the user's, not a builtin's."""
     try:
         if isinstance(found.tree, ast.Name):

@@ -6,20 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtools.jupyter.display.blocks import Records, Table, duration, size
-from nbtools.jupyter.line.arguments import Parser, seconds
+from nbtools.jupyter.line.arguments import MagicParser, seconds
 from nbtools.jupyter.line.line_parser import iter_words
-from nbtools.jupyter.magic import READS, Magic, Request
-from nbtools.jupyter.magics.code import run_code
-from nbtools.jupyter.magics.scripts import time_of
+from nbtools.jupyter.magic import READS, Magic, MagicRequest
+from nbtools.jupyter.magics.scripts import run_code, timeout_of
 from nbtools.tool import Effects
 
 __all__ = ["MAGIC"]
 
 _ENDS = Effects(destructive=True, idempotent=True)
+# What changes a session: how it is told, and what it does to the world.
+_CHANGES = {
+    "start": ("runs", Effects()),
+    "stop": ("ended", _ENDS),
+    "restart": ("runs anew", _ENDS),
+    "interrupt": ("was interrupted", Effects()),
+}
 
 
-def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="List and control sessions: managed kernels that keep their variables.")
+def _usage(prog: str, cell: bool) -> MagicParser:
+    parser = MagicParser(prog, description="List and control sessions: managed kernels that keep their variables.")
     parser.leaf("list", "list the sessions", default=True)
     start = parser.leaf("start", "start a session before its first use")
     start.take("name", metavar="NAME")
@@ -38,7 +44,7 @@ def _usage(prog: str, cell: bool) -> Parser:
     return parser
 
 
-def _free_from(session: Any, parser: Parser, line: str) -> int:
+def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     """Return where the code after ``exec NAME`` begins."""
     words = list(_plain_words(line, 6))
     if not words or words[0] != "exec":
@@ -58,11 +64,11 @@ def _plain_words(line: str, most: int) -> Any:
             return
 
 
-def _run(request: Request) -> Any:
+def _run(request: MagicRequest) -> Any:
     return _COMMANDS[request.args.command](request)
 
 
-def _list(request: Request) -> Records:
+def _list(request: MagicRequest) -> Records:
     found = _read(request, "kernels_list", request.session.workbench.kernels.list)
     return Records(found, _table, shown=request.session.options.max_rows)
 
@@ -87,27 +93,21 @@ def _table(kernels: Sequence[dict[str, Any]]) -> Table:
     return Table(columns=columns, rows=rows, title="managed kernels", empty=empty)
 
 
-def _start(request: Request) -> Any:
-    name, language, kernels = request.args.name, request.args.language, request.session.workbench.kernels
-    return _change(request, "kernels_start", lambda: kernels.start(name, language=language), f"Session '{name}' runs.")
+def _change(request: MagicRequest) -> Any:
+    verb, name = request.args.command, request.args.name
+    outcome, effects = _CHANGES[verb]
+    options = {"language": request.args.language} if verb == "start" else {}
+    act = getattr(request.session.workbench.kernels, verb)
+    return request.perform(
+        f"kernels_{verb}",
+        lambda: act(name, **options),
+        arguments={"name": name},
+        effects=effects,
+        said=lambda _: f"Session '{name}' {outcome}.",
+    )[1]
 
 
-def _stop(request: Request) -> Any:
-    name, kernels = request.args.name, request.session.workbench.kernels
-    return _change(request, "kernels_stop", lambda: kernels.stop(name), f"Session '{name}' ended.", _ENDS)
-
-
-def _restart(request: Request) -> Any:
-    name, kernels = request.args.name, request.session.workbench.kernels
-    return _change(request, "kernels_restart", lambda: kernels.restart(name), f"Session '{name}' runs anew.", _ENDS)
-
-
-def _interrupt(request: Request) -> Any:
-    name, kernels = request.args.name, request.session.workbench.kernels
-    return _change(request, "kernels_interrupt", lambda: kernels.interrupt(name), f"Session '{name}' was interrupted.")
-
-
-def _variables(request: Request) -> Records:
+def _variables(request: MagicRequest) -> Records:
     name, kernels = request.args.name, request.session.workbench.kernels
     found = _read(request, "kernels_variables", lambda: kernels.variables(name), session=name)
     return Records(found, lambda rows: _variable_table(rows, name), shown=request.session.options.max_rows)
@@ -119,28 +119,19 @@ def _variable_table(rows: Sequence[dict[str, Any]], name: str) -> Table:
     return Table(columns=columns, rows=shown, title=f"variables of {name}", empty="nothing is defined")
 
 
-def _execute(request: Request) -> Any:
+def _execute(request: MagicRequest) -> Any:
     name = request.args.name
     running = {kernel["name"]: kernel.get("language") for kernel in request.session.workbench.kernels.list()}
-    return run_code(request, request.text, running.get(name), name, time_of(request))
+    return run_code(request, request.text, running.get(name), name, timeout_of(request))
 
 
-def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
+def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
     return request.perform(name, work, arguments=arguments, effects=READS)[0]
 
 
-def _change(request: Request, name: str, work: Callable[[], Any], said: str, effects: Effects | None = None) -> Any:
-    told = {"name": request.args.name}
-    made = effects or Effects()
-    return request.perform(name, work, arguments=told, effects=made, said=lambda _: said)[1]
-
-
-_COMMANDS: dict[str, Callable[[Request], Any]] = {
+_COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "list": _list,
-    "start": _start,
-    "stop": _stop,
-    "restart": _restart,
-    "interrupt": _interrupt,
+    **dict.fromkeys(_CHANGES, _change),
     "variables": _variables,
     "exec": _execute,
 }

@@ -9,20 +9,20 @@ from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
 from nbtools.jupyter.display.blocks import Card, Records, Table, moment
-from nbtools.jupyter.line.arguments import Parser, count, json_value, seconds
-from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.line.arguments import MagicParser, count, json_value, seconds
+from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.toolbox.memory_tools import ACTS
 
 __all__ = ["MAGIC"]
 
 
-def _usage(prog: str, cell: bool) -> Parser:
+def _usage(prog: str, cell: bool) -> MagicParser:
     if cell:
-        parser = Parser(prog, description="Save the text of the cell as a memory item.")
+        parser = MagicParser(prog, description="Save the text of the cell as a memory item.")
         parser.take("key", metavar="KEY", kind="key")
         parser.take("--json", action="store_true", help="the cell is JSON: save the value, not the text")
         return _with_tags(parser)
-    parser = Parser(prog, description="Notes that outlive the kernel. All your notebooks share them.")
+    parser = MagicParser(prog, description="Notes that outlive the kernel. All your notebooks share them.")
     save = _with_tags(parser.leaf("save", "save a value under a key"))
     save.take("key", metavar="KEY", kind="key")
     save.take(
@@ -64,7 +64,7 @@ def _usage(prog: str, cell: bool) -> Parser:
     return parser
 
 
-def _with_tags(parser: Parser) -> Parser:
+def _with_tags(parser: MagicParser) -> MagicParser:
     parser.take(
         "--tags", nargs="*", metavar="TAG", help="names to find it by; without this option its tags stay", kind="tag"
     )
@@ -80,7 +80,7 @@ def _as_given(word: str) -> str:
     return word
 
 
-def _run(request: Request) -> Any:
+def _run(request: MagicRequest) -> Any:
     if request.cell is not None:
         return _save(request, request.args.key, _cell_value(request))
     try:
@@ -93,7 +93,7 @@ def _run(request: Request) -> Any:
         raise
 
 
-def _cell_value(request: Request) -> Any:
+def _cell_value(request: MagicRequest) -> Any:
     text = (request.cell or "").removesuffix("\n")
     if not request.args.json:
         return text
@@ -103,7 +103,7 @@ def _cell_value(request: Request) -> Any:
         raise InvalidArguments(f"the cell is not JSON: {exc}.", hint="Leave --json away to save the text.") from None
 
 
-def _save(request: Request, key: str, value: Any) -> Any:
+def _save(request: MagicRequest, key: str, value: Any) -> Any:
     from nbtools.memory.records import tags_of, ttl_of
 
     args, memory = request.args, request.session.memory
@@ -118,7 +118,7 @@ def _save(request: Request, key: str, value: Any) -> Any:
     return result
 
 
-def _save_line(request: Request) -> Any:
+def _save_line(request: MagicRequest) -> Any:
     words: Sequence[str] = request.args.value
     return _save(request, request.args.key, json_value(words[0]) if len(words) == 1 else _text(words))
 
@@ -128,12 +128,12 @@ def _text(words: Sequence[str]) -> str:
     return " ".join(str(word) for word in words)
 
 
-def _get(request: Request) -> Any:
+def _get(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
     return _read(request, "memory_retrieve", lambda: memory[key], key=key)
 
 
-def _list(request: Request) -> Any:
+def _list(request: MagicRequest) -> Any:
     prefix, memory = request.args.prefix, request.session.memory
     found = _read(request, "memory_list", lambda: memory.list(prefix), prefix=prefix)
     return _records(request, found, _whose(memory.scope))
@@ -145,7 +145,7 @@ def _whose(scope: Any) -> str:
     return "memory of " + ", ".join(f"{level} {name}" for level, name in parts if name is not None)
 
 
-def _find(request: Request) -> Any:
+def _find(request: MagicRequest) -> Any:
     from nbtools.memory.records import tags_of
 
     args, memory = request.args, request.session.memory
@@ -154,7 +154,7 @@ def _find(request: Request) -> Any:
     return _records(request, found, f"tagged {' '.join(tags)}")
 
 
-def _search(request: Request) -> Any:
+def _search(request: MagicRequest) -> Any:
     from nbtools.memory.records import tags_of
 
     args, memory = request.args, request.session.memory
@@ -163,7 +163,7 @@ def _search(request: Request) -> Any:
     return _records(request, found, f"best for {words!r}")
 
 
-def _history(request: Request) -> Any:
+def _history(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
     found = _read(request, "memory_history", lambda: memory.history(key), key=key)
     if not found:
@@ -171,7 +171,7 @@ def _history(request: Request) -> Any:
     return _records(request, found, f"versions of {key}", _version_table)
 
 
-def _restore(request: Request) -> Any:
+def _restore(request: MagicRequest) -> Any:
     key, version, memory = request.args.key, request.args.version, request.session.memory
     return _change(
         request,
@@ -183,7 +183,7 @@ def _restore(request: Request) -> Any:
     )
 
 
-def _delete(request: Request) -> Any:
+def _delete(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
 
     def work() -> str:
@@ -195,7 +195,7 @@ def _delete(request: Request) -> Any:
     return _change(request, "memory_delete", work, said=lambda _: said, key=key)
 
 
-def _forget(request: Request) -> Any:
+def _forget(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
 
     def work() -> int:
@@ -215,7 +215,7 @@ def _forget(request: Request) -> Any:
     )
 
 
-def _export(request: Request) -> Any:
+def _export(request: MagicRequest) -> Any:
     args, memory = request.args, request.session.memory
     return _change(
         request,
@@ -226,7 +226,7 @@ def _export(request: Request) -> Any:
     )
 
 
-def _import(request: Request) -> Any:
+def _import(request: MagicRequest) -> Any:
     args, memory = request.args, request.session.memory
     return _change(
         request,
@@ -237,7 +237,7 @@ def _import(request: Request) -> Any:
     )
 
 
-def _scope(request: Request) -> Any:
+def _scope(request: MagicRequest) -> Any:
     level, ids = request.args.level, request.args.ids
     if level is not None:
         wanted = {"agent": (), "workflow": ("workflow_id",), "node": ("workflow_id", "node_id")}[level]
@@ -251,17 +251,17 @@ def _scope(request: Request) -> Any:
     return Card(title="memory scope", facts={name: value for name, value in facts.items() if value is not None})
 
 
-def _prog(request: Request) -> str:
+def _prog(request: MagicRequest) -> str:
     name: str = request.session.short_names()["memory"]
     return f"%{name}"
 
 
-def _read(request: Request, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
+def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments: Any) -> Any:
     return request.perform(name, work, arguments=arguments, **ACTS[name])[0]
 
 
 def _change(
-    request: Request,
+    request: MagicRequest,
     name: str,
     work: Callable[[], Any],
     *,
@@ -271,7 +271,9 @@ def _change(
     return request.perform(name, work, arguments=arguments, said=said, **ACTS[name])[1]
 
 
-def _records(request: Request, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None) -> Records:
+def _records(
+    request: MagicRequest, found: Sequence[Any], title: str, table: Callable[..., Table] | None = None
+) -> Records:
     make = table or _record_table
     shown = request.session.options.max_rows
     count = f"{len(found):,} {'item' if len(found) == 1 else 'items'}" if found else ""
@@ -295,7 +297,7 @@ def _version_table(records: Sequence[Any], title: str, footer: str) -> Table:
     return Table(columns=("version", "change", "value", "tags", "when"), rows=rows, title=title, footer=footer)
 
 
-_COMMANDS: dict[str, Callable[[Request], Any]] = {
+_COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "save": _save_line,
     "get": _get,
     "list": _list,

@@ -8,14 +8,14 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.jupyter.display.blocks import Card, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
-from nbtools.jupyter.line.arguments import Parser, count
-from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.line.arguments import MagicParser, count
+from nbtools.jupyter.magic import Magic, MagicRequest
 
 __all__ = ["MAGIC"]
 
 
-def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")
+def _usage(prog: str, cell: bool) -> MagicParser:
+    parser = MagicParser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")
     parser.leaf("status", "show memory, kernels, SQL and tools, and the names of the magics", default=True)
     parser.leaf("doctor", "check every part, and say how to repair or install what is missing")
     config = parser.leaf("config", "show the settings, and where each value comes from")
@@ -27,20 +27,20 @@ def _usage(prog: str, cell: bool) -> Parser:
     return parser
 
 
-def _run(request: Request) -> Any:
+def _run(request: MagicRequest) -> Any:
     return _COMMANDS[request.args.command](request)
 
 
-def _status(request: Request) -> Card:
+def _status(request: MagicRequest) -> Card:
     session = request.session
     return status_card(session.workbench.status(), session.short_names())
 
 
-def _doctor(request: Request) -> Any:
+def _doctor(request: MagicRequest) -> Any:
     return doctor_table(request.session.workbench.doctor())
 
 
-def _config(request: Request) -> Table:
+def _config(request: MagicRequest) -> Table:
     rows = request.session.workbench.config.rows()
     wanted = request.args.setting
     if wanted is not None:
@@ -58,19 +58,19 @@ def _config(request: Request) -> Table:
     )
 
 
-def _version(request: Request) -> str:
+def _version(request: MagicRequest) -> str:
     version: str = request.session.workbench.status()["version"]
     return version
 
 
-def _mcp(request: Request) -> Card:
+def _mcp(request: MagicRequest) -> Card:
     session, action = request.session, request.args.action
     if action == "start":
         return session.serving.start(session.workbench, port=request.args.port)
     return session.serving.stop() if action == "stop" else session.serving.card()
 
 
-_COMMANDS: dict[str, Callable[[Request], Any]] = {
+_COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "status": _status,
     "doctor": _doctor,
     "config": _config,

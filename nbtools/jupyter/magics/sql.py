@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.jupyter.display.blocks import Listing
-from nbtools.jupyter.line.arguments import Parser, count, json_value
+from nbtools.jupyter.line.arguments import MagicParser, count, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
-from nbtools.jupyter.magic import READS, Magic, Request
+from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.lazy import need
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ __all__ = ["MAGIC"]
 _BRACES = re.compile(r"\{([^\W\d]\w*)\}")
 
 
-def _usage(prog: str, cell: bool) -> Parser:
+def _usage(prog: str, cell: bool) -> MagicParser:
     about = "Run a read-only SQL query FROM a DataFrame of the notebook, 'a file.csv', nbtools.memory or nbtools.calls."
     form = "[CONNECTION]" if cell else "[CONNECTION] SELECT ..."
-    parser = Parser(prog, description=about, usage=f"{prog} [options] {form}".replace("%", "%%"))
+    parser = MagicParser(prog, description=about, usage=f"{prog} [options] {form}".replace("%", "%%"))
     parser.take(
         "connection",
         nargs="?",
@@ -68,7 +68,7 @@ def _limit(word: str) -> int | None:
     return None if word == "none" else count(word)
 
 
-def _free_from(session: Any, parser: Parser, line: str) -> int:
+def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     """Return where the SQL begins: behind the options and the connection."""
     skip = 0
     connected = False
@@ -91,7 +91,7 @@ def _is_connection(session: Any, word: str, line: str) -> bool:
     return line.rstrip().endswith(word) and word.lower() not in {"select", "with", "from"}
 
 
-def _run(request: Request) -> Any:
+def _run(request: MagicRequest) -> Any:
     args = request.args
     if args.tables or args.profile:
         return _catalog(request)
@@ -104,7 +104,7 @@ def _run(request: Request) -> Any:
     return (_explain if args.explain else _ask)(request, query)
 
 
-def _ask(request: Request, query: str) -> Any:
+def _ask(request: MagicRequest, query: str) -> Any:
     options = {
         "params": _params(request, query),
         "connection": request.args.connection,
@@ -128,7 +128,7 @@ def _ask(request: Request, query: str) -> Any:
 
 
 @contextlib.contextmanager
-def _braces_told(request: Request, query: str) -> Iterator[None]:
+def _braces_told(request: MagicRequest, query: str) -> Iterator[None]:
     """Say what {name} means in SQL, where a variable has that name: in the hint of an error, else below the cell."""
     name = next((name for name in _BRACES.findall(query) if name in request.session.shell.user_ns), None)
     told = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
@@ -156,7 +156,7 @@ _FORMS: dict[str, tuple[str, Callable[[QueryResult], Any]]] = {
 }
 
 
-def _params(request: Request, query: str) -> dict[str, Any] | None:
+def _params(request: MagicRequest, query: str) -> dict[str, Any] | None:
     """Return the values to bind: those of --param, and the notebook's variables that the text names."""
     from nbtools.sql.parameters import placeholders
 
@@ -166,7 +166,7 @@ def _params(request: Request, query: str) -> dict[str, Any] | None:
     return {**found, **given} or None
 
 
-def _explain(request: Request, query: str) -> Listing:
+def _explain(request: MagicRequest, query: str) -> Listing:
     session = request.session.workbench.sql_session
     args = request.args
     options = {"connection": args.connection, "isolated": args.isolated, "dialect": args.dialect}
@@ -180,7 +180,7 @@ def _explain(request: Request, query: str) -> Listing:
     return Listing(text=plan)
 
 
-def _catalog(request: Request) -> Any:
+def _catalog(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.tables import tables_table
 
     session: Any = request.session.workbench.sql_session

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbtools.jupyter.line.arguments import Parser, json_value
+from nbtools.jupyter.line.arguments import MagicParser, json_value
 from nbtools.jupyter.line.line_parser import Word
-from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.parameters import FunctionParameters, resolved
 
 __all__ = ["MAGIC", "tool_parser"]
@@ -17,13 +17,13 @@ __all__ = ["MAGIC", "tool_parser"]
 _KINDS = {"key": "key", "tags": "tag", "session": "session", "connection": "connection", "language": "language"}
 
 
-def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="Call a tool. Its arguments are options; write lists and objects as JSON.")
+def _usage(prog: str, cell: bool) -> MagicParser:
+    parser = MagicParser(prog, description="Call a tool. Its arguments are options; write lists and objects as JSON.")
     parser.take("name", metavar="NAME", help="a tool of %%tools; NAME --help shows its options", kind="tool")
     return parser
 
 
-def _refine(session: Any, prog: str, words: Sequence[Word], names_only: bool) -> Parser:
+def _refine(session: Any, prog: str, words: Sequence[Word], names_only: bool) -> MagicParser:
     """Return the parser with the options of the tool that the line names."""
     if not words or words[0].startswith("-"):
         return _usage(prog, cell=False)
@@ -40,9 +40,9 @@ def _names(tool: Any) -> Mapping[str, Any]:
     return {"properties": {name: {"enum": list(values)} if values else {} for name, values in outline.items()}}
 
 
-def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> Parser:
+def tool_parser(prog: str, tool: Any, schema: Mapping[str, Any]) -> MagicParser:
     """Return the parser of a tool: an option for each argument, with its type and meaning."""
-    parser = Parser(
+    parser = MagicParser(
         prog, description=tool.description, usage=f"{prog} {tool.name} [--ARGUMENT VALUE ...]".replace("%", "%%")
     )
     parser.keeps_unknown = True  # the door names every mistake at once, unknown names among them
@@ -108,7 +108,7 @@ def _kind(name: str) -> str | None:
     return _KINDS.get(name)
 
 
-def _run(request: Request) -> Any:
+def _run(request: MagicRequest) -> Any:
     given = {
         name.removeprefix("tool "): value for name, value in vars(request.args).items() if name.startswith("tool ")
     }

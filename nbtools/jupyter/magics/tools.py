@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbtools.jupyter.display.blocks import Card, Records, Table, duration, moment
-from nbtools.jupyter.line.arguments import Parser, count
-from nbtools.jupyter.magic import Magic, Request
+from nbtools.jupyter.line.arguments import MagicParser, count
+from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.tool import Tool
 from nbtools.visible import brief
 
@@ -22,15 +22,15 @@ _EFFECTS = {
 }
 
 
-def _usage(prog: str, cell: bool) -> Parser:
-    parser = Parser(prog, description="List the tools and what each may change, or the calls that were made.")
+def _usage(prog: str, cell: bool) -> MagicParser:
+    parser = MagicParser(prog, description="List the tools and what each may change, or the calls that were made.")
     parser.take("name", nargs="?", metavar="NAME", help="the tool to describe in full", kind="tool")
     parser.take("--history", action="store_true", help="the recorded calls, newest first; those of NAME when given")
     parser.take("-n", type=count, default=20, metavar="N", help="how many calls (20)")
     return parser
 
 
-def _run(request: Request) -> Any:
+def _run(request: MagicRequest) -> Any:
     name = request.args.name
     if request.args.history:
         return _history(request, name)
@@ -76,7 +76,7 @@ def _type(prop: Any) -> str:
     return " | ".join(found) if isinstance(found, list) else str(found)
 
 
-def _history(request: Request, name: str | None) -> Records:
+def _history(request: MagicRequest, name: str | None) -> Records:
     calls = request.session.workbench.call_records(1_000 if name else request.args.n)
     chosen = [call for call in calls if name is None or call.get("tool") == name]
     return Records(chosen[: request.args.n], _history_table, shown=request.args.n)

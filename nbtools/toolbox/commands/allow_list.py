@@ -137,21 +137,21 @@ class Programs:
         if ANY in self._allowed or not self._held:
             return None
         own = os.path.basename(program) not in _STARTERS  # noqa: PTH119 - a name, not a path
-        return (*self._listed, *self._needed(self.find("sh"), 0)) if own else self._listed
+        return (*self._allowed_files, *self._files_needed(self.find("sh"), 0)) if own else self._allowed_files
 
     @functools.cached_property
-    def _listed(self) -> tuple[str, ...]:
+    def _allowed_files(self) -> tuple[str, ...]:
         found: list[str] = []
         for name in self._allowed:
             base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
             if os.path.isabs(name) and Path(name).is_dir():  # noqa: PTH117 - same
                 found.append(name)
                 continue
-            found += self._needed(self.find(name), 4)
-            found += [str(helper) for place in _HELPERS for helper in _named(place, base)]
+            found += self._files_needed(self.find(name), 4)
+            found += [str(helper) for place in _HELPERS for helper in _helper_folders(place, base)]
         return tuple(dict.fromkeys(found))
 
-    def _needed(self, program: str | None, depth: int) -> Iterator[str]:
+    def _files_needed(self, program: str | None, depth: int) -> Iterator[str]:
         """Return a program, its loader or interpreter, and what that needs."""
         try:
             with open(program or "", "rb") as file:  # noqa: PTH123 - text all along
@@ -166,8 +166,8 @@ class Programs:
             words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
             # `#!/usr/bin/env python3`: both are needed.
             for word in (w for w in words[:3] if not w.startswith("-")):
-                yield from self._needed(self.find(word), depth - 1)
+                yield from self._files_needed(self.find(word), depth - 1)
 
 
-def _named(place: str, base: str) -> list[Path]:
+def _helper_folders(place: str, base: str) -> list[Path]:
     return [path for path in (Path(place, base), *Path(place).glob(f"{base}-*")) if path.is_dir()] if base else []

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, cast
 
 from nbtools.errors import LimitExceeded, ParseError, PermissionDenied
 
-__all__ = ["Command", "Piece", "Redirect", "Step", "Word", "parse"]
+__all__ = ["Command", "Piece", "Redirect", "ShellWord", "Step", "parse"]
 
 _MAX_LENGTH, _MAX_COMMANDS, _MAX_MATCHES = 10_000, 50, 1_000
 _REFUSED = {
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Word:
+class ShellWord:
     """One word of a command.
 
     Attributes
@@ -91,7 +91,7 @@ class Word:
         """The whole word, when no part of it is quoted or a variable."""
         return None if any(piece.quoted or piece.variable for piece in self.pieces) else self.bare
 
-    def expanded(self, environment: Mapping[str, str], cwd: Path) -> list[str]:
+    def expand(self, environment: Mapping[str, str], cwd: Path) -> list[str]:
         """Return what a program gets for it: variables replaced, patterns matched; never split at blanks.
 
         Raises
@@ -142,7 +142,7 @@ class Redirect:
 
     descriptor: int
     kind: Literal["<", ">", ">>", "copy"]
-    file: Word | None = None
+    file: ShellWord | None = None
     copied: int = 0
 
 
@@ -150,7 +150,7 @@ class Redirect:
 class Command:
     """One program with its arguments."""
 
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
     redirects: tuple[Redirect, ...] = ()
 
 
@@ -186,16 +186,16 @@ def parse(text: str) -> tuple[Step, ...]:
         raise LimitExceeded(f"the command has {len(text):,} characters; {_MAX_LENGTH:,} are allowed.")
     found = _CONTROL.search(text)
     if found is not None:
-        raise _refused(f"the control character {found[0]!r}", found.start())
+        raise _refusal(f"the control character {found[0]!r}", found.start())
     steps = _steps(itertools.chain(_tokens(text), [_Sign("\n", len(text))]))
     if not steps:
-        raise _wrong("there is no command", 0)
+        raise _syntax_error("there is no command", 0)
     if sum(len(step.commands) for step in steps) > _MAX_COMMANDS:
         raise LimitExceeded(f"more than {_MAX_COMMANDS} commands in one line.")
     return tuple(steps)
 
 
-def _tokens(text: str) -> Iterator[Word | _Sign]:
+def _tokens(text: str) -> Iterator[ShellWord | _Sign]:
     at = 0
     while at < len(text):
         nothing = _NOTHING.match(text, at)
@@ -204,7 +204,7 @@ def _tokens(text: str) -> Iterator[Word | _Sign]:
             continue
         refused = _REFUSED_SIGN.match(text, at)
         if refused is not None:
-            raise _refused(_REFUSED[refused[1]], refused.start(1))
+            raise _refusal(_REFUSED[refused[1]], refused.start(1))
         sign = _SIGN.match(text, at)
         if sign is not None:
             yield _Sign(sign["redirect"] or sign[0], at + 1, sign["descriptor"] or "")
@@ -212,8 +212,8 @@ def _tokens(text: str) -> Iterator[Word | _Sign]:
             continue
         pieces, end = _pieces(_PIECE, text, at, len(text))
         if end == at or (end < len(text) and text[end] in "'\"\\$`"):
-            raise _unread(text, end)
-        yield Word(pieces=tuple(pieces), column=at + 1)
+            raise _unreadable(text, end)
+        yield ShellWord(pieces=tuple(pieces), column=at + 1)
         at = end
 
 
@@ -225,7 +225,7 @@ def _pieces(pattern: re.Pattern[str], text: str, at: int, end: int) -> tuple[lis
         if kind == "double":
             inner, stop = _pieces(_INNER, text, found.start(kind), found.end(kind))
             if stop < found.end(kind):
-                raise _unread(text, stop)
+                raise _unreadable(text, stop)
             pieces += [Piece("", quoted=True), *(piece._replace(quoted=True) for piece in inner)]
         elif kind == "escaped":
             pieces.append(Piece("" if value == "\n" else value, quoted=True))
@@ -235,27 +235,27 @@ def _pieces(pattern: re.Pattern[str], text: str, at: int, end: int) -> tuple[lis
     return pieces, at
 
 
-def _unread(text: str, at: int) -> ParseError | PermissionDenied:
+def _unreadable(text: str, at: int) -> ParseError | PermissionDenied:
     character, after = text[at], text[at + 1 : at + 2]
     if character == "`":
-        return _refused("a backquote, which runs a command", at)
+        return _refusal("a backquote, which runs a command", at)
     if character == "$":
         what = "$( … ), which runs a command or computes" if after == "(" else f"${after}, which a shell would work out"
-        return _refused(what, at)
+        return _refusal(what, at)
     if character == "\\":
-        return _wrong("a backslash stands at the end", at)
-    return _wrong(f"the quote {character} is never closed", at)
+        return _syntax_error("a backslash stands at the end", at)
+    return _syntax_error(f"the quote {character} is never closed", at)
 
 
-def _steps(tokens: Iterator[Word | _Sign]) -> list[Step]:
+def _steps(tokens: Iterator[ShellWord | _Sign]) -> list[Step]:
     steps: list[Step] = []
     commands: list[Command] = []
-    words: list[Word] = []
+    words: list[ShellWord] = []
     redirects: list[Redirect] = []
     operator = waiting = ""
     end = 0
     for token in tokens:
-        if isinstance(token, Word):
+        if isinstance(token, ShellWord):
             words.append(token)
             continue
         end = token.column
@@ -269,37 +269,37 @@ def _steps(tokens: Iterator[Word | _Sign]) -> list[Step]:
                 steps.append(Step(operator=cast("Literal[';']", operator or ";"), commands=tuple(commands)))
                 commands, operator = [], waiting
         elif redirects:
-            raise _wrong("a redirection has no command", token.column - 1)
+            raise _syntax_error("a redirection has no command", token.column - 1)
         elif token.text != "\n":
-            raise _wrong(f"there is no command before {token.text}", token.column - 1)
+            raise _syntax_error(f"there is no command before {token.text}", token.column - 1)
     if waiting:
-        raise _wrong(f"nothing follows {waiting}", end)
+        raise _syntax_error(f"nothing follows {waiting}", end)
     return steps
 
 
-def _redirect(sign: _Sign, target: Word | _Sign) -> Redirect:
+def _redirect(sign: _Sign, target: ShellWord | _Sign) -> Redirect:
     number = int(sign.descriptor or (0 if sign.text == "<" else 1))
     if number > 2:
-        raise _refused(f"descriptor {number}", sign.column - 1)
-    if not isinstance(target, Word):
-        raise _wrong(f"nothing follows {sign.text}", sign.column)
+        raise _refusal(f"descriptor {number}", sign.column - 1)
+    if not isinstance(target, ShellWord):
+        raise _syntax_error(f"nothing follows {sign.text}", sign.column)
     if sign.text != ">&":
         return Redirect(descriptor=number, kind=cast("Literal['<']", sign.text), file=target)
     if target.literal not in {"0", "1", "2"}:
-        raise _refused(">& with anything but a descriptor", sign.column - 1)
+        raise _refusal(">& with anything but a descriptor", sign.column - 1)
     return Redirect(descriptor=number, kind="copy", copied=int(target.literal))
 
 
-def _command(words: Sequence[Word], redirects: Sequence[Redirect]) -> Command:
+def _command(words: Sequence[ShellWord], redirects: Sequence[Redirect]) -> Command:
     first = words[0]
     if _ASSIGNMENT.match(first.bare):
-        raise _refused(f"{first.bare.partition('=')[0]}=…, which sets what programs go by", first.column - 1)
+        raise _refusal(f"{first.bare.partition('=')[0]}=…, which sets what programs go by", first.column - 1)
     if first.literal in _KEYWORDS:
-        raise _refused(f"{first.literal!r}, which belongs to the language of shells", first.column - 1)
+        raise _refusal(f"{first.literal!r}, which belongs to the language of shells", first.column - 1)
     return Command(words=tuple(words), redirects=tuple(redirects))
 
 
-def _refused(what: str, at: int) -> PermissionDenied:
+def _refusal(what: str, at: int) -> PermissionDenied:
     return PermissionDenied(
         f"column {at + 1}: {what}, is not offered here: it cannot be judged before it runs.",
         hint="Write plain commands, joined by |, &&, || or ;. Use code_execute with language='bash' for a script.",
@@ -307,5 +307,5 @@ def _refused(what: str, at: int) -> PermissionDenied:
     )
 
 
-def _wrong(problem: str, at: int) -> ParseError:
+def _syntax_error(problem: str, at: int) -> ParseError:
     return ParseError(f"column {at + 1}: {problem}.", data={"column": at + 1})

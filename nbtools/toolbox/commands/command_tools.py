@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TOOLS", "env_vars", "process", "shell"]
 
 
-def _inherited(policy: CommandPolicy) -> dict[str, str]:
+def _child_environment(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
     from nbtools.toolbox.commands.allow_list import search_path
 
@@ -50,7 +50,7 @@ async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Readi
     from nbtools.toolbox.commands.command_line import parse
     from nbtools.toolbox.commands.pipelines import read
 
-    steps, environment = parse(values["command"]), _inherited(ctx.use(CommandPolicy))
+    steps, environment = parse(values["command"]), _child_environment(ctx.use(CommandPolicy))
     programs = _programs(ctx.use(CommandPolicy), environment, await _level(ctx))
     return {"command": await aio.in_thread(read, steps, programs, ctx.use(Roots), environment)}
 
@@ -126,12 +126,12 @@ async def shell(
 async def _run(
     ctx: Context, policy: CommandPolicy, steps: Any, level: Level, timeout: float
 ) -> tuple[dict[str, Any], str | None]:
-    from nbtools.toolbox.commands.pipelines import Line, planned
+    from nbtools.toolbox.commands.pipelines import Line, plan_steps
     from nbtools.toolbox.commands.processes import Processes, Stream
 
-    roots, environment = ctx.use(Roots), _inherited(policy)
+    roots, environment = ctx.use(Roots), _child_environment(policy)
     programs = _programs(policy, environment, level)
-    plans = await aio.in_thread(planned, steps, programs, roots, environment)
+    plans = await aio.in_thread(plan_steps, steps, programs, roots, environment)
     stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
     stderr = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stderr", text))
     try:
@@ -232,7 +232,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
     if any("\0" in word for word in (command, *args)):
         raise InvalidArguments("the command or an argument has a NUL character.")
     policy = ctx.use(CommandPolicy)
-    environment, level = _inherited(policy), await _level(ctx)
+    environment, level = _child_environment(policy), await _level(ctx)
     programs = _programs(policy, environment, level)
     programs.check([command, *args])
     program = programs.find(command)

@@ -25,7 +25,7 @@ from nbtools.toolbox.policies import Level
 if TYPE_CHECKING:
     from nbtools.kernels.warden.client import WatchedProcess
 
-__all__ = ["Line", "Plan", "planned", "read"]
+__all__ = ["Line", "Plan", "plan_steps", "read"]
 
 _NULL = Path(os.devnull)
 _NOT_FOUND = 127
@@ -34,7 +34,7 @@ _MAX_WORDS_LENGTH = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stage:
+class _PlannedCommand:
     """A command, where it runs, and where its redirections lead."""
 
     command: Command
@@ -47,10 +47,10 @@ class Plan:
     """A pipeline that may run."""
 
     operator: Literal[";", "&&", "||"]
-    stages: tuple[_Stage, ...]
+    stages: tuple[_PlannedCommand, ...]
 
 
-def planned(steps: Sequence[Step], programs: Programs, roots: Roots, environment: Mapping[str, str]) -> list[Plan]:
+def plan_steps(steps: Sequence[Step], programs: Programs, roots: Roots, environment: Mapping[str, str]) -> list[Plan]:
     """Return what will run where: every command and redirection is judged before anything starts.
 
     Raises
@@ -66,10 +66,10 @@ def planned(steps: Sequence[Step], programs: Programs, roots: Roots, environment
     plans: list[Plan] = []
     for step in steps:
         if _enters(step):
-            cwd = _entered(step.commands[0], cwd, roots, environment)
+            cwd = _enter_folder(step.commands[0], cwd, roots, environment)
             continue
         for command in step.commands:
-            _expanded(command, cwd, programs, environment)
+            _expand(command, cwd, programs, environment)
         stages = tuple(_stage(command, cwd, roots, environment) for command in step.commands)
         plans.append(Plan(operator=step.operator, stages=stages))
     return plans
@@ -87,11 +87,11 @@ def read(steps: Sequence[Step], programs: Programs, roots: Roots, environment: M
     """
     parts: list[str] = []
     others: list[str] = []
-    stages = [stage for plan in planned(steps, programs, roots, environment) for stage in plan.stages]
+    stages = [stage for plan in plan_steps(steps, programs, roots, environment) for stage in plan.stages]
     for stage in stages:
         written = [word.written(environment) for word in stage.command.words]
         redirections = [_redirection(redirect, environment) for redirect, _ in stage.redirects]
-        for words in (written, _expanded(stage.command, stage.cwd, programs, environment)):
+        for words in (written, _expand(stage.command, stage.cwd, programs, environment)):
             parts.append(" ".join([*words, *redirections]))
             others += names_of([*words, *redirections])
     entered = (step.commands[0] for step in steps if _enters(step))
@@ -110,12 +110,12 @@ def _enters(step: Step) -> bool:
     return step.commands[0].words[0].literal == "cd" and len(step.commands) == 1
 
 
-def _expanded(command: Command, cwd: Path, programs: Programs, environment: Mapping[str, str]) -> list[str]:
+def _expand(command: Command, cwd: Path, programs: Programs, environment: Mapping[str, str]) -> list[str]:
     """Return the words of a command as its program gets them, if it may run with them."""
     words: list[str] = []
     length = 0
     for word in command.words:
-        words += (made := word.expanded(environment, cwd))
+        words += (made := word.expand(environment, cwd))
         length += sum(map(len, made)) + len(made)
         if length > _MAX_WORDS_LENGTH:
             raise LimitExceeded(f"a command has more than {_MAX_WORDS_LENGTH:,} characters, its patterns replaced.")
@@ -123,8 +123,8 @@ def _expanded(command: Command, cwd: Path, programs: Programs, environment: Mapp
     return words
 
 
-def _entered(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> Path:
-    folders = [value for word in command.words[1:] for value in word.expanded(environment, cwd)]
+def _enter_folder(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> Path:
+    folders = [value for word in command.words[1:] for value in word.expand(environment, cwd)]
     if len(folders) != 1 or folders[0].startswith("-"):
         raise PermissionDenied(f"column {command.words[0].column}: cd takes one folder.", hint="cd data && ls")
     real = roots.resolve(cwd / folders[0])
@@ -133,15 +133,15 @@ def _entered(command: Command, cwd: Path, roots: Roots, environment: Mapping[str
     return real
 
 
-def _stage(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> _Stage:
+def _stage(command: Command, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> _PlannedCommand:
     redirects = tuple((r, _target(r, cwd, roots, environment)) for r in command.redirects)
-    return _Stage(command=command, cwd=cwd, redirects=redirects)
+    return _PlannedCommand(command=command, cwd=cwd, redirects=redirects)
 
 
 def _target(redirect: Redirect, cwd: Path, roots: Roots, environment: Mapping[str, str]) -> Path | None:
     if redirect.file is None:
         return None
-    names = redirect.file.expanded(environment, cwd)
+    names = redirect.file.expand(environment, cwd)
     if len(names) != 1 or not names[0]:
         raise PathNotAllowed("a redirection leads to no file, or to several.", hint="Name one file.")
     if names[0] == os.devnull:
@@ -236,20 +236,20 @@ class Line:
                 code = await self._pipeline(plan.stages)
         return code
 
-    async def _pipeline(self, stages: Sequence[_Stage]) -> int:
+    async def _pipeline(self, stages: Sequence[_PlannedCommand]) -> int:
         # Once more, because the commands before may have changed what the patterns match.
         arguments = [
-            await in_thread(_expanded, stage.command, stage.cwd, self._programs, self._environment) for stage in stages
+            await in_thread(_expand, stage.command, stage.cwd, self._programs, self._environment) for stage in stages
         ]
         self._children = []
         last: WatchedProcess | None = None
         with contextlib.ExitStack() as ours:
-            before = _kept(ours, os.open(os.devnull, os.O_RDONLY))
+            before = _close_later(ours, os.open(os.devnull, os.O_RDONLY))
             for at, (stage, argv) in enumerate(zip(stages, arguments, strict=True)):
                 after, out = -1, self._stdout.write_end
                 if at < len(stages) - 1:
-                    after, out = (_kept(ours, descriptor) for descriptor in os.pipe())
-                table = self._redirected(stage, [before, out, self._stderr.write_end], ours)
+                    after, out = (_close_later(ours, descriptor) for descriptor in os.pipe())
+                table = self._redirect(stage, [before, out, self._stderr.write_end], ours)
                 last = await self._start(stage, argv, table)
                 if last is not None:
                     self._children.append(last)
@@ -261,7 +261,7 @@ class Line:
             await asyncio.wait({child.exited})
         return _NOT_FOUND if last is None else exit_code(last.exited.result())
 
-    def _redirected(self, stage: _Stage, table: list[int], ours: contextlib.ExitStack) -> list[int]:
+    def _redirect(self, stage: _PlannedCommand, table: list[int], ours: contextlib.ExitStack) -> list[int]:
         for redirect, path in stage.redirects:
             if path is None:
                 table[redirect.descriptor] = table[redirect.copied]
@@ -270,10 +270,10 @@ class Line:
                 redirect.kind, os.O_WRONLY | os.O_CREAT | os.O_APPEND
             )
             opened = os.open(path, flags) if path == _NULL else self._roots.open_file(path, flags)
-            table[redirect.descriptor] = _kept(ours, opened)
+            table[redirect.descriptor] = _close_later(ours, opened)
         return table
 
-    async def _start(self, stage: _Stage, argv: list[str], table: list[int]) -> WatchedProcess | None:
+    async def _start(self, stage: _PlannedCommand, argv: list[str], table: list[int]) -> WatchedProcess | None:
         """Start a program; one that is not found is told on its standard error, as a shell does."""
         program = self._programs.find(argv[0])
         if program is None:
@@ -289,7 +289,7 @@ class Line:
         )
 
 
-def _kept(ours: contextlib.ExitStack, descriptor: int) -> int:
+def _close_later(ours: contextlib.ExitStack, descriptor: int) -> int:
     ours.callback(os.close, descriptor)
     return descriptor
 

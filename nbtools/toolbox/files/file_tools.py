@@ -213,14 +213,14 @@ def file_glob(pattern: str, base_path: FilePath = ".", *, ctx: Context) -> Outpu
         if match is None or len(found) == _LISTED:
             truncated = True
             break
-        found.append(prefix + _shown(match))
+        found.append(prefix + _as_text(match))
     found.sort()
     data = {"pattern": pattern, "matches": found, "truncated": truncated}
     text = "\n".join(found) or f"Nothing in {base_path} fits {pattern}."
     return Output(data=data, text=text + ("\n[cut: there are more]" if truncated else ""))
 
 
-def _shown(name: str) -> str:
+def _as_text(name: str) -> str:
     """Return a file name as text; bytes that are no UTF-8 become escapes, because JSON has no place for them."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
@@ -263,7 +263,7 @@ def _entry(name: str, status: os.stat_result) -> dict[str, Any]:
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     modified = dt.datetime.fromtimestamp(int(status.st_mtime), dt.UTC)
     return {
-        "name": _shown(name),
+        "name": _as_text(name),
         "type": kinds.get(stat.S_IFMT(status.st_mode), "other"),
         "size": status.st_size,
         "modified": modified.isoformat().replace("+00:00", "Z"),
@@ -314,7 +314,7 @@ def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ct
         except NbtoolsError:
             raise
         except OSError as exc:
-            raise _refused(f"{source!r} cannot be moved to {dest!r}", exc) from exc
+            raise _os_failure(f"{source!r} cannot be moved to {dest!r}", exc) from exc
     data = {"source": source, "dest": dest, "success": True}
     return Output(data=data, text=f"{source} moved to {dest}")
 
@@ -325,10 +325,10 @@ def _move(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite
     except OSError as exc:
         if exc.errno != errno.EXDEV:
             raise
-        _carry(folder, name, target, new_name, overwrite=overwrite)
+        _move_by_copy(folder, name, target, new_name, overwrite=overwrite)
 
 
-def _carry(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
+def _move_by_copy(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
     """Move a file to another file system: copy it beside its new place, rename the copy, remove the original."""
     draft = f".nbtools-{secrets.token_hex(8)}.tmp"
     with os.fdopen(folder.open_file(name), "rb") as source:
@@ -347,7 +347,7 @@ def _carry(folder: Folder, name: str, target: Folder, new_name: str, *, overwrit
     folder.remove(name)
 
 
-def _refused(what: str, exc: OSError) -> NbtoolsError:
+def _os_failure(what: str, exc: OSError) -> NbtoolsError:
     if exc.errno == errno.EINVAL:
         return InvalidArguments(f"{what}: a folder does not go into itself.")
     if exc.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}:

@@ -21,7 +21,7 @@ from nbtools.result import Artifact
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
-from nbtools.toolbox.policies import Acts, Confinements, Level
+from nbtools.toolbox.policies import Acts, Level, SandboxPolicy
 
 __all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
 
@@ -52,11 +52,11 @@ class _ScriptMemory:
             if not self._ctx.by_model or Acts not in self._ctx.services:
                 return work()
             given = inspect.signature(getattr(memory, name)).bind(*args, **kwargs).arguments
-            return self._judged(_JUDGED[name], given, work)
+            return self._through_door(_JUDGED[name], given, work)
 
         return use
 
-    def _judged(self, name: str, given: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+    def _through_door(self, name: str, given: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         how = dict(ACTS[name])
         if name == "memory_save":
             how["effects"] = effects_of_save(given)
@@ -67,13 +67,13 @@ class _ScriptMemory:
 
 def is_confined(ctx: Context) -> bool:
     """Tell whether what the caller runs is kept to its own folder: then user files are not its working folder."""
-    found = ctx.use(Confinements)
+    found = ctx.use(SandboxPolicy)
     return (found.model if ctx.by_model else found.person) == "strict"
 
 
 async def level_of(ctx: Context) -> Level | None:
     """Return the confinement that the caller is held to; `None` leaves it to the kernels."""
-    policy = ctx.use(Confinements)
+    policy = ctx.use(SandboxPolicy)
     if not ctx.by_model:
         return policy.person
     if policy.model_required:

@@ -50,7 +50,7 @@ _REFUSED = (
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
 
 
-async def _running(values: Mapping[str, Any], ctx: Context) -> Effects:
+async def _effects_of_running(values: Mapping[str, Any], ctx: Context) -> Effects:
     return Effects(destructive=await is_loose(ctx))
 
 
@@ -72,7 +72,7 @@ def _language_of_kernel(name: str) -> str:
     return _one_name(installed_spec(name).language)
 
 
-async def _drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
+async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
     target = values["output_image_path"]
     replaces = isinstance(target, Place) and target.real.exists()
     return Effects(destructive=replaces or await is_loose(ctx))
@@ -80,7 +80,7 @@ async def _drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
 
 @tool(
     title="Analyse a file by a script",
-    effects_of=_running,
+    effects_of=_effects_of_running,
     timeout=_LONGEST_S,
     examples=(
         {
@@ -134,7 +134,7 @@ async def data_analyze(
 @tool(
     title="Draw a file by a script",
     destructive=True,
-    effects_of=_drawing,
+    effects_of=_effects_of_drawing,
     timeout=_LONGEST_S,
     examples=(
         {

@@ -129,13 +129,13 @@ def reason_against(address: str) -> str | None:
     except ValueError:
         return "not an IP address"
     if isinstance(ip, ipaddress.IPv6Address):
-        inner = _embedded(ip)
+        inner = _embedded_ipv4(ip)
         if inner is not None:
             return reason_against(str(inner))
     return _reason(ip)
 
 
-def _embedded(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address that traffic to an IPv6 address ends at, where it carries one."""
     if ip.ipv4_mapped is not None:
         return ip.ipv4_mapped
@@ -258,13 +258,13 @@ class Guard:
             It could not be reached (in time).
         """
         try:
-            return self._connected(host.strip("[]"), port)
+            return self._connect_allowed(host.strip("[]"), port)
         except NbtoolsError as exc:
             self.refusal = exc
             raise
 
-    def _connected(self, host: str, port: int) -> socket.socket:
-        addresses = self._resolved(host, port)
+    def _connect_allowed(self, host: str, port: int) -> socket.socket:
+        addresses = self._resolve(host, port)
         judged = [(address, self._reason_against(address)) for address in addresses]
         allowed = [address for address, reason in judged if reason is None]
         if not allowed:
@@ -272,18 +272,18 @@ class Guard:
         problem: OSError | None = None
         for address in allowed:
             try:
-                return self._opened(address, port)
+                return self._open(address, port)
             except OSError as exc:
                 problem = exc
             if not self.deadline.left:
                 raise self.deadline.error()
-        raise NetworkError(f"{host} port {port} cannot be reached: {_told(problem)}.")
+        raise NetworkError(f"{host} port {port} cannot be reached: {_problem_text(problem)}.")
 
     def _reason_against(self, address: str) -> str | None:
         reason = reason_against(address)
         return None if self._allow_private and reason not in _CLOSED_TO_ALL else reason
 
-    def _opened(self, address: str, port: int) -> socket.socket:
+    def _open(self, address: str, port: int) -> socket.socket:
         wait = min(_CONNECT_S, max(0.001, self.deadline.left))
         connection = socket.create_connection((address, port), timeout=wait)
         try:
@@ -298,7 +298,7 @@ class Guard:
         self.connected.append(reached)
         return connection
 
-    def _resolved(self, host: str, port: int) -> Sequence[str]:
+    def _resolve(self, host: str, port: int) -> Sequence[str]:
         """Look a host up in a thread of its own: the system's resolver knows no timeout."""
         answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
 
@@ -316,7 +316,7 @@ class Guard:
         if isinstance(answer, UnicodeError | ValueError):
             raise InvalidArguments(f"{host[:100]!r} is no host name: {answer}.")
         if isinstance(answer, Exception) or not answer:
-            told = _told(answer) if isinstance(answer, OSError) else "it has no address"
+            told = _problem_text(answer) if isinstance(answer, OSError) else "it has no address"
             raise NetworkError(f"the host {host} is not known: {told}.", hint="Check its spelling and the network.")
         return answer
 
@@ -333,7 +333,7 @@ def _refusal(host: str, address: str, reason: str | None) -> PermissionDenied:
     )
 
 
-def _told(problem: OSError | None) -> str:
+def _problem_text(problem: OSError | None) -> str:
     if problem is None:
         return "no reason was given"
     return problem.strerror or str(problem) or type(problem).__name__

@@ -146,10 +146,10 @@ def fetch(
     with Deadline(policy.timeout) as deadline:
         guard = Guard(deadline, allow_private=policy.allow_private)
         for _ in range(most + 1):
-            answer, location = _exchanged(policy, guard, order)
+            answer, location = _exchange(policy, guard, order)
             if location is None or not most:
                 return answer
-            order = _redirected(order, answer.status, location)
+            order = _next_order(order, answer.status, location)
     raise LimitExceeded(f"more than {most} redirects.", hint="The server sends in circles.")
 
 
@@ -177,7 +177,7 @@ def _user_agent() -> str:
     return f"nbtools/{importlib.metadata.version('nbtools-kit')} (notebook toolkit; honours Retry-After)"
 
 
-def _redirected(order: _Order, status: int, location: str) -> _Order:
+def _next_order(order: _Order, status: int, location: str) -> _Order:
     target = urljoin(order.url, location.strip())
     try:
         checked_url(target)
@@ -197,10 +197,10 @@ def _origin(url: str) -> tuple[str, str | None, int]:
     return parts.scheme.lower(), parts.hostname, parts.port or (443 if parts.scheme.lower() == "https" else 80)
 
 
-def _exchanged(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
+def _exchange(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
     """Perform one request, again while the server is busy; return the answer and where it redirects to."""
     for attempt in range(policy.retries + 1):
-        answer, location = _once(policy, guard, order)
+        answer, location = _send(policy, guard, order)
         if answer.status not in _BUSY or attempt == policy.retries:
             break
         wait = answer.retry_after if answer.retry_after is not None else _BACKOFF_S * 2**attempt
@@ -210,7 +210,7 @@ def _exchanged(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, 
     return answer, location
 
 
-def _once(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
+def _send(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
     import requests
     from requests import exceptions
 
@@ -229,7 +229,7 @@ def _once(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str |
     except NbtoolsError:
         raise
     except (exceptions.RequestException, OSError, ValueError, zlib.error, _transport_errors()) as exc:
-        raise _translated(exc, guard) from None
+        raise _as_error(exc, guard) from None
     finally:
         adapter.close()
 
@@ -269,15 +269,15 @@ def _adapter(guard: Guard) -> Any:
     class SecurePool(HTTPSConnectionPool):
         ConnectionCls = Secure
 
-    class Guarded(HTTPAdapter):
+    class GuardedAdapter(HTTPAdapter):
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
             self.poolmanager = PoolManager(num_pools=2, maxsize=1, block=False)
             self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
-    return Guarded()
+    return GuardedAdapter()
 
 
-def _translated(exc: Exception, guard: Guard) -> NbtoolsError:
+def _as_error(exc: Exception, guard: Guard) -> NbtoolsError:
     """Return our error for what a library raised."""
     from requests import exceptions
 
@@ -302,7 +302,7 @@ def _read(policy: WebPolicy, deadline: Deadline, response: Any) -> tuple[Answer,
     if location is None:
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
         chunks = response.raw.stream(_CHUNK, decode_content=False)
-        body, truncated = _bounded(_decoded(chunks, encoding, policy.body_bytes), policy.body_bytes, deadline)
+        body, truncated = _read_bounded(_decompress(chunks, encoding, policy.body_bytes), policy.body_bytes, deadline)
     answer = Answer(
         url=response.url,
         status=response.status_code,
@@ -315,7 +315,7 @@ def _read(policy: WebPolicy, deadline: Deadline, response: Any) -> tuple[Answer,
     return answer, location
 
 
-def _bounded(chunks: Iterator[bytes], most: int, deadline: Deadline) -> tuple[bytes, bool]:
+def _read_bounded(chunks: Iterator[bytes], most: int, deadline: Deadline) -> tuple[bytes, bool]:
     kept = bytearray()
     for chunk in chunks:
         kept += chunk
@@ -329,7 +329,7 @@ def _bounded(chunks: Iterator[bytes], most: int, deadline: Deadline) -> tuple[by
     return bytes(kept), False
 
 
-def _decoded(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[bytes]:
+def _decompress(chunks: Iterator[bytes], encoding: str, most: int) -> Iterator[bytes]:
     """Undo the compression of a body, a bounded piece at a time: a few bytes may stand for gigabytes."""
     if encoding in {"", "identity"}:
         yield from chunks

@@ -14,7 +14,7 @@ from typing import Any
 from nbtools.errors import ConfigMissing, InvalidArguments, LimitExceeded, ParseError
 from nbtools.toolbox.charsets import codec_of
 
-__all__ = ["Page", "charset_of", "decoded", "is_text", "read_page"]
+__all__ = ["Page", "charset_of", "decode", "is_text", "read_page"]
 
 _MAX_TAGS = 100_000
 _MAX_TEXT = 200_000
@@ -70,15 +70,15 @@ def is_text(content_type: str) -> bool:
 def charset_of(content_type: str) -> str | None:
     """Return the charset that a Content-Type header declares, if it is one of documents."""
     found = re.search(r"charset\s*=\s*[\"']?([^\s\"';]+)", content_type, re.IGNORECASE)
-    return _known(found[1]) if found else None
+    return _charset_name(found[1]) if found else None
 
 
-def _known(name: str) -> str | None:
+def _charset_name(name: str) -> str | None:
     codec = codec_of(name)
     return _REALLY.get(codec.name, codec.name) if codec is not None else None
 
 
-def decoded(body: bytes, declared: str | None) -> str:
+def decode(body: bytes, declared: str | None) -> str:
     """Return a body as text: by its byte order mark, the declared charset, UTF-8 or Windows-1252, in this order.
 
     A charset that does not fit the bytes is passed over; where none fits, what cannot be read becomes a mark.
@@ -101,7 +101,7 @@ def _declared_inside(body: bytes) -> str | None:
     found = re.search(
         rb"<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", body[:4096], re.IGNORECASE
     )
-    return _known(found[1].decode("ascii", "replace")) if found else None
+    return _charset_name(found[1].decode("ascii", "replace")) if found else None
 
 
 def read_page(body: bytes, content_type: str, selector: str | None) -> Page:
@@ -122,23 +122,23 @@ def read_page(body: bytes, content_type: str, selector: str | None) -> Page:
             f"this is {content_type.partition(';')[0] or 'binary content'}, not a page with text.",
             hint="http_client fetches it as it is.",
         )
-    body, cut = _with_few_tags(body)
-    text = decoded(body, charset_of(content_type) or _declared_inside(body))
+    body, cut = _cut_tags(body)
+    text = decode(body, charset_of(content_type) or _declared_inside(body))
     if selector is not None:
         _check_selector(selector)
     if "<" not in text or _IS_PLAIN.match(content_type.strip().lower()):
-        return _plain(text, selector, cut=cut)
-    return _parsed(text, selector, cut=cut)
+        return _page_of_text(text, selector, cut=cut)
+    return _page_of_html(text, selector, cut=cut)
 
 
-def _with_few_tags(body: bytes) -> tuple[bytes, bool]:
+def _cut_tags(body: bytes) -> tuple[bytes, bool]:
     """Cut a page that has more tags than a tree should: each costs hundreds of bytes and some time."""
     if body.count(b"<") <= _MAX_TAGS:
         return body, False
     return b"<".join(body.split(b"<", _MAX_TAGS)[:_MAX_TAGS]), True
 
 
-def _plain(text: str, selector: str | None, *, cut: bool) -> Page:
+def _page_of_text(text: str, selector: str | None, *, cut: bool) -> Page:
     content = text[:_MAX_TEXT]
     cut = cut or len(content) < len(text)
     extracted = content if selector is None else ""
@@ -147,15 +147,15 @@ def _plain(text: str, selector: str | None, *, cut: bool) -> Page:
     )
 
 
-def _parsed(text: str, selector: str | None, *, cut: bool) -> Page:
+def _page_of_html(text: str, selector: str | None, *, cut: bool) -> Page:
     from bs4 import BeautifulSoup
 
     # Read as HTML whatever it says it is; the XML declaration would only make the parser warn.
     soup = BeautifulSoup(re.sub(r"^\s*<\?xml[^>]*>", "", text, count=1), "lxml")
     title = " ".join(soup.title.get_text().split())[:500] if soup.title else ""
-    content = _readable([soup])
-    found = _selected(soup, selector) if selector is not None else None
-    extracted = content if found is None else _readable(found)
+    content = _readable_text([soup])
+    found = _select(soup, selector) if selector is not None else None
+    extracted = content if found is None else _readable_text(found)
     return Page(
         title=title,
         content=content[:_MAX_TEXT],
@@ -173,7 +173,7 @@ def _check_selector(selector: str) -> None:
         )
 
 
-def _selected(soup: Any, selector: str) -> list[Any]:
+def _select(soup: Any, selector: str) -> list[Any]:
     """Return what a selector matches, asking element by element, so that a costly selector can be ended."""
     import soupsieve
 
@@ -218,7 +218,7 @@ def _check_soupsieve(soupsieve: Any) -> None:
         ) from None
 
 
-def _readable(elements: Iterable[Any]) -> str:
+def _readable_text(elements: Iterable[Any]) -> str:
     lines: list[str] = []
     for element in elements:
         text = "".join(_pieces(element))

@@ -75,7 +75,7 @@ def web_search(
             f"searching by {provider} needs a key, and {SEARCH_KEYS[provider]} is not set.",
             hint=f"Set {SEARCH_KEYS[provider]}, or choose another provider with WEB_SEARCH_PROVIDER.",
         )
-    headers, body = _asked(provider, key, query, num_results)
+    headers, body = _provider_request(provider, key, query, num_results)
     url = policy.endpoints.get(provider, _ENDPOINTS[provider])
     # The key must not travel on to wherever a redirect leads.
     answer = fetch(policy, "POST", url, headers=headers, body=json.dumps(body).encode(), redirects=0)
@@ -87,7 +87,7 @@ def web_search(
     return Output(data={"results": results}, text="\n".join(lines) or f"Nothing was found for {query!r}.")
 
 
-def _asked(provider: str, key: str, query: str, count: int) -> tuple[dict[str, str], dict[str, Any]]:
+def _provider_request(provider: str, key: str, query: str, count: int) -> tuple[dict[str, str], dict[str, Any]]:
     kind = {"Content-Type": "application/json"}
     if provider == "serper":
         return {**kind, "X-API-KEY": key}, {"q": query, "num": count}
@@ -173,10 +173,10 @@ def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Outpu
         data["matches"] = page.matches
     if page.truncated or answer.truncated:
         data["truncated"] = True
-    return Output(data=data, text=_read_out(data, selector))
+    return Output(data=data, text=_page_report(data, selector))
 
 
-def _read_out(data: Mapping[str, Any], selector: str | None) -> str:
+def _page_report(data: Mapping[str, Any], selector: str | None) -> str:
     body = str(data["extracted_text"])
     if selector is not None and not data["matches"]:
         body = f"[nothing on the page matches {selector!r}]"
@@ -235,7 +235,7 @@ def http_client(
     content = _content(body, given)
     answer = fetch(policy, method, url, headers=given, body=content)
     error = f"{answer.status} {answer.reason}".strip() if answer.status >= 400 else None
-    text, encoding = _shown(answer)
+    text, encoding = _body_text(answer)
     data: dict[str, Any] = {
         "status_code": answer.status,
         "headers": dict(answer.headers),
@@ -272,14 +272,14 @@ def _content(body: str | dict[str, Any] | list[Any] | None, headers: dict[str, s
     return body.encode("utf-8", "replace")
 
 
-def _shown(answer: Answer) -> tuple[str, str | None]:
+def _body_text(answer: Answer) -> tuple[str, str | None]:
     """Return a body as text, or as Base64 where it is none, and how it was encoded then."""
-    from nbtools.toolbox.web.page import charset_of, decoded, is_text
+    from nbtools.toolbox.web.page import charset_of, decode, is_text
 
     kind = answer.header("Content-Type")
     if answer.body and (not is_text(kind) or (not kind and b"\0" in answer.body)):
         return base64.b64encode(answer.body).decode(), "base64"
-    return decoded(answer.body, charset_of(kind)), None
+    return decode(answer.body, charset_of(kind)), None
 
 
 TOOLS = (web_search, web_scrape, http_client)

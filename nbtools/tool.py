@@ -14,6 +14,7 @@ import hashlib
 import inspect
 import json
 import sys
+import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from types import FrameType
@@ -365,7 +366,8 @@ def tool(
     ----------
     function
         The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
-        or Sphinx sections), constraints from ``Annotated[…]``, the output schema from the return type.
+        or Sphinx sections), constraints from ``Annotated[…]``, the output schema from the return type. Types of
+        parameters must exist at run time; before Python 3.12 a TypedDict is that of ``typing_extensions``.
     name, title, read_only, destructive, idempotent, open_world, effects_of, readings_of, examples, timeout, on_error
         See `Tool` and `Effects`; the name is the function's own when none is given.
 
@@ -426,10 +428,27 @@ def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[
     def read() -> dict[str, Any]:
         return typing.get_type_hints(function, localns=local, include_extras=True)
 
+    def read_late() -> dict[str, Any]:
+        try:
+            return read()
+        except NameError as exc:
+            missing = exc.name
+        # The type of the result may stand under TYPE_CHECKING: then it says nothing of the data.
+        named = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+        bare = types.SimpleNamespace(__annotations__=named)
+        names = getattr(function, "__globals__", {})
+        try:
+            return {**typing.get_type_hints(bare, names, local, include_extras=True), "return": Any}
+        except NameError as exc:
+            raise TypeError(
+                f"tool {function.__name__!r}: the type {exc.name or missing!r} of a parameter does not exist at run time; "
+                "import it outside of `if TYPE_CHECKING:`"
+            ) from None
+
     try:
         known = read()
     except NameError:
-        return functools.cache(read)
+        return functools.cache(read_late)
     return lambda: known
 
 

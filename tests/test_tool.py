@@ -12,6 +12,7 @@ import pytest
 from pydantic import Field
 
 from nbtools.errors import InternalError
+from nbtools.execute import LocalExecutor
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context, Effects, ToolCall, tool, tool_of
@@ -191,3 +192,22 @@ def test_ids_are_sixteen_hexadecimal_digits_and_differ() -> None:
     ids = {fresh_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(len(made) == 16 and int(made, 16) >= 0 for made in ids)
+
+
+def test_a_result_type_that_only_type_checkers_know_says_nothing_of_the_data() -> None:
+    space: dict[str, Any] = {"tool": tool}
+    code = """
+from __future__ import annotations
+@tool
+def double(x: int) -> Unknown:
+    'Double a number.'
+    return 2 * x
+@tool
+def half(x: Unknown) -> int:
+    'Halve a number.'
+"""
+    exec(code, space)
+    assert tool_of(space["double"]).returns() is Any
+    assert LocalExecutor([space["double"]]).call(ToolCall(tool="double", arguments={"x": 2})).data == 4
+    with pytest.raises(TypeError, match=r"tool 'half': the type 'Unknown' of a parameter does not exist at run time"):
+        _ = tool_of(space["half"]).schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 
 import pandas as pd
@@ -207,3 +208,10 @@ def test_the_toolkits_own_records_can_be_asked(asking) -> None:
 def test_one_row_is_no_rows_and_a_database_file_is_told_how_to_be_asked(asking) -> None:
     assert asking.run("%nbsql --file one.csv select 1 as x").value.to_text() == "1 row written to one.csv"
     assert "sqlite:///FILE" in "\n".join(asking.run("%nbsql from 'shop.db'").lines)
+
+
+def test_an_engine_in_a_variable_is_told_how_a_connection_is_given(asking) -> None:
+    asking.shell.user_ns["engine"] = sqlite3.connect(":memory:")
+    failed = asking.run("%nbsql engine select 1")
+    assert failed.error.code == "SQL_INVALID"
+    assert failed.error.hint.startswith("engine is a variable (Connection), and a connection is given by its URL")

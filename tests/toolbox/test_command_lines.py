@@ -14,7 +14,7 @@ from nbtools.toolbox import CommandPolicy, SandboxPolicy
 from nbtools.toolbox.commands.allow_list import Programs
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
-from nbtools.toolbox.commands.pipelines import planned
+from nbtools.toolbox.commands.pipelines import plan_steps
 
 PATH = os.environ["PATH"]
 needs_landlock = pytest.mark.skipif(not holds_programs("limits"), reason="the kernel does not hold programs here")
@@ -205,7 +205,7 @@ def test_programs_that_start_others_are_refused_where_no_kernel_holds_them(allow
     programs = Programs(allowed, PATH, held=False)
     environment = {"PLAIN": "seen", "EMPTY": ""}
     with pytest.raises((PermissionDenied, ParseError)):
-        planned(parse(command), programs, Roots([folder]), environment)
+        plan_steps(parse(command), programs, Roots([folder]), environment)
 
 
 def test_the_refusal_says_what_where_and_what_is_allowed(call):

@@ -8,7 +8,6 @@ from nbtools.kernels.interface import Execution
 from nbtools.registry import Registry
 from nbtools.schema import FORMATS
 from nbtools.toolbox import STANDARD, CommandPolicy, Processes, SandboxPolicy, WebPolicy
-from nbtools.toolbox.scripts.execution import _death, story_of
 
 REGISTRY = Registry(function for toolset in STANDARD for function in toolset)
 NAMES = (
@@ -98,6 +97,7 @@ def test_policies_have_careful_defaults():
 
 
 def test_executions_without_details_are_told_all_the_same():
-    assert story_of(Execution(status="error", exit_code=3)) == "the script ended with exit code 3."
-    assert story_of(Execution(status="error", exit_code=3, stderr="a\nb\n")) == "the script ended with exit code 3: b"
-    assert "for no known reason" in _death(Execution(status="died"), {}).message
+    assert Execution(status="error", exit_code=3).error_message() == "the script ended with exit code 3."
+    failed = Execution(status="error", exit_code=3, stderr="a\nb\n")
+    assert failed.error_message() == "the script ended with exit code 3: b"
+    assert "for no known reason" in Execution(status="died").to_error().message

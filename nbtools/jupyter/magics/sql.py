@@ -119,7 +119,7 @@ def _ask(request: MagicRequest, query: str) -> Any:
         return Listing(text=f"{rows:,} {'row' if rows == 1 else 'rows'} written to {request.args.file}")
     package, form = _FORMS[request.args.form]
     need(package, extra="engines", why=f"A result as {request.args.form}")
-    with _braces_told(request, query):
+    with _misread_names(request, query):
         result = request.ask(query, **options)
     value = form(result)
     if request.out is not None:
@@ -128,17 +128,25 @@ def _ask(request: MagicRequest, query: str) -> Any:
 
 
 @contextlib.contextmanager
-def _braces_told(request: MagicRequest, query: str) -> Iterator[None]:
-    """Say what {name} means in SQL, where a variable has that name: in the hint of an error, else below the cell."""
-    name = next((name for name in _BRACES.findall(query) if name in request.session.shell.user_ns), None)
-    told = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
+def _misread_names(request: MagicRequest, query: str) -> Iterator[None]:
+    """Say what {name} means in SQL, in the hint of an error or below the cell; and that a connection is no variable."""
+    known = request.session.shell.user_ns
+    name = next((name for name in _BRACES.findall(query) if name in known), None)
+    advice = f"{{{name}}} is not filled in inside of SQL: write :{name}, without quotes, for the value of the variable."
+    first = query.partition(" ")[0]
     try:
         yield
     except SqlInvalid as exc:
-        exc.hint = told if name else exc.hint
+        exc.hint = advice if name else exc.hint
+        if any(hasattr(known.get(first), method) for method in ("connect", "cursor")):
+            kind = type(known[first]).__name__
+            exc.hint = (
+                f"{first} is a variable ({kind}), and a connection is given by its URL, such as sqlite:///sales.db, or by "
+                "a name of the setting connections."
+            )
         raise
     if name:
-        request.note(told)
+        request.note(advice)
 
 
 def _frame(result: QueryResult) -> Any:

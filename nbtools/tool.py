@@ -431,8 +431,8 @@ def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[
     def read_late() -> dict[str, Any]:
         try:
             return read()
-        except NameError as exc:
-            missing = exc.name
+        except NameError:
+            pass
         # The type of the result may stand under TYPE_CHECKING: then it says nothing of the data.
         named = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
         bare = types.SimpleNamespace(__annotations__=named)
@@ -441,7 +441,7 @@ def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[
             return {**typing.get_type_hints(bare, names, local, include_extras=True), "return": Any}
         except NameError as exc:
             raise TypeError(
-                f"tool {function.__name__!r}: the type {exc.name or missing!r} of a parameter does not exist at run time; "
+                f"tool {function.__name__!r}: the type {exc.name!r} of a parameter does not exist at run time; "
                 "import it outside of `if TYPE_CHECKING:`"
             ) from None
 

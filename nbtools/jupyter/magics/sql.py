@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,9 @@ from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.jupyter.display.blocks import Listing
 from nbtools.jupyter.line.arguments import MagicParser, count, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
-from nbtools.jupyter.magic import READS, Magic, MagicRequest
+from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.lazy import need
+from nbtools.toolbox.sql_tools import ACTS
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
@@ -140,10 +142,10 @@ def _misread_names(request: MagicRequest, query: str) -> Iterator[None]:
         exc.hint = advice if name else exc.hint
         if any(hasattr(known.get(first), method) for method in ("connect", "cursor")):
             kind = type(known[first]).__name__
-            exc.hint = (
-                f"{first} is a variable ({kind}), and a connection is given by its URL, such as sqlite:///sales.db, or by "
-                "a name of the setting connections."
+            given = (
+                "a connection is given by its URL, such as sqlite:///sales.db, or by a name of the setting connections"
             )
+            exc.hint = f"{first} is a variable ({kind}), and {given}."
         raise
     if name:
         request.note(advice)
@@ -183,7 +185,7 @@ def _explain(request: MagicRequest, query: str) -> Listing:
         "sql_query",
         lambda: session.explain(query, params=params, **options),
         arguments={"query": query, "explain": True},
-        effects=READS,
+        **ACTS["sql_query"],
     )
     return Listing(text=plan)
 
@@ -193,17 +195,12 @@ def _catalog(request: MagicRequest) -> Any:
 
     session: Any = request.session.workbench.sql_session
     args = request.args
-    name = "sql_profile" if args.profile else "sql_tables"
-
-    def work() -> Any:
-        if args.profile:
-            return session.profile(args.profile, connection=args.connection)
-        return session.catalog(args.connection)
-
-    told = {"table": args.profile, "connection": args.connection}
-    found, _ = request.perform(name, work, arguments=told, effects=READS, origins=("sql_query",))
+    given = {"table": args.profile, "connection": args.connection}
     if args.profile:
-        return found
+        work = functools.partial(session.profile, args.profile, connection=args.connection)
+        return request.perform("sql_profile", work, arguments=given, **ACTS["sql_profile"])[0]
+    work = functools.partial(session.catalog, args.connection)
+    found, _ = request.perform("sql_tables", work, arguments=given, **ACTS["sql_tables"])
     return tables_table(found, request.session.shell.user_ns if args.connection is None else {})
 
 

@@ -365,9 +365,9 @@ def tool(
     Parameters
     ----------
     function
-        The function, sync or async. Parameters need types; their descriptions come from the docstring (numpy, Google
-        or Sphinx sections), constraints from ``Annotated[…]``, the output schema from the return type. Types of
-        parameters must exist at run time; before Python 3.12 a TypedDict is that of ``typing_extensions``.
+        The function, sync or async. Parameters need types that exist at run time (a TypedDict is that of
+        ``typing_extensions`` before Python 3.12); their descriptions come from the docstring (numpy, Google or Sphinx),
+        constraints from ``Annotated[…]``, the output schema from the return type.
     name, title, read_only, destructive, idempotent, open_world, effects_of, readings_of, examples, timeout, on_error
         See `Tool` and `Effects`; the name is the function's own when none is given.
 

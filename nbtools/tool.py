@@ -365,9 +365,8 @@ def tool(
     Parameters
     ----------
     function
-        The function, sync or async. Parameters need types that exist at run time (a TypedDict is that of
-        ``typing_extensions`` before Python 3.12); their descriptions come from the docstring (numpy, Google or Sphinx),
-        constraints from ``Annotated[…]``, the output schema from the return type.
+        The function. Its parameters need types that exist at run time (before Python 3.12 a TypedDict is that of
+        ``typing_extensions``). The docstring describes them, ``Annotated[…]`` bounds them.
     name, title, read_only, destructive, idempotent, open_world, effects_of, readings_of, examples, timeout, on_error
         See `Tool` and `Effects`; the name is the function's own when none is given.
 

@@ -126,7 +126,7 @@ class Workbench:
         return folder.path / ARTIFACTS
 
     def _artifacts_folder(self) -> Path | None:
-        return self.artifacts if "_folder" in self.__dict__ else None
+        return self.artifacts if self.opened("folder") else None
 
     @property
     def memory(self) -> AgentMemory:
@@ -198,6 +198,7 @@ class Workbench:
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,
             max_bytes=config.sql_max_bytes,
+            check_open=self.check_open,
         )
 
     @until_closed
@@ -290,7 +291,6 @@ class Workbench:
         )
         commands = CommandPolicy(allowed=config.allowed_commands)
         web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
-
         return {
             Acts: lambda: Acts(self.aperform),
             AgentMemory: lambda: self.memory,
@@ -315,7 +315,6 @@ class Workbench:
         from nbtools.toolbox import Processes
 
         roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._artifacts_folder)
-
         return {
             Kernels: lambda: self._given_kernels or self._built("_model_kernels", lambda: self._open_kernels(narrow)),
             Processes: lambda: self._built("_model_processes", lambda: self._open_processes(roots)),
@@ -326,8 +325,8 @@ class Workbench:
     def _open_processes(self, roots: Roots) -> Processes:
         from nbtools.toolbox import CommandPolicy, Processes
 
-        commands = CommandPolicy(allowed=self.config.allowed_commands)
-        return Processes(commands, roots, network=self.config.network, memory_bytes=self.config.kernel_memory)
+        config, commands = self.config, CommandPolicy(allowed=self.config.allowed_commands)
+        return Processes(commands, roots, network=config.network, memory_bytes=config.kernel_memory)
 
     def _built(self, name: str, build: Callable[[], Any]) -> Any:
         """Return a part, building it once; a build that failed is tried again at the next use."""

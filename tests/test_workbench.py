@@ -81,7 +81,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
 @pytest.mark.parametrize("was_used", [True, False])
 def test_everything_of_a_closed_workbench_raises_one_error(tmp_path: Path, was_used: bool) -> None:
     with Workbench(home=tmp_path, memory_url=":memory:") as bench:
-        tools, memory = bench.tools, bench.memory
+        tools, memory, kernels, sql_session = bench.tools, bench.memory, bench.kernels, bench.sql_session
         if was_used:
             assert bench.call("calculator", {"expression": "1"}).ok
             assert bench.sql("select 1 as x")["x"].to_list() == [1]
@@ -98,6 +98,9 @@ def test_everything_of_a_closed_workbench_raises_one_error(tmp_path: Path, was_u
         assert caught.value.code == "CANCELLED", name
     with pytest.raises(WorkbenchClosed):
         tools.calculator(expression="1")
+    for use in (lambda: kernels.run("1"), lambda: kernels.start("a"), lambda: sql_session.query("select 1")):
+        with pytest.raises(WorkbenchClosed):
+            use()
     with pytest.raises(NbtoolsError):
         memory.write("k", 1)
 

@@ -80,6 +80,8 @@ class SqlSession:
         Rows of a result that need not be whole, unless the query's own call says otherwise.
     max_bytes
         Bytes a result may have in memory, unless the query's own call says otherwise.
+    check_open
+        Raises when whoever owns the session has closed it: then nothing is asked any more.
 
     Examples
     --------
@@ -102,7 +104,9 @@ class SqlSession:
         spill_bytes: int = 1_000_000_000,
         limit: int = 10_000,
         max_bytes: int = 512 * 2**20,
+        check_open: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check_open = check_open
         self.connections: dict[str, str] = dict(connections or {})
         self.timeout = timeout
         self.limit = limit
@@ -337,6 +341,7 @@ class SqlSession:
     async def _supervise(
         self, call: _Call, work: Callable[[QueryControl], T], on_progress: Callable[[float], None] | None = None
     ) -> T:
+        self._check_open()
         control = QueryControl()
         self._running.add(control)
         try:

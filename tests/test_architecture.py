@@ -172,7 +172,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "mcp_client": (900, 6),
     "mcp_server": (1_230, 7),
     "memory": (9_620, 42),
-    "sql": (7_930, 55),
+    "sql": (7_940, 55),
     "toolbox": (5_850, 30),
     "workflow": (3_690, 17),
 }

@@ -177,7 +177,7 @@ def test_a_ttl_that_is_none_is_wrong_usage_in_words(nbtools: Callable[..., Any],
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
 def test_a_time_that_no_query_can_be_given_is_told(nbtools: Callable[..., Any], seconds: str) -> None:
     done = nbtools("sql", "select 1", f"--timeout={seconds}")
-    assert done.code == 1
+    assert done.code == 2
     assert f"timeout={float(seconds)!r}" in done.err
 
 

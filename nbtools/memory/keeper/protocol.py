@@ -93,25 +93,26 @@ def receive(connection: socket.socket) -> dict[str, Any]:
         The other side is gone.
     """
     answer: dict[str, Any] | None = None
-    # Nothing comes before it is asked for, so what arrives behind a frame belongs to the same answer.
-    data: bytes | bytearray = b""
+    inbox = bytearray(connection.recv(1 << 16))
     while True:
-        data = data or connection.recv(1 << 16)
-        if len(data) < 4:
-            data = framing.receive(connection, 4, data)
-        (size,) = _HEAD.unpack_from(data)
-        end = 4 + (size & ~_MORE)
-        if len(data) < end:
-            data = framing.receive(connection, end, data)
-        part: dict[str, Any] = json.loads(data[4:end])
+        end = 4
+        while len(inbox) < end or len(inbox) < (end := 4 + (_HEAD.unpack_from(inbox)[0] & ~_MORE)):
+            # Nothing comes before it is asked for, so what arrives behind a frame belongs to the same answer. Reading
+            # frame by frame made lists of 2,000 records up to twice as slow.
+            arrived = connection.recv(1 << 20)
+            if not arrived:
+                raise EOFError("the keeper closed the connection")
+            inbox += arrived
+        is_last = not _HEAD.unpack_from(inbox)[0] & _MORE
+        part: dict[str, Any] = json.loads(inbox[4:end])
         if answer is None:
             answer = part
         else:
             for name, items in part.items():
                 answer[name] += items
-        if not size & _MORE:
+        if is_last:
             return answer
-        data = data[end:]
+        del inbox[:end]
 
 
 def connect_to(address: Any, *, timeout: float) -> socket.socket:

@@ -49,7 +49,7 @@ _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "V
 _STARTS = 5
 # Why a connection fails that no other keeper could make better.
 _NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON", "COVERAGE_", "COV_CORE_")
+_KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON")
 
 
 class KeeperRepository:

@@ -1,0 +1,29 @@
+"""Messages of Jupyter's protocol: what is signed is read back, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbtools.kernels.jupyter.messages import Message, MessageCodec
+
+
+def test_a_signed_message_is_read_back() -> None:
+    wire = MessageCodec(b"key")
+    msg_id, frames = wire.pack("execute_request", {"code": "1 + \ud800"})
+    got = MessageCodec(b"key").unpack([b"identity", *frames])
+    assert got == Message(type="execute_request", parent_id="", content={"code": "1 + \ud800"})
+    assert msg_id.startswith(wire.session)
+
+
+@pytest.mark.parametrize("spoil", [0, 1, 2, 5])
+def test_a_message_that_was_tampered_with_is_no_message(spoil: int) -> None:
+    _, frames = MessageCodec(b"key").pack("status", {"execution_state": "idle"})
+    frames[spoil] = frames[spoil][:-1] + b"!"
+    assert MessageCodec(b"key").unpack(frames) is None
+
+
+def test_jupyter_reads_what_we_sign() -> None:
+    session = pytest.importorskip("jupyter_client.session").Session(key=b"key")
+    _, frames = MessageCodec(b"key").pack("execute_request", {"code": "1"})
+    _, parts = session.feed_identities(frames)
+    assert session.deserialize(parts)["content"] == {"code": "1"}

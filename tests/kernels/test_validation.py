@@ -1,0 +1,61 @@
+"""What a caller asks of kernels is checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
+from nbtools.kernels import validation
+from nbtools.paths import Roots
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e12, "300", True, None])
+def test_a_timeout_that_makes_no_sense_is_refused(value: object) -> None:
+    with pytest.raises(InvalidArguments):
+        validation.check_seconds(value, "timeout")
+
+
+@pytest.mark.parametrize("code", [b"print(1)", None, 3, "a\0b", "print('\ud800')", "x\n\udcff"])
+def test_code_that_is_no_text_is_refused(code: object) -> None:
+    with pytest.raises(InvalidArguments):
+        validation.check_code(code)
+
+
+@pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "x" * 65, "..", "a\0", None])
+def test_odd_names_of_sessions_are_refused(name: object) -> None:
+    with pytest.raises(InvalidArguments):
+        validation.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["analysis", "Umsätze 2026", "a.b_c-d:e@f+1"])
+def test_ordinary_names_of_sessions_are_taken(name: str) -> None:
+    assert validation.check_name(name) == name
+
+
+def test_a_working_folder_must_exist_and_be_allowed(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "file").write_text("")
+    roots = Roots([tmp_path / "in"])
+    assert validation.check_folder(tmp_path / "in", roots) == tmp_path / "in"
+    with pytest.raises(PathNotAllowed):
+        validation.check_folder(tmp_path, roots)
+    with pytest.raises(FileMissing):
+        validation.check_folder(tmp_path / "absent", None)
+    with pytest.raises(InvalidArguments):
+        validation.check_folder(tmp_path / "file", None)
+    with pytest.raises(InvalidArguments):
+        validation.check_folder("a\0b", None)
+
+
+def test_variables_must_be_json_under_usable_names(tmp_path: Path) -> None:
+    assert validation.check_variables({"path": tmp_path, "n": 1}) == {"path": str(tmp_path), "n": 1}
+    for wrong in ({"a b": 1}, {"x": object()}, {"": 1}):
+        with pytest.raises(InvalidArguments):
+            validation.check_variables(wrong)
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(InvalidArguments):
+        validation.check_level("tight")

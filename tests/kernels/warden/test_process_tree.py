@@ -1,0 +1,31 @@
+"""Processes of a kernel, and how their end reads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from nbtools.kernels.warden import process_tree
+from nbtools.kernels.warden.client import Exit
+from tests.conftest import wait_until
+
+
+def test_the_end_of_a_process_reads_well() -> None:
+    assert str(Exit(code=3)) == "exit code 3"
+    assert str(Exit(signal=9)) == "killed by SIGKILL"
+    assert Exit(signal=250).signal_name == "signal 250"
+
+
+def test_descendants_are_found_through_threads_and_generations() -> None:
+    script = "import subprocess, sys; subprocess.run(['sleep', '60'])"
+    child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, process_tree.MARK: "abc123abc123"})
+    try:
+        wait_until(lambda: len(process_tree.descendants([child.pid])) >= 2)
+        assert process_tree.kernel_of(child.pid) == "abc123abc123"
+        assert set(process_tree.descendants([child.pid])) <= set(process_tree.find_marked(frozenset({"abc123abc123"})))
+        assert process_tree.footprint([child.pid]) > 0
+    finally:
+        for pid in process_tree.descendants([child.pid]):
+            os.kill(pid, 9)
+        child.wait()

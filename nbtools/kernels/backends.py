@@ -1,4 +1,4 @@
-"""Which backend runs which language, and what happens when the first choice cannot be had."""
+"""Which backend runs which language, and which one replaces a backend that does not work on this host."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ class OutputLimits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KernelOptions:
-    """What a kernel is to be. Kernels with equal profiles are interchangeable, so spares are kept by profile.
+    """The options of a kernel. Kernels with equal options are interchangeable, so the pool stores spares by options.
 
     Attributes
     ----------

@@ -110,7 +110,7 @@ class Pool:
             raise
 
     def refill(self, profile: KernelOptions) -> None:
-        """See to it that spares for the profile are there soon."""
+        """Start to make the spares that are missing for the profile."""
         if self._closed or profile not in self._ready:
             return
         missing = self._spares - len(self._ready[profile]) - self._filling.get(profile, 0)

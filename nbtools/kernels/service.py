@@ -300,7 +300,7 @@ class Kernels:
         return dataclasses.replace(execution, language=request.options.language, notes=notes)
 
     def _dispose(self, lease: Lease) -> None:
-        """End a lease beside the caller's way; its result is there already."""
+        """Close a lease in the background; the caller has the result already and does not wait."""
         # The caller, in another thread, wants its result first.
         task = asyncio.ensure_future(lease.close(delay=_CLOSE_DELAY_S))
         self._closing.add(task)

@@ -55,13 +55,13 @@ class NamedSession:
         return "busy" if self.lock.locked() else "idle"
 
     def begin(self, code: str) -> None:
-        """Note that a run begins."""
+        """Store that a run begins."""
         self.used_at = time.monotonic()
         self.last_call = _first_line(code)
         self.runs += 1
 
     def end(self, execution: Execution) -> None:
-        """Note how it ended."""
+        """Store how it ended."""
         self.used_at = time.monotonic()
         self.last_status = execution.status
 
@@ -111,14 +111,14 @@ def usage(pid: int) -> tuple[float, int]:
 
 
 class Sessions:
-    """All sessions. Everything but `shown` is called on the nbtools loop.
+    """All sessions. Everything but `to_list` is called on the nbtools loop.
 
     Parameters
     ----------
     pool
         Gives the pool that kernels come from.
     dispose
-        Ends a lease beside the caller's way.
+        Closes a lease in the background.
     idle
         Seconds after which an unused session is ended; `None` never ends one.
     """
@@ -189,7 +189,7 @@ class Sessions:
         return found
 
     async def revive(self, session: NamedSession) -> tuple[str, ...]:
-        """See to it that the session has a living kernel; return what its user should know."""
+        """Start a kernel if the session has none that lives; return notes for its user."""
         notes: tuple[str, ...] = ()
         if session.lease is not None and not session.is_alive:
             self.lose(session, "its kernel died")
@@ -204,7 +204,7 @@ class Sessions:
         return notes
 
     def lose(self, session: NamedSession, why: str) -> None:
-        """Give up a session's kernel; the name stays, and the next run starts it anew."""
+        """Close a session's kernel and keep the name; the next run starts another kernel."""
         session.lost = why
         if session.lease is not None:
             self._dispose(session.lease)

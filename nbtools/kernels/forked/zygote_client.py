@@ -70,7 +70,7 @@ class ZygoteClient:
     async def fork(
         self, message: Mapping[str, Any], descriptors: Sequence[int] = ()
     ) -> tuple[WatchedProcess, dict[str, Any]]:
-        """Fork a kernel; return its process and what it says of itself when it is ready.
+        """Fork a kernel; return its process, and the message by which it says that it is ready.
 
         Raises
         ------

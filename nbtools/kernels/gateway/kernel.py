@@ -298,7 +298,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
     async def _with_artifacts(
         self, execution: Execution, carried: StagingPlan, listing: _GatewayRun, world: RunContext
     ) -> Execution:
-        """Fetch what the code made; what cannot be fetched is told, the run is not lost for it."""
+        """Fetch the files that the code made; a note names those that cannot be fetched."""
         found: list[Path] = []
         notes = list(execution.notes)
         try:
@@ -366,7 +366,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         return run
 
     async def _watch(self) -> None:
-        """Ask now and then whether the kernel is still there: a server does not tell when it was ended."""
+        """Ask now and then whether the kernel is still there: a server sends no message when somebody ends it."""
         while self.alive:
             await asyncio.sleep(_WATCH_S)
             try:
@@ -417,7 +417,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
                 run.take(Message(type=kind, parent_id=parent, content=content))
 
     def _lose(self, reason: str) -> None:
-        """Give the kernel up: whoever waits is told."""
+        """Mark the kernel as gone and end the waiting for it."""
         if self._ended is None:
             self._ended = reason
         if not self._ready.done():
@@ -434,14 +434,14 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         await aio.in_thread(self._server.request, "POST", f"/api/kernels/{self.id}/interrupt", timeout=10)
 
     async def kill(self) -> None:
-        """Have the server end the kernel."""
+        """Ask the server to end the kernel."""
         self._ended = self._ended or "the kernel was killed"
         with contextlib.suppress(NbtoolsError):
             await aio.in_thread(self._server.request, "DELETE", f"/api/kernels/{self.id}", timeout=20)
         self._lose("the kernel was killed")
 
     async def _is_there_after_delete(self) -> bool:
-        """Have the server end the kernel; tell whether it still knows it."""
+        """Ask the server to end the kernel; return whether the kernel still exists there."""
         try:
             await aio.in_thread(self._server.request, "DELETE", f"/api/kernels/{self.id}", timeout=20)
             await aio.in_thread(self._server.request, "GET", f"/api/kernels/{self.id}", timeout=20)

@@ -137,7 +137,7 @@ def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[st
 
 
 def local_path(place: str, plan: StagingPlan, world: RunContext) -> Path | None:
-    """Return where a file that the remote kernel made is to be written here; `None` when it is not wanted.
+    """Return the local path for a file that the remote kernel made; `None` when nobody asked for it.
 
     A place that would lead out of the working folder is not wanted either.
     """

@@ -24,7 +24,7 @@ _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
 def begin() -> str:
-    """Make the folders of this kernel where they are missing, tell where they are, and note the time."""
+    """Make the missing folders of this kernel, return where they are, and store the time."""
     if not _FOLDER or not _FOLDER[0].is_dir():
         _FOLDER[:] = [pathlib.Path(tempfile.mkdtemp(prefix="nbtools-"))]
     # A session keeps its working folder, but a script may have removed any of the three.

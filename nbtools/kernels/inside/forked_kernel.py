@@ -346,7 +346,7 @@ def _connect(connection: Mapping[str, Any]) -> Any:
 
 
 def rehearse() -> None:
-    """In a spare: walk the ways that most scripts go, so that the pages written there are its own before it is needed.
+    """In a spare: run the steps of most scripts once, so that the memory they write is copied before a script waits.
 
     Every megabyte spares a script some 250 page faults. Drawing a chart as well would take eight more in every spare.
     """

@@ -1,4 +1,4 @@
-"""What stands around a script inside its kernel: folder, names, figures, memory, and the report on how it ended.
+"""What a script finds around it inside its kernel: folder, names, figures, memory, and the report on how it ended.
 
 A forked kernel has imported this module before; any other Python kernel gets its text over the wire, wherever it runs.
 Therefore it uses the standard library alone and finds everything else, IPython first of all, when it is called.

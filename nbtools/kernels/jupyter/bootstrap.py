@@ -51,7 +51,7 @@ def begin_code(world: RunContext) -> str:
 
 
 def rehearse_code() -> str:
-    """Return code that makes a forked kernel walk the common paths once."""
+    """Return code that makes a forked kernel run the steps of most scripts once."""
     return "__import__('sys').modules['nbtools.kernels.inside.forked_kernel'].rehearse()"
 
 

@@ -240,7 +240,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         return list((await self._run_silently(bootstrap.variables_code(), None)).report.get("variables", ()))
 
     async def warm(self) -> None:
-        """Run something small, once, so that the first run finds all paths walked before."""
+        """Run something small once, so that the first script does not pay for what happens once."""
         code = bootstrap.rehearse_code() if self._python == "loaded" else ""
         # A silent request takes only half of the steps of a script, so where the hooks are it is not silent.
         await self._run_silently(code, RunContext() if self._python else None, silent=not self._python)

@@ -112,7 +112,7 @@ class Interpreter:
 
     @property
     def is_bash(self) -> bool:
-        """Whether it is bash, whatever it is called for."""
+        """Whether the program is bash, which ``shell`` may mean too."""
         return Path(self.program).name == "bash"
 
     def places(self) -> tuple[str, ...]:

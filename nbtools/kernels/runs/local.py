@@ -232,7 +232,7 @@ class LocalBackend(Generic[K]):
 
 
 def start_message(options: KernelOptions, folder: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return what a warden or zygote must know of any kernel: id, environment, working folder, confinement, limits.
+    """Return what a warden or zygote needs to start any kernel: id, environment, working folder, confinement, limits.
 
     Parameters
     ----------

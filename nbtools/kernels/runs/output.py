@@ -117,7 +117,7 @@ class Collector:
         self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=told, line=line)
 
     def set_error(self, name: str, value: str) -> None:
-        """Take the last exception of this name and message for what ended the code; tell the others as text.
+        """Choose the last exception of this name and message as the end of the code; print the others to stderr.
 
         A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
         """
@@ -128,7 +128,7 @@ class Collector:
         self._tell_others()
 
     def clear_error(self) -> None:
-        """Tell all exceptions as text: the code went on to its end."""
+        """Print all exceptions to stderr: the code went on to its end."""
         if self.error is not None:
             self._others.append(self.error)
             self.error = None
@@ -142,7 +142,7 @@ class Collector:
             self.stream("stderr", "\n" * (not so_far[0].endswith("\n")) + text.rstrip("\n") + "\n")
 
     def overflow(self) -> None:
-        """Note that the kernel itself dropped so much that the run should be ended."""
+        """Mark the run as runaway: the kernel itself dropped output far beyond the limit."""
         self.is_runaway = self.truncated = True
 
     def execution(self, status: Status, **facts: Any) -> Execution:

@@ -1,4 +1,4 @@
-"""The owner's end: start a warden (or a zygote), have it start kernels, and learn at once when one ends.
+"""The owner's end: starts a warden (or a zygote), asks it for kernels, and learns at once when one ends.
 
 Everything here runs on the nbtools loop. When the warden itself dies, its kernels die with it; what they had started
 outside their process groups is then looked for by its mark and ended from here.
@@ -168,7 +168,7 @@ class WardenClient:
         self._pipe.send(message, descriptors)
 
     def begin(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> WatchedProcess:
-        """Have a child started: `message` says how (``spawn`` or ``fork`` with its fields).
+        """Start a process: `message` says how (``spawn`` or ``fork`` with its fields).
 
         Raises
         ------
@@ -183,7 +183,7 @@ class WardenClient:
         return child
 
     async def close(self, *, timeout: float = _STOP_S) -> None:
-        """Have everything ended and the folder removed; after `timeout` seconds the warden itself is killed."""
+        """Ask the warden to end everything and remove its folder; after `timeout` seconds kill the warden itself."""
         self.send({"do": "stop"})
         await asyncio.wait({self.gone}, timeout=timeout)
         if not self.gone.done():
@@ -269,7 +269,7 @@ async def wait_or_died(future: asyncio.Future[Any], child: WatchedProcess, *, ti
 
 
 async def start_with_retry(start: Callable[[], WardenClient], *, timeout: float, what: str) -> WardenClient:
-    """Start a warden and wait until it says hello; one that does not is ended, and another gets the same chance.
+    """Start a warden and wait until it says hello; when it does not, end it and start another one, once.
 
     Parameters
     ----------

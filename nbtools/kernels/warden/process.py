@@ -132,7 +132,7 @@ class Warden:
             os.close(descriptor)
 
     def begin(self, message: Mapping[str, Any], descriptors: Sequence[int], body: Any) -> None:
-        """Fork a child that runs `body`, which does not return; tell the owner its process id."""
+        """Fork a child that runs `body`, which does not return; send the owner its process id."""
         said_r, said_w = os.pipe()
         handover = self._offer_supervision(message.get("confinement") or {})
         pid = os.fork()
@@ -151,7 +151,7 @@ class Warden:
         self.pipe.send({"event": "started", "id": watched.id, "pid": pid})
 
     def _offer_supervision(self, confinement: dict[str, Any]) -> list[int]:
-        """Have a supervised child hand over its listener; return the descriptor it needs for that, if any."""
+        """Prepare to receive the listener of a supervised child; return the descriptor for sending it, if any."""
         if not confinement.get("supervised"):
             return []
         near, far = socket.socketpair()
@@ -308,7 +308,7 @@ class Warden:
             self._end(watched)
 
     def _adopt(self) -> None:
-        """Note for each orphan whose it is; those of the dead are ended."""
+        """Store for each orphan which kernel it belongs to; end those of dead kernels."""
         noted = set(self._by_pid).union(*(watched.known for watched in self.kernels.values()))
         for pid in process_tree.children(os.getpid()):
             if pid in noted:

@@ -439,9 +439,10 @@ def _hints_of(function: Callable[..., Any], local: dict[str, Any]) -> Callable[[
         try:
             return {**typing.get_type_hints(bare, names, local, include_extras=True), "return": Any}
         except NameError as exc:
-            raise TypeError(
+            raise NameError(
                 f"tool {function.__name__!r}: the type {exc.name!r} of a parameter does not exist at run time; "
-                "import it outside of `if TYPE_CHECKING:`"
+                "import it outside of `if TYPE_CHECKING:`",
+                name=exc.name,
             ) from None
 
     try:

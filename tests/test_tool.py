@@ -209,5 +209,5 @@ def half(x: Unknown) -> int:
     exec(code, space)
     assert tool_of(space["double"]).returns() is Any
     assert LocalExecutor([space["double"]]).call(ToolCall(tool="double", arguments={"x": 2})).data == 4
-    with pytest.raises(TypeError, match=r"tool 'half': the type 'Unknown' of a parameter does not exist at run time"):
+    with pytest.raises(NameError, match=r"tool 'half': the type 'Unknown' of a parameter does not exist at run time"):
         _ = tool_of(space["half"]).schema

@@ -116,12 +116,7 @@ ROOM_MODULES = 12
 
 # Class names that may occur more than once (leading underscores ignored), and why. Those without a reason wait for
 # another name.
-SAME_NAME: dict[str, str] = {
-    "Entry": "",
-    "Parser": "",
-    "Table": "",
-    "Word": "",
-}
+SAME_NAME: dict[str, str] = {}
 # Names that were replaced and do not come back in their part: `part.name` of a module or class to its name of now.
 RETIRED_NAMES = {
     "mcp_server.session": "tool_server",

@@ -18,16 +18,6 @@ from nbtools.kernels.warden import process_tree
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 
 
-@pytest.fixture(scope="module")
-def backend():
-    async def make():
-        return ProcessBackend()
-
-    made = aio.run(make())
-    yield made
-    aio.run(made.close())
-
-
 @pytest.fixture
 def run(backend, tmp_path):
     """Return a function that runs one script in a process of its own."""

@@ -7,19 +7,8 @@ import pytest
 
 from nbtools import aio
 from nbtools.kernels import KernelOptions, RunContext
-from nbtools.kernels.programs.kernel import ProcessBackend
 
 LANGUAGES = ["bash", "sh", pytest.param("node", marks=pytest.mark.skipif(not shutil.which("node"), reason="no node"))]
-
-
-@pytest.fixture(scope="module")
-def backend():
-    async def make():
-        return ProcessBackend()
-
-    made = aio.run(make())
-    yield made
-    aio.run(made.close())
 
 
 @pytest.fixture

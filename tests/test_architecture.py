@@ -161,7 +161,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "mcp_server": (1_230, 7),
     "memory": (9_620, 42),
     "sql": (7_940, 55),
-    "toolbox": (5_850, 30),
+    "toolbox": (5_870, 30),  # with the merging of mappings that PyYAML does wrong
     "workflow": (3_690, 17),
 }
 

@@ -163,6 +163,9 @@ def from_yaml(text: str) -> Any:
         _check_size(yaml.parse(text, Loader=loader))
         made = yaml.load(text, Loader=_limited_loader(loader))  # noqa: S506 - a subclass of the safe loader
     except yaml.MarkedYAMLError as exc:
+        # The scanner reads ahead, and gives up on depth before the events of it were seen; it has no class for that.
+        if exc.problem == "exceeded maximum nesting depth":
+            raise _limit_error(_DEEP, _mark_position(exc.problem_mark)) from None
         raise _parse_error(
             _yaml_problem(exc), _mark_position(exc.problem_mark or exc.context_mark), _hint(exc)
         ) from None
@@ -267,6 +270,9 @@ def _limited_loader(loader: Any) -> Any:
                 told = f"{str(node.value)[:40]!r} is no {kind}"
                 raise yaml.constructor.ConstructorError(None, None, told, node.start_mark) from None
 
+        def flatten_mapping(self, node: Any) -> None:
+            node.value = _with_merged(node)
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
             if not isinstance(node, yaml.MappingNode):
                 raise yaml.constructor.ConstructorError(None, None, "this is no mapping", node.start_mark)
@@ -277,6 +283,28 @@ def _limited_loader(loader: Any) -> Any:
             }
 
     return Bounded
+
+
+def _with_merged(node: Any) -> list[tuple[Any, Any]]:
+    """Return the pairs of a mapping's node behind those that ``<<`` merges: of equal keys the last one holds.
+
+    PyYAML 6.0.4 itself drops a pair when a mapping that was merged earlier has the same key of one character: all such
+    texts are one object, and it compares identities.
+    """
+    import yaml
+
+    merged: list[tuple[Any, Any]] = []
+    own = []
+    for key, value in node.value:
+        if key.tag != "tag:yaml.org,2002:merge":
+            own.append((key, value))
+            continue
+        for source in reversed(value.value if isinstance(value, yaml.SequenceNode) else [value]):
+            if not isinstance(source, yaml.MappingNode):
+                told = f"expected a mapping or list of mappings for merging, but found {source.id}"
+                raise yaml.constructor.ConstructorError(None, None, told, source.start_mark)
+            merged += _with_merged(source)
+    return merged + own
 
 
 def _as_json(value: Any) -> Any:

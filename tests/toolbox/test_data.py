@@ -78,6 +78,16 @@ def test_bombs_in_json_are_refused_at_once(call, text):
     assert call.code("json_parse", json_string=text) == "LIMIT_EXCEEDED"
 
 
+def test_merged_mappings_give_way_in_their_order(call):
+    """Keys of one character are one object in Python, which PyYAML 6.0.4 takes for the same key of the file."""
+    text = "a: &a {x: 1, y: 1}\nb: &b {x: 2, long: 2}\nc: {<<: [*b, *a], y: 3}\nd: {<<: [*a, *b]}"
+    text += "\ne: &e {<<: *a, x: 5}\nf: {<<: [*e, *b]}"
+    parsed = call.data("yaml_parse", yaml_string=text)["parsed"]
+    assert parsed["c"] == {"x": 2, "long": 2, "y": 3}
+    assert parsed["d"] == {"x": 1, "y": 1, "long": 2}
+    assert parsed["f"] == {"x": 5, "y": 1, "long": 2}
+
+
 def test_yaml_is_parsed_into_json_values(call):
     text = """
     name: tour

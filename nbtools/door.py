@@ -34,7 +34,7 @@ from nbtools.errors import (
 from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide, is_yes
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.record import CallRecord, CallRecorder
-from nbtools.redaction import RedactedOutput, conceal, redact
+from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
 from nbtools.tool import CALLERS, Context, Tool, ToolCall
@@ -47,6 +47,7 @@ _MAX_DEPTH = 200
 _MAX_INT_BITS = 14_000
 _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
+_MAX_ERROR = 20_000
 _SHOWN_STEPS = 8
 # The call whose tool runs: what it calls in turn, by whatever way, is called for the same caller.
 _RUNNING: contextvars.ContextVar[ToolCall | None] = contextvars.ContextVar("nbtools_call", default=None)
@@ -307,20 +308,22 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
     kept = {key: value for key, value in error.data.items() if key != "artifacts"}
     if artifacts:
         kept["artifacts"] = [artifact.to_dict() for artifact in artifacts]
-    said = conceal(str(error))
+    info = _error_info(error)
     return ToolResult(
         ok=False,
         tool=call.tool,
         call_id=call.call_id,
         data=redact(_json_or_repr(kept)) if kept else None,
-        text=said,
-        error=_error_info(error),
+        text=f"{info.message} ({info.hint})" if info.hint else info.message,
+        error=info,
         artifacts=artifacts,
     )
 
 
 def _error_info(error: NbtoolsError | ErrorInfo) -> ErrorInfo:
-    message, hint = conceal(error.message), conceal(error.hint)
+    # Others wrote parts of it: a server, a script, whoever chose the name of a tool.
+    message = conceal_start(error.message, _MAX_ERROR)
+    hint = conceal_start(error.hint, _MAX_SAID) if error.hint else error.hint
     return ErrorInfo(code=error.code, message=message, hint=hint, retryable=error.retryable)
 
 

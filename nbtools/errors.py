@@ -206,6 +206,7 @@ def _rebuild(cls: type[NbtoolsError], message: str, fields: dict[str, Any]) -> N
 
 # Of two letters in three, or two words in three, that agree.
 _NEAR = 0.62
+_LONGEST = 200  # comparing letters takes a time that grows with both names
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -216,6 +217,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     >>> nearest("calculater", ["calculator", "file_read"]), nearest("read_file", ["calculator", "file_read"])
     ('calculator', 'file_read')
     """
+    if len(name) > _LONGEST:
+        return None
     words = _words(name)
     # The letters as they stand, and in the order of the words: a word may be swapped, and have a slip in it. The dashes
     # that all options begin with make none of them alike.

@@ -39,6 +39,8 @@ _Schema = dict[str, Any]
 _VALUES = {"default", "const", "enum", "examples"}
 # Words that say nothing of a value's type.
 _UNTYPED = {"description", "default", "examples"}
+# A call with more is told of the first ones: each costs a comparison with all names.
+_MOST_PROBLEMS = 50
 
 
 # Any JSON value. What is inside its arrays is said one level down, because some models want every array explained.
@@ -209,7 +211,9 @@ class FunctionParameters:
             if exc.error_count() == 1 and isinstance(error := _own_error(exc.errors()[0]), NbtoolsError):
                 raise error from None
             names = [name.removeprefix("arg_") for name in self.model.model_fields]
-            raise _invalid([_describe(problem, names) for problem in exc.errors(include_url=False)], names) from None
+            found = exc.errors(include_url=False)
+            problems = [_describe(problem, names) for problem in found[:_MOST_PROBLEMS]]
+            raise _invalid([*problems, *_others(len(found))], names) from None
         return {name.removeprefix("arg_"): getattr(made, name) for name in self.model.model_fields}
 
 
@@ -253,7 +257,8 @@ class SchemaParameters:
         known: Mapping[str, Any] = self._schema["properties"]
         problems = [f"{name}: required, but not given" for name in self._missing(arguments)]
         if self._schema.get("additionalProperties") is False:
-            problems += [_unknown(name, known) for name in arguments if name not in known]
+            unknown = [name for name in arguments if name not in known]
+            problems += [*(_unknown(name, known) for name in unknown[:_MOST_PROBLEMS]), *_others(len(unknown))]
         problems += [
             f"{name}: expected {known[name].get('type')}, found {_quote(value)}"
             for name, value in arguments.items()
@@ -361,12 +366,10 @@ class PartialParameters:
 
     def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the caller's values and the fixed ones together."""
-        problems = []
-        for name, value in arguments.items():
-            if name not in self._exposed:
-                problems.append(_unknown(name, self._exposed))
-            elif name in self._fixed:
-                problems += _find_overridden(value, self._fixed[name], name)
+        unknown = [name for name in arguments if name not in self._exposed]
+        problems = [*(_unknown(name, self._exposed) for name in unknown[:_MOST_PROBLEMS]), *_others(len(unknown))]
+        for name in sorted(arguments.keys() & self._fixed.keys() - {*unknown}):
+            problems += _find_overridden(arguments[name], self._fixed[name], name)
         if problems:
             raise _invalid(problems, list(self._exposed))
         try:
@@ -480,6 +483,11 @@ def with_any_said(schema: Any, any_value: Mapping[str, Any] = _ANY) -> Any:
 def _unknown(name: str, known: typing.Iterable[str]) -> str:
     close = nearest(str(name), known)
     return f"{name}: unknown argument" + (f", did you mean {close!r}?" if close else "")
+
+
+def _others(count: int) -> list[str]:
+    """Return a sentence about the problems that are not told, if there are any."""
+    return [f"{count - _MOST_PROBLEMS:,} more problems"] if count > _MOST_PROBLEMS else []
 
 
 def _canonical(hint: Any) -> Canonical | None:

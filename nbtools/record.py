@@ -11,6 +11,7 @@ import atexit
 import collections
 import dataclasses
 import hashlib
+import itertools
 import json
 import queue
 import threading
@@ -18,7 +19,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.redaction import conceal
+from nbtools.redaction import conceal, conceal_start
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
@@ -31,9 +32,9 @@ _MAX_TEXT = 4_000
 # What a save stores lies in the memory already, where it can be deleted and forgotten: its record says how much it was,
 # and by the hash whether two were the same. A copy here would stand on the disk twice, in a journal and in a table.
 _STORED = {"memory_save": "value"}
-# A text is cut before it is searched for secrets, and a secret that the cut goes through is not recognised: so much is
-# searched beyond what is kept.
-_MARGIN = 512
+# Characters of all arguments together: they are searched for secrets where all calls wait, and a frame has many texts.
+_MAX_ALL = 40_000
+_MAX_ITEMS, _MAX_NAME = 100, 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,13 +85,13 @@ class CallRecord:
             call_id=call.call_id,
             run_id=call.run_id,
             parent_id=call.parent_id,
-            tool=call.tool,
+            tool=_writable(call.tool[:_MAX_NAME]),
             caller=call.caller,
             session=name_of(call.session) if call.session else "",
-            arguments=conceal(_as_short_json(arguments)),
+            arguments=conceal(_ShortJson().of(arguments)),
             ok=result.ok,
             code=result.error.code if result.error else None,
-            message=_cut(result.error.message) if result.error else None,
+            message=conceal_start(_writable(result.error.message), _MAX_TEXT) if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
@@ -115,35 +116,42 @@ def _digest(value: Any) -> Any:
     return {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
 
 
-def _as_short_json(value: Any, depth: int = 0) -> Any:
-    """Return a value as short JSON: texts cut and without secrets, anything else by its ``repr``."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        return _writable(value) if len(value) <= _MAX_TEXT else f"{_cut(value)}… ({len(value):,} characters)"
-    if isinstance(value, Mapping) and depth < 6:
-        return {_writable(str(k)): _as_short_json(v, depth + 1) for k, v in value.items()}
-    if isinstance(value, list | tuple | set) and depth < 6:
-        items = [_as_short_json(item, depth + 1) for item in list(value)[:100]]
-        return items if len(value) <= 100 else [*items, f"… {len(value) - 100:,} more"]
-    try:
-        return repr(value)[:200]
-    except Exception:  # nested too deeply, or a class whose repr fails: the record goes on
-        return f"<{type(value).__name__}>"
+class _ShortJson:
+    """Makes short JSON of values: long texts are cut, and so is what comes after `_MAX_ALL` characters of them all."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_ALL
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        """Return a value as JSON; what is no JSON by its ``repr``."""
+        if value is None or isinstance(value, bool | int | float):
+            self._left -= 8
+            return value
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping) and depth < 6:
+            made = {self._text(str(k)): self.of(v, depth + 1) for k, v in itertools.islice(value.items(), self._room())}
+            return made if len(made) == len(value) else {**made, "…": f"{len(value) - len(made):,} more"}
+        if isinstance(value, list | tuple | set) and depth < 6:
+            items = [self.of(item, depth + 1) for item in itertools.islice(value, self._room())]
+            return items if len(items) == len(value) else [*items, f"… {len(value) - len(items):,} more"]
+        try:
+            return self._text(repr(value)[:200])
+        except Exception:  # nested too deeply, or a class whose repr fails: the record goes on
+            return f"<{type(value).__name__}>"
+
+    def _room(self) -> int:
+        return min(_MAX_ITEMS, max(self._left // 8, 0))
+
+    def _text(self, text: str) -> str:
+        most = min(_MAX_TEXT, max(self._left, 0))
+        self._left -= min(len(text), most)
+        return _writable(text) if len(text) <= most else conceal_start(_writable(text), most)
 
 
 def _writable(text: str) -> str:
     """Return a text without halves of characters: a single one would make the whole table of records unreadable."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _cut(text: str) -> str:
-    """Return the beginning of a text, without secrets."""
-    text = _writable(text)
-    if len(text) <= _MAX_TEXT:
-        return str(conceal(text))
-    concealed = str(conceal(text[: _MAX_TEXT + _MARGIN]))
-    return concealed[: min(_MAX_TEXT, len(concealed) - _MARGIN)]
 
 
 class CallRecorder:

@@ -24,7 +24,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = ["MASK", "RedactedOutput", "conceal", "is_secret_name", "redact", "scrub_environment", "secrecy"]
+__all__ = [
+    "MASK",
+    "RedactedOutput",
+    "conceal",
+    "conceal_start",
+    "is_secret_name",
+    "redact",
+    "scrub_environment",
+    "secrecy",
+]
 
 MASK = "***"
 
@@ -282,6 +291,8 @@ def _open_end(text: str, known: Iterable[str]) -> int:
 
 # -- by form
 
+# A secret that a cut goes through is not recognised: so much is searched beyond what is kept.
+_MARGIN = 512
 # Names and looks ahead have a bound: a search that runs to the end of a long text from each place never ends.
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
 # A variable that stands for the secret, ``${NAME}``, tells nothing.
@@ -367,6 +378,17 @@ def conceal(value: Any) -> Any:
         return _conceal_short(text, known) if len(text) <= _SHORT else _mask_forms(_mask_known(text, known))
 
     return _each_text(value, change, masks_names=True)
+
+
+def conceal_start(text: str, most: int) -> str:
+    """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
+
+    Searching a text of megabytes for forms takes seconds, so it is cut first.
+    """
+    if len(text) <= most:
+        return str(conceal(text))
+    concealed = str(conceal(text[: most + _MARGIN]))
+    return f"{concealed[: min(most, len(concealed) - _MARGIN)]}… ({len(text):,} characters)"
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -21,11 +21,12 @@ from typing import Any
 
 from nbtools.errors import NbtoolsError
 from nbtools.lazy import need
-from nbtools.redaction import conceal
+from nbtools.redaction import conceal, conceal_start
 
 __all__ = ["Span", "connect_opentelemetry", "fresh_id", "recent", "span"]
 
 _KEPT = 2_000
+_MAX_SAID = 4_000
 # OpenTelemetry's own is 10 s, and a process without a collector would end that much later.
 _OTLP_S = 3.0
 
@@ -141,7 +142,7 @@ def _mirror(made: Span) -> Iterator[None]:
         try:
             yield
         except BaseException as exc:
-            said = conceal(str(exc))
+            said = conceal_start(str(exc), _MAX_SAID)
             raise
         finally:
             for key, value in {**made.facts, "outcome": made.outcome}.items():

@@ -518,6 +518,30 @@ def test_whatever_an_async_tool_raises_ends_its_call_alone(
     assert [record.tool for record in made.door.recorder.recent()] == ["leave", "double"]
 
 
+def test_an_error_is_told_at_a_bearable_length_and_without_secrets() -> None:
+    said = "password=hunter2 and more\n" * 100_000
+
+    def fail() -> None:
+        """Fail with many words."""
+        raise ExecutionFailed(said, hint=said)
+
+    result = LocalExecutor([fail]).call(ToolCall(tool="fail"))
+    assert result.error is not None
+    assert result.error.message.endswith(f"… ({len(said):,} characters)")
+    assert len(result.text) < 30_000
+    assert "hunter2" not in result.text
+
+
+def test_a_call_with_very_many_unknown_arguments_is_refused_at_once() -> None:
+    result = LocalExecutor([double]).call(
+        ToolCall(tool="double", arguments={f"argument {i}": i for i in range(20_000)})
+    )
+    assert result.error is not None
+    assert "more problems" in result.error.message
+    assert len(result.error.message) < 10_000
+    assert LocalExecutor([double]).call(ToolCall(tool="x" * 5_000_000)).error is not None
+
+
 def test_an_error_whose_details_are_no_json_is_told_all_the_same() -> None:
     @tool
     def fail() -> None:

@@ -31,6 +31,23 @@ def test_a_record_is_json_and_short() -> None:
     assert told["deep"] == {"a": {"b": [1]}}
 
 
+def test_a_record_of_very_many_texts_is_short_all_the_same() -> None:
+    text = "password=hunter2 and more\n" * 200
+    made = record(
+        rows=[{f"column {i}": text for i in range(60)} for _ in range(60)], **{f"a{i}": i for i in range(500)}
+    )
+    told = json.dumps(made.to_dict())
+    assert len(told) < 60_000
+    assert "more" in made.arguments["…"]
+    assert "hunter2" not in told
+
+
+def test_the_name_of_a_tool_is_recorded_at_a_bearable_length() -> None:
+    name = "x" * 1_000_000
+    made = CallRecord.from_result(ToolCall(tool=name), ToolResult(ok=False, tool=name, call_id="c"), 1.0)
+    assert made.tool == "x" * 200
+
+
 @pytest.mark.parametrize(
     "name", ["api_key", "apiKey", "X-API-Key", "Authorization", "gateway_token", "X-Auth-Token", "dbPassword", "SECRET"]
 )

@@ -17,11 +17,13 @@ from nbtools.errors import ExecutionFailed, InvalidArguments, NetworkError
 from nbtools.lazy import need
 from nbtools.mcp_client.process import server_process
 from nbtools.mcp_client.tool_filter import MAX_TOOLS, filter_tools
+from nbtools.mcp_lines import LineReader
 
 __all__ = ["ServerConnection"]
 
 _WHY = "Using tools of an MCP server"
 _MAX_PAGES = 100
+_MAX_TOLD = 2_000
 
 
 class ServerConnection:
@@ -124,7 +126,8 @@ class ServerConnection:
             session = None
             if headers:
                 session = need("httpx2", extra="mcp", why=_WHY).AsyncClient(headers=dict(headers), timeout=None)
-            transport = http.streamable_http_client(self._given["url"], http_client=session)
+            size = {"max_sse_event_size": LineReader.max_bytes}  # as over stdio; the default is too small for a picture
+            transport = http.streamable_http_client(self._given["url"], http_client=session, **size)
             return client(filter_tools(transport, self._version, self._problems), **timeout)
         stdio = need("mcp.client.stdio", extra="mcp", why=_WHY)
         server = stdio.StdioServerParameters(
@@ -145,7 +148,7 @@ class ServerConnection:
         while isinstance(exc, BaseExceptionGroup):
             exc = exc.exceptions[0]
         return NetworkError(
-            f"the MCP server {self._name!r} cannot be used: {type(exc).__name__}: {exc}",
+            f"the MCP server {self._name!r} cannot be used: {type(exc).__name__}: {str(exc)[:_MAX_TOLD]}",
             hint=f"Check mcp_servers.{self._name} in the settings.",
         )
 
@@ -176,10 +179,10 @@ class ServerConnection:
             return asked.result()
         except mcp_error as exc:
             if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).CONNECTION_CLOSED:
-                raise NetworkError(f"the MCP server {self._name!r} ended.") from None
+                raise NetworkError(f"the MCP server {self._name!r} ended ({str(exc)[:_MAX_TOLD]}).") from None
             if exc.error.code == need("mcp.types", extra="mcp", why=_WHY).PARSE_ERROR:
                 raise self._bad_answer(exc) from None
-            raise InvalidArguments(f"the MCP server {self._name!r} refused: {exc}") from None
+            raise InvalidArguments(f"the MCP server {self._name!r} refused: {str(exc)[:_MAX_TOLD]}") from None
         except (OSError, EOFError) as exc:
             raise self._unreachable(exc) from None
         except ValueError as exc:  # pydantic's, by way of the official package

@@ -206,11 +206,11 @@ class McpExecutor:
             connection = await self._restart("was not running")
         try:
             said = await connection.do(lambda client: client.call_tool(name, arguments))
-        except NetworkError:
+        except NetworkError as exc:
             connection = await self._restart("ended while it was called")
             if not again:
                 raise NetworkError(
-                    f"the MCP server {self.name!r} ended while {name} ran; it has been started again.",
+                    f"{exc.message.rstrip('.')}, while {name} ran; it has been started again.",
                     hint="Look at what the call did, then try again.",
                 ) from None
             said = await connection.do(lambda client: client.call_tool(name, arguments))

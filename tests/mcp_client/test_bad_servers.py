@@ -42,6 +42,13 @@ SERVER = """
             results["tools/call"] = {"content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"}] * 200}
         if method == "tools/call" and silent == "no picture":
             results["tools/call"] = {"content": [{"type": "image", "mimeType": "image/png", "data": "A"}]}
+        if method == "tools/call" and silent == "many words":
+            words = "password=hunter2 and more\\n" * 100_000
+            results["tools/call"] = {"content": [{"type": "text", "text": words}], "isError": True}
+        if method == "tools/call" and silent == "a long no":
+            error = {"code": -32001, "message": "no" * 1_000_000}
+            print(json.dumps({"jsonrpc": "2.0", "id": number, "error": error}), flush=True)
+            continue
         if method == "tools/list" and silent == "asks":
             asking = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"x": 1}}
             print("\\n".join([json.dumps(asking)] * 20_000))
@@ -191,6 +198,14 @@ def test_an_answer_of_very_many_parts_is_cut_and_says_so(connect):
     assert result.error.message == "s: the answer has more than 100 pictures and sounds."
 
 
+@pytest.mark.parametrize(("kind", "code"), [("many words", "EXECUTION_FAILED"), ("a long no", "INVALID_ARGUMENTS")])
+def test_a_failure_of_very_many_words_is_cut(connect, kind, code):
+    result = connect([{"name": "t", "inputSchema": GOOD}], kind, timeout=20).call(ToolCall(tool="s__t"))
+    assert result.error.code == code
+    assert len(result.error.message) < 21_000
+    assert "hunter2" not in result.error.message
+
+
 def test_a_picture_that_is_none_is_a_failure_of_the_server(connect):
     result = connect([{"name": "t", "inputSchema": GOOD}], "no picture").call(ToolCall(tool="s__t"))
     assert result.error.code == "EXECUTION_FAILED"
@@ -227,6 +242,49 @@ def test_an_answer_that_is_no_result_is_a_failure_of_the_call(connect):
 def test_a_server_that_never_answers_is_given_up(connect, silent):
     with pytest.raises(NetworkError, match="did not answer within 1 s"):
         connect([], silent=silent, connect_timeout=1.0)
+
+
+class _Streamed(http.server.BaseHTTPRequestHandler):
+    """Answers a call by an event of 3 MB."""
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "s", "version": "1"},
+        }
+        results = {
+            "initialize": server,
+            "tools/list": {"tools": [{"name": "t", "inputSchema": GOOD}]},
+            "tools/call": {"content": [{"type": "text", "text": "x" * 3_000_000}]},
+        }
+        answer = (
+            {"result": results[asked["method"]]}
+            if asked["method"] in results
+            else {"error": {"code": -32601, "message": ""}}
+        )
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode()
+        self.send_response(200 if "id" in asked else 202)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b"event: message\ndata: " + body + b"\n\n" if "id" in asked else b"")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_an_answer_of_megabytes_arrives_over_http_too():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Streamed) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        executor = McpExecutor("web", {"url": f"http://127.0.0.1:{server.server_port}/mcp", "trusted": True})
+        executor.connect()
+        text = executor.call(ToolCall(tool="web__t")).text
+        executor.close()
+        server.shutdown()
+        thread.join(10)
+    assert text == "x" * 3_000_000
 
 
 class _Http(http.server.BaseHTTPRequestHandler):

@@ -152,7 +152,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (7_815, 28),  # with the types of results that only type checkers know
+    "": (7_875, 28),  # with the types of results that only type checkers know, and lengths of errors and records
     "cli": (860, 7),
     "confine": (1_590, 9),
     "jupyter": (3_690, 35),

@@ -65,14 +65,15 @@ class CallLimits:
         Seconds a call may take when neither the tool nor the call says otherwise. It is counted from the start of the
         tool: while somebody is asked for approval, no time runs out, whoever set it.
     grace
-        Seconds on top of a tool's own ``timeout`` argument before the door cancels it: the tool is given the chance
-        to end its work in order and to keep what it has.
+        Seconds on top of a tool's own ``timeout`` argument before the door cancels it. A tool counts its time from when
+        its work begins, and the first kernel of a loaded machine takes long to start; and it is given the chance to
+        end its work in order and to keep what it has.
     output_bytes
         Size of the data, and of the text, which may repeat what is in the data: characters, escapes not counted.
     """
 
     timeout: float = 600.0
-    grace: float = 10.0
+    grace: float = 60.0
     output_bytes: int = 8 * 2**20
 
 

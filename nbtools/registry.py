@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.door import Door
-from nbtools.errors import ConfigInvalid, InvalidArguments, ToolNotFound, did_you_mean
+from nbtools.errors import ConfigInvalid, InvalidArguments, LimitExceeded, ParseError, ToolNotFound, did_you_mean
 from nbtools.lazy import need
 from nbtools.parameters import PartialParameters
 from nbtools.result import ToolResult
@@ -390,11 +390,10 @@ def _problems(found: Tool) -> list[str]:
 
 
 def _read_yaml(source: str | Path, place: str) -> Any:
-    import yaml
+    from nbtools.parsing import from_yaml
 
     try:
-        text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
-        return yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        return from_yaml(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
+    except (OSError, UnicodeDecodeError, ParseError, LimitExceeded) as exc:
         told = " ".join(str(exc).split())
         raise ConfigInvalid(f"{place} cannot be read: {told}", tried="reading tools from YAML") from None

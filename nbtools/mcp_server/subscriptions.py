@@ -15,13 +15,23 @@ from typing import Any
 
 from nbtools.lazy import need
 
-__all__ = ["Subscriptions"]
+__all__ = ["Subscriptions", "call_at_end"]
 
 _WHY = "Serving tools over MCP"
 _LOOK_S = 0.5
 _MAX_SESSIONS = 1_000
 _MAX_RESOURCES = 1_000
 _INVALID_PARAMS = -32602
+
+
+def call_at_end(session: Any, work: Callable[[], object]) -> None:
+    """Call a function when the connection of a session ends; a package that does not tell of it is no failure.
+
+    A connection's ``exit_stack`` is public; its way from a session is not, so this is the one place that knows it.
+    """
+    connection = getattr(session, "connection", None) or getattr(session, "_connection", None)
+    if connection is not None:
+        connection.exit_stack.callback(work)
 
 
 class Subscriptions:

@@ -30,7 +30,7 @@ from nbtools.health import not_offered
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions
 from nbtools.mcp_server.prompts import PROMPTS, Prompts
-from nbtools.mcp_server.subscriptions import Subscriptions
+from nbtools.mcp_server.subscriptions import Subscriptions, call_at_end
 from nbtools.redaction import redact
 from nbtools.result import Artifact, Output, ToolResult
 from nbtools.schema import to_mcp
@@ -236,8 +236,7 @@ class _ToolServer:
             raise self._mcp_error(self.types.INVALID_REQUEST, f"{context.method} needs a session, and there is none.")
         if who not in self._levels:
             self._levels[who] = None
-            # The official package has no public name for what ends with a connection.
-            context.session._connection.exit_stack.callback(self._forget, who)  # noqa: SLF001 - as said
+            call_at_end(context.session, lambda: self._forget(who))
         return who
 
     def _forget(self, who: str) -> None:

@@ -160,7 +160,7 @@ def json_parse(json_string: str) -> Parsed:
     LimitExceeded
         It is too long, nested too deep, or has a number with too many digits.
     """
-    from nbtools.toolbox.parsing import from_json
+    from nbtools.parsing import from_json
 
     return {"parsed": from_json(json_string)}
 
@@ -184,7 +184,7 @@ def yaml_parse(yaml_string: str) -> Parsed:
     LimitExceeded
         It is too long, nested too deep, or its aliases stand for too much.
     """
-    from nbtools.toolbox.parsing import from_yaml
+    from nbtools.parsing import from_yaml
 
     return {"parsed": from_yaml(yaml_string)}
 

@@ -118,6 +118,7 @@ def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call, eventually):
     result = run(call, "echo so far; timeout 300 sleep 271.5 | sleep 272.5", timeout=3)
     assert result.error.code == "TIMEOUT"
     assert result.error.message == "timed out after 3 s"
+    assert result.data["returncode"] == 124
     assert result.data["stdout"] == "so far\n"
     eventually(lambda: not marked("sleep 271.5") and not marked("sleep 272.5"))
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["TOOLS", "env_vars", "process", "shell"]
 
 
+_TIMED_OUT = 124
+
+
 def _child_environment(policy: CommandPolicy) -> dict[str, str]:
     """Return the environment of a child: no secrets, and only absolute folders to look for programs in."""
     from nbtools.toolbox.commands.allow_list import search_path
@@ -148,7 +151,9 @@ async def _run(
     finally:
         stdout.close()
         stderr.close()
-    return {"stdout": stdout.text, "stderr": stderr.text, "returncode": line.returncode}, ending
+    # As `timeout` of the command line has it, and code_execute: what the signals made of the programs tells less.
+    code = _TIMED_OUT if ending == "timeout" else line.returncode
+    return {"stdout": stdout.text, "stderr": stderr.text, "returncode": code}, ending
 
 
 def _report(data: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ A module imports its own package and the floors below it, never up, never sidewa
 
      7  fronts       jupyter/  |  cli/                                  nobody imports these
      6  serving      mcp_server                                         the fronts start it
-     5  assembly     workbench, shared, health                          the only place that wires parts together
+     5  assembly     parts → workbench, shared, health                  the only place that wires parts together
      4  conduct      workflow/                                          files of steps, checked before they run
      3  tools        toolbox/                                           the tools we ship
      2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any agent

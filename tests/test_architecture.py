@@ -75,6 +75,7 @@ FLOORS = {
     "agent": 4,
     "health": 5,
     "shared": 5,
+    "parts": 5,
     "workbench": 5,
     "jupyter": 7,
     "cli": 7,
@@ -153,7 +154,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_205, 29),  # with the types of results, lengths of errors and records, and the safe reader of JSON and YAML
+    "": (8_240, 30),  # with a workbench's parts, types of results, lengths of errors, the safe reader of JSON and YAML
     "cli": (860, 7),
     "confine": (1_590, 9),
     "jupyter": (3_690, 35),

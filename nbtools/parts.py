@@ -1,0 +1,364 @@
+"""The parts of a workbench: memory, kernels, SQL, tools and the door, each built at its first use.
+
+A workbench that only answers SQL starts no kernel and no memory. What was built here is closed here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from nbtools import aio
+from nbtools.config import Config
+from nbtools.door import Door
+from nbtools.errors import WorkbenchClosed
+from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
+from nbtools.gate import Approver, check_names, rules_from_config
+from nbtools.lazy import until_closed
+from nbtools.paths import ARTIFACTS, Roots
+from nbtools.record import CallRecorder
+from nbtools.registry import Registry
+from nbtools.result import ToolResult
+from nbtools.tool import Tool, ToolCall, tool_of
+
+if TYPE_CHECKING:
+    from nbtools.kernels import Kernels
+    from nbtools.memory import AgentMemory, CallLog, MemoryFiles
+    from nbtools.sql import SqlSession
+    from nbtools.sql.frames import Frames
+    from nbtools.toolbox import Processes
+
+__all__ = ["Parts"]
+
+# In the order in which they are closed: the memory is the last that is needed.
+_PARTS = (
+    *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
+    *("_memory_files", "_memory", "_folder"),
+)
+
+
+class Parts:
+    """What a workbench consists of.
+
+    Parameters
+    ----------
+    config
+        The settings.
+    approver
+        Who answers when the gate asks; `None` means nobody.
+    tools
+        More tools, beside the shelf and those of installed packages.
+    frames
+        The DataFrames that SQL sees: by name, or a function that returns the one of a name, or `None`.
+    kernels
+        Kernels that somebody else closes; `None` makes them as the settings say.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        approver: Approver | None,
+        tools: Iterable[Tool | Callable[..., Any]],
+        frames: Frames | None,
+        kernels: Kernels | None,
+    ) -> None:
+        self.config = config
+        self._given_kernels = kernels
+        self._approver = approver
+        self._extra = tuple(tools)
+        self._frames = _lookup_in(frames)
+        self._lock = threading.RLock()
+        self._closers: list[Any] = []
+        self.is_closed = False
+        if self.config.otel:
+            from nbtools.telemetry import connect_opentelemetry
+
+            connect_opentelemetry()
+
+    @until_closed
+    def roots(self) -> Roots:
+        """The folders below which files may be used."""
+        return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder)
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
+        from nbtools.kernels.warden.runtime_dir import RuntimeDir
+
+        folder: RuntimeDir = self._built("_folder", lambda: RuntimeDir(self.config.home, holding=ARTIFACTS))
+        return folder.path / ARTIFACTS
+
+    def _artifacts_folder(self) -> Path | None:
+        return self.artifacts if self.opened("folder") else None
+
+    @property
+    def memory(self) -> AgentMemory:
+        """The memory of this agent; opened at first use."""
+        found: AgentMemory = self._built("_memory", self._open_memory)
+        return found
+
+    def _open_memory(self) -> AgentMemory:
+        from nbtools.memory import default_memory_url, open_memory
+
+        url = self.config.memory_url or default_memory_url(self.config.home)
+        return open_memory(url, agent_id=self.config.agent_id)
+
+    @property
+    def memory_files(self) -> MemoryFiles:
+        """The files of the memory tool: in the memory, or where ``NBTOOLS_MEMORY_FILES_URL`` says."""
+        from nbtools.memory import MemoryFiles
+
+        url = self.config.memory_files_url
+        found: MemoryFiles = self._built("_memory_files", lambda: MemoryFiles(url or self.memory))
+        return found
+
+    @property
+    def kernels(self) -> Kernels:
+        """The managed kernels; nothing is started before the first run."""
+        self.check_open()
+        found: Kernels = self._given_kernels or self._built("_kernels", self._open_kernels)
+        return found
+
+    def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
+        from nbtools.kernels import Kernels
+
+        config = self.config
+        return Kernels(
+            backend=cast("Any", config.kernels),
+            home=config.home,
+            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            sandbox=cast("Any", config.sandbox),
+            network=config.network,
+            spares=config.spares,
+            memory_bytes=config.kernel_memory,
+            preloads=config.preloads,
+            place=self.artifacts,
+            idle_s=config.kernel_idle,
+            timeout=config.kernel_timeout,
+            gateway_url=config.gateway_url,
+            gateway_token=config.gateway_token,
+        )
+
+    @property
+    def sql_session(self) -> SqlSession:
+        """The read-only SQL session."""
+        found: SqlSession = self._built("_sql", self._open_sql)
+        return found
+
+    def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
+        from nbtools.sql import SqlSession
+        from nbtools.sql.suggestions import names_behind
+
+        config = self.config
+        return SqlSession(
+            allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
+            artifacts=self.artifacts,
+            connections=config.connections,
+            frames=lambda name: self._frames(name) if self._frames is not None else None,
+            frame_names=lambda: names_behind(self._frames),
+            tables={"nbtools.memory": lambda: self.memory.snapshot("memory"), "nbtools.calls": self._calls_table},
+            timeout=config.sql_timeout,
+            memory_bytes=config.sql_memory,
+            limit=config.sql_limit,
+            max_bytes=config.sql_max_bytes,
+            check_open=self.check_open,
+        )
+
+    @until_closed
+    def recorder(self) -> CallRecorder:
+        """Keeps the record of calls, in the memory database when it can be had."""
+        return CallRecorder(lambda records: self._call_log.append(*records))
+
+    @until_closed
+    def _call_log(self) -> CallLog:
+        from nbtools.memory import CallLog
+
+        return CallLog(self.memory.repository)
+
+    @until_closed
+    def door(self) -> Door:
+        """What every call goes through."""
+        return Door(
+            services=self._services(),
+            model_services=self._model_services(),
+            rules=rules_from_config(self.config.policy, base=self._base()),
+            approver=self._approver,
+            recorder=self.recorder,
+        )
+
+    def _base(self) -> Path:
+        """Return the folder at which relative paths in the policy start: where those of calls start now."""
+        return self.roots.start() if self.roots.roots else Path.cwd()
+
+    @until_closed
+    def registry(self) -> Registry:
+        """All tools: the shelf, the user's own, those of installed packages, and those that the settings configure."""
+        shelf, faults = self._shelf_and_faults
+        for fault in faults:
+            warnings.warn(fault, stacklevel=2)
+        configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
+        return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+
+    @until_closed
+    def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
+        """The tools before the settings', and what is wrong with those of installed packages."""
+        from nbtools.toolbox import STANDARD
+
+        allowed = ", ".join(self.config.allowed_commands) or "nothing, until ALLOWED_COMMANDS names programs"
+        notes = dict.fromkeys(("shell", "process"), f"Allowed here: {allowed}.")
+        tools = [tool_of(fn) for toolset in STANDARD for fn in toolset]
+        shelf = Registry(dataclasses.replace(t, note=notes[t.name]) if t.name in notes else t for t in tools)
+        return shelf.with_tool(*self._extra).with_entry_points()
+
+    @until_closed
+    def executor(self) -> Executor:
+        """Performs calls: the tools of this process and, behind them, those of outside servers."""
+        check_names(self.door.rules, self.registry)
+        local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
+        return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
+
+    def executor_with(self, approver: Approver, services: Mapping[type, Callable[[], Any]] | None = None) -> Executor:
+        """Return an executor of the same tools that asks somebody else for approval and has more services."""
+        known = self.door
+        door = Door(
+            services={**known.services, **(services or {})},
+            model_services=known.model_services,
+            rules=known.rules,
+            approver=approver,
+            recorder=known.recorder,
+        )
+        return LocalExecutor(self.executor.tools(), door=door)
+
+    async def aperform(
+        self, call: ToolCall, work: Callable[[], Any], *, door: Door | None = None, **how: Any
+    ) -> tuple[Any, ToolResult]:
+        """Do something that is no tool as `nbtools.execute.perform` does, where a tool that it stands for is enabled.
+
+        `door` is the workbench's own where none is given; **how goes on to `perform`, which tells the errors.
+        """
+        used = door or self.door
+        if "*" not in self.config.enabled_tools:
+            enabled = self.registry.select(*self.config.enabled_tools)
+            known = [name for name in (call.tool, *how.get("origins", ())) if name in self.registry]
+            if known and not any(name in enabled for name in known):
+                used.refuse(call, not_enabled(known[0], enabled)).raise_for_error()
+        return await aio.here(perform(used, call, work, **how))
+
+    perform = aio.blocking(aperform)
+
+    def _outside(self) -> list[Executor]:
+        """Return the outside servers; each is connected when one of its tools, or the list of all, is asked for."""
+        from nbtools.mcp_client import LazyExecutor, McpExecutor
+
+        servers = [
+            LazyExecutor(McpExecutor(name, given, door=self.door)) for name, given in self.config.mcp_servers.items()
+        ]
+        self._closers += servers
+        return list(servers)
+
+    def _services(self) -> Mapping[type, Callable[[], Any]]:
+        """Return what tools may ask their context for."""
+        from nbtools.kernels import Kernels
+        from nbtools.memory import AgentMemory, MemoryFiles
+        from nbtools.sql import SqlSession
+        from nbtools.toolbox import Acts, CommandPolicy, Processes, SandboxPolicy, WebPolicy
+
+        config = self.config
+        confinements = SandboxPolicy(
+            person=cast("Any", config.sandbox),
+            model=cast("Any", config.model_sandbox),
+            model_required=config.sources.get("model_sandbox", "default") != "default",
+        )
+        commands = CommandPolicy(allowed=config.allowed_commands)
+        web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
+        return {
+            Acts: lambda: Acts(self.aperform),
+            AgentMemory: lambda: self.memory,
+            CallRecorder: lambda: self.recorder,
+            CommandPolicy: lambda: commands,
+            SandboxPolicy: lambda: confinements,
+            Kernels: lambda: self.kernels,
+            MemoryFiles: lambda: self.memory_files,
+            Processes: lambda: self._built("_processes", lambda: self._open_processes(self.roots)),
+            Roots: lambda: self.roots,
+            SqlSession: lambda: self.sql_session,
+            WebPolicy: lambda: web,
+        }
+
+    def _model_services(self) -> Mapping[type, Callable[[], Any]]:
+        """Return what a model gets in place of a person's services, where fewer folders are open to it."""
+        narrow = self.config.model_paths
+        if narrow == self.config.allowed_paths:
+            return {}
+        from nbtools.kernels import Kernels
+        from nbtools.sql import SqlSession
+        from nbtools.toolbox import Processes
+
+        roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._artifacts_folder)
+        return {
+            Kernels: lambda: self._given_kernels or self._built("_model_kernels", lambda: self._open_kernels(narrow)),
+            Processes: lambda: self._built("_model_processes", lambda: self._open_processes(roots)),
+            Roots: lambda: roots,
+            SqlSession: lambda: self._built("_model_sql", lambda: self._open_sql(narrow)),
+        }
+
+    def _open_processes(self, roots: Roots) -> Processes:
+        from nbtools.toolbox import CommandPolicy, Processes
+
+        config, commands = self.config, CommandPolicy(allowed=self.config.allowed_commands)
+        return Processes(commands, roots, network=config.network, memory_bytes=config.kernel_memory)
+
+    def _built(self, name: str, build: Callable[[], Any]) -> Any:
+        """Return a part, building it once; a build that failed is tried again at the next use."""
+        with self._lock:
+            self.check_open()
+            if name not in self.__dict__:
+                self.__dict__[name] = build()
+            return self.__dict__[name]
+
+    def opened(self, part: str) -> Any:
+        """Return ``"memory"``, ``"kernels"`` or ``"sql"`` when it runs already, else `None`; nothing is started."""
+        return self.__dict__.get(f"_{part}")
+
+    def use_frames(self, frames: Frames | None) -> None:
+        """Let SQL see these DataFrames, by name or by a function of the name; `None` takes that back."""
+        self.check_open()
+        self._frames = _lookup_in(frames)
+
+    def _calls_table(self) -> Any:
+        self.recorder.flush()
+        return self.memory.snapshot("calls")
+
+    def close(self) -> None:
+        """End what this workbench started; harmless when repeated."""
+        recorder = self.__dict__.get("recorder")
+        if recorder is not None:
+            # Outside the lock: writing the last records may open the memory.
+            recorder.close()
+        with self._lock:
+            self.is_closed = True
+            parts = [self.__dict__.pop(name, None) for name in _PARTS]
+            closers, self._closers = self._closers, []
+        for part in [*closers, *parts]:
+            if part is not None:
+                part.close()
+
+    def check_open(self) -> None:
+        """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""
+        if self.is_closed:
+            raise WorkbenchClosed("this workbench is closed.", hint="Open another one with nbtools.Workbench().")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:
+    return frames.get if isinstance(frames, Mapping) else frames

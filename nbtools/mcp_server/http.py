@@ -122,16 +122,17 @@ class HttpServer:
 
 
 class _TokenGuard:
-    """Lets requests through that carry the token."""
+    """Lets requests through that carry the token, their headers without blanks around the values (RFC 9110, 5.5)."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app = app
         self._wanted = f"Bearer {token}".encode() if token else b""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and self._wanted:
+        if scope["type"] == "http":
+            scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
             given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._wanted):
+            if self._wanted and not hmac.compare_digest(given, self._wanted):
                 headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
                 await send({"type": "http.response.start", "status": 401, "headers": headers})
                 await send({"type": "http.response.body", "body": b"a token is needed"})

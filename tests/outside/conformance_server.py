@@ -10,14 +10,16 @@ import base64
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from mcp import types
+from pydantic import Field
 
 from nbtools.errors import ExecutionFailed
 from nbtools.mcp_server import HttpServer, McpClient, make_server
+from nbtools.parameters import SchemaParameters
 from nbtools.result import Artifact, Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Effects, Tool, tool
 from nbtools.workbench import Workbench
 
 warnings.simplefilter("ignore")  # the newest protocol deprecates log messages and sampling, which the suite tries
@@ -262,13 +264,62 @@ def test_streaming_elicitation(*, ctx: Context) -> str:
 
 
 @tool(read_only=True)
+def test_custom_header(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+    """Return an argument that a client repeats in a header.
+
+    Parameters
+    ----------
+    region
+        Any text.
+    """
+    return region
+
+
+ADDRESS = {
+    "$anchor": "addressDef",
+    "type": "object",
+    "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+}
+KEYWORDS = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"address": ADDRESS},
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+def keep(**given: Any) -> dict[str, Any]:
+    return given
+
+
+json_schema_2020_12_tool = Tool(
+    name="json_schema_2020_12_tool",
+    function=keep,
+    parameters=SchemaParameters(KEYWORDS),
+    effects=Effects(read_only=True),
+    about="Take arguments whose schema has many keywords.",
+)
+
+
+@tool(read_only=True)
 def test_logging_tool(*, ctx: Context) -> str:
     """Print something to standard error, which clients may have as log messages."""
     ctx.emit("stderr", "a warning")
     return "logged"
 
 
-TOOLS = [value for name, value in list(globals().items()) if name.startswith("test_")]
+TOOLS = [value for name, value in list(globals().items()) if name.startswith(("test_", "json_schema_"))]
 
 
 def test_simple_prompt() -> str:

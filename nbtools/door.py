@@ -23,6 +23,7 @@ from nbtools.aio import in_thread, watched
 from nbtools.errors import (
     CODES,
     ApprovalDenied,
+    ApprovalPending,
     CallTimeout,
     Cancelled,
     InternalError,
@@ -31,7 +32,7 @@ from nbtools.errors import (
     NbtoolsError,
     PermissionDenied,
 )
-from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Rule, decide, is_yes
+from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
@@ -49,6 +50,7 @@ _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
 _MAX_ERROR = 20_000
 _SHOWN_STEPS = 8
+_CHANGED = "Whoever approved this call changed its arguments. It ran with "
 # The call whose tool runs: what it calls in turn, by whatever way, is called for the same caller.
 _RUNNING: contextvars.ContextVar[ToolCall | None] = contextvars.ContextVar("nbtools_call", default=None)
 # Where in a result something is: the place around it, and the step from there; `None` is the result itself.
@@ -134,9 +136,12 @@ class Door:
                 services = self._services(call)
                 prepared = await prepare(tool, call, services)
                 call = prepared.call
-                await self._gate(prepared)
+                prepared = await self._gate(prepared, services)
+                call = prepared.call
                 context = Context(call=call, services=services, timeout=self._timeout(prepared), perform=perform)
                 result = await self._run_redacted(prepared, context)
+            except ApprovalPending as exc:
+                return failure(call, exc)  # it is recorded when it has run, or was refused
             except NbtoolsError as exc:
                 result = failure(call, exc)
             except BaseException as exc:
@@ -148,6 +153,9 @@ class Door:
             timed.set(ok=result.ok)
             if result.error:
                 timed.outcome = result.error.code
+        if changed := (call.approval or {}).get("changed"):
+            told = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
+            result = dataclasses.replace(result, text=f"{told}\n{result.text}")
         result = self._keep(call, result, started_at, begun)
         return result if tool.on_error == "continue" else result.raise_for_error()
 
@@ -175,8 +183,8 @@ class Door:
             raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
         return {**self.services, **self.model_services} if self.model_services and call.by_model else self.services
 
-    async def _gate(self, asked: PreparedCall) -> None:
-        """Return when the call may run.
+    async def _gate(self, asked: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> PreparedCall:
+        """Return the call that may run: as it was asked, or with the changes of who approved it.
 
         Raises
         ------
@@ -184,23 +192,46 @@ class Door:
             The policy says no.
         ApprovalDenied
             It was asked for, and the answer was anything but a yes.
+        ApprovalPending
+            The answer was "later".
+        InvalidArguments
+            The changes do not fit.
         """
         decision = decide(self.rules, asked)
         if decision.action == "allow" or (decision.action == "ask" and self.grants.covers(asked)):
-            return
+            return asked
         name = asked.tool.name
         if decision.action == "deny":
             raise PermissionDenied(
                 f"{name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
             )
-        answer = await self.approver.approve(ApprovalRequest(prepared=asked, reason=decision.reason))
-        if not is_yes(answer):
+        said = Reply.of(await self.approver.approve(ApprovalRequest(prepared=asked, reason=decision.reason)))
+        if said.answer == "later":
+            raise ApprovalPending(f"{name} waits for approval; it has not run.", data={"digest": asked.digest})
+        if not is_yes(said.answer):
             nobody = isinstance(self.approver, Nobody)
+            told = "nobody is here to give it" if nobody else f"the answer was no{said.reason and f': {said.reason}'}"
             raise ApprovalDenied(
-                f"{name} needs approval, and {'nobody is here to give it' if nobody else 'the answer was no'}.",
+                f"{name} needs approval, and {told}{'' if told.endswith('.') else '.'}",
                 hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
             )
-        self.grants.remember(asked, answer)
+        return await self._approved(asked, said, services)
+
+    async def _approved(
+        self, asked: PreparedCall, said: Reply, services: Mapping[type, Callable[[], Any]]
+    ) -> PreparedCall:
+        """Return the call of a yes, which tells how it was approved; changes are validated like any arguments."""
+        approval = {"answer": said.answer, "by": said.by, "at": time.time(), "proposed": dict(asked.call.arguments)}
+        made = asked
+        if said.arguments is not None:
+            made = await prepare(asked.tool, asked.call.but(arguments=dict(said.arguments)), services)
+        if made.digest != asked.digest:
+            approval["changed"] = dict(made.call.arguments)
+            decision = decide(self.rules, made)
+            if decision.action == "deny":
+                raise PermissionDenied(f"{asked.tool.name} may not run with these changes: {decision.reason}.")
+        self.grants.remember(made, said.answer)
+        return dataclasses.replace(made, call=made.call.but(approval=approval))
 
     def _timeout(self, prepared: PreparedCall) -> float:
         """Return the seconds after which the door cancels the call."""

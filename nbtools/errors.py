@@ -8,6 +8,7 @@
     ├── ToolNotFound          KeyError        model         TOOL_NOT_FOUND
     ├── ToolNotEnabled        LookupError     user          TOOL_NOT_ENABLED
     ├── ApprovalDenied        PermissionError human         APPROVAL_DENIED
+    │   └── ApprovalPending                   human         APPROVAL_DENIED
     ├── PermissionDenied      PermissionError user          PERMISSION_DENIED
     │   └── SandboxUnavailable                user          PERMISSION_DENIED
     ├── PathNotAllowed        PermissionError model         PATH_NOT_ALLOWED
@@ -50,6 +51,7 @@ from typing import Any, ClassVar, Literal
 __all__ = [
     "CODES",
     "ApprovalDenied",
+    "ApprovalPending",
     "CallTimeout",
     "Cancelled",
     "Code",
@@ -264,6 +266,10 @@ class ToolNotEnabled(NbtoolsError, LookupError, code="TOOL_NOT_ENABLED", who="us
 
 class ApprovalDenied(NbtoolsError, PermissionError, code="APPROVAL_DENIED", who="human"):
     """The gate asked and the answer was no, or nobody was there to ask."""
+
+
+class ApprovalPending(ApprovalDenied):
+    """The gate asked and the answer was "later": the call has not run, and may run when it is answered."""
 
 
 class PermissionDenied(NbtoolsError, PermissionError, code="PERMISSION_DENIED", who="user"):

@@ -36,6 +36,7 @@ __all__ = [
     "Decision",
     "Grants",
     "Nobody",
+    "Reply",
     "Rule",
     "check_names",
     "decide",
@@ -44,10 +45,11 @@ __all__ = [
 ]
 
 Action = Literal["allow", "ask", "deny"]
-Answer = Literal["once", "tool", "content", "no"]
+Answer = Literal["once", "tool", "content", "no", "later"]
 _ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
 _EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world")
 _YES: tuple[str, ...] = ("once", "tool", "content")
+_QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
 _WILD = "*?["
 # More is shown by its head and its tail.
 _SHOWN_LINES, _SHOWN_CHARACTERS = 400, 40_000
@@ -372,11 +374,41 @@ def _ends(line: str, part: int) -> str:
     return f"{line[:part]}[… {len(line) - 2 * part:,} more characters are not shown …]{line[-part:]}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    """An answer that says more than yes or no.
+
+    Attributes
+    ----------
+    answer
+        ``"once"``, ``"no"``, what holds all session (``"tool"``, or ``"content"`` for this exact call), or ``"later"``:
+        nobody can say yet, and the call waits.
+    arguments
+        With a yes: the arguments that are to be used instead. They are validated like any others.
+    reason
+        Why, in the words of who answered; the caller is told.
+    by
+        Who answered.
+    """
+
+    answer: Answer
+    arguments: Mapping[str, Any] | None = None
+    reason: str = ""
+    by: str = ""
+
+    @classmethod
+    def of(cls, said: object) -> Reply:
+        """Return what an approver said as a reply; what is neither a reply nor a known answer is a no."""
+        if isinstance(said, Reply):
+            return said if is_yes(said.answer) or said.answer == "later" else dataclasses.replace(said, answer="no")
+        return cls(answer=cast("Answer", said) if is_yes(said) or said == "later" else "no")
+
+
 class Approver(Protocol):
     """Whoever answers when the gate asks."""
 
-    async def approve(self, request: ApprovalRequest) -> Answer:
-        """Return ``"once"``, ``"no"``, or what holds all session: ``"tool"``, or ``"content"`` (this exact call)."""
+    async def approve(self, request: ApprovalRequest) -> Answer | Reply:
+        """Return an answer, or a `Reply`, which can also change the arguments and give a reason."""
 
 
 class Nobody:
@@ -393,12 +425,14 @@ def is_yes(answer: object) -> bool:
 
 
 class AskFunction:
-    """Ask through a function, sync or async, that takes the request and returns an answer or a boolean."""
+    """Ask through a function, sync or async, that takes the request and returns an answer, a reply or a boolean."""
 
-    def __init__(self, function: Callable[[ApprovalRequest], Answer | bool | Awaitable[Answer | bool]]) -> None:
+    def __init__(
+        self, function: Callable[[ApprovalRequest], Answer | Reply | bool | Awaitable[Answer | Reply | bool]]
+    ) -> None:
         self._function = function
 
-    async def approve(self, request: ApprovalRequest) -> Answer:
+    async def approve(self, request: ApprovalRequest) -> Answer | Reply:
         """Ask the function; anything but a clear yes is a no."""
         import inspect
 
@@ -408,7 +442,8 @@ class AskFunction:
             answer = await answer
         if answer is True:
             return "once"
-        return cast("Answer", answer) if is_yes(answer) else "no"
+        made = Reply.of(answer)
+        return made if isinstance(answer, Reply) else made.answer
 
 
 class AskTerminal:
@@ -422,25 +457,42 @@ class AskTerminal:
         Where the request is written; `None` takes standard error, which leaves standard output to the result.
     """
 
-    _ANSWERS: Mapping[str, Answer] = {"y": "once", "yes": "once", "t": "tool", "a": "content", "n": "no", "no": "no"}
+    _ANSWERS: Mapping[str, Answer] = {"y": "once", "t": "tool", "a": "content", "n": "no", "l": "later"}
 
     def __init__(self, reader: Callable[[str], str] = input, out: TextIO | None = None) -> None:
         self._reader = reader
         self._out = out
 
-    async def approve(self, request: ApprovalRequest) -> Answer:
+    async def approve(self, request: ApprovalRequest) -> Answer | Reply:
         """Show the request and read an answer; end of input is a no."""
         return await in_thread(self._ask, request)
 
-    def _ask(self, request: ApprovalRequest) -> Answer:
+    def _ask(self, request: ApprovalRequest) -> Answer | Reply:
         out = self._out or sys.stderr
         print(request.text(), file=out, flush=True)
         with contextlib.suppress(EOFError):
             for _ in range(3):
-                said = self._reader("Allow? [y]es once, [t] this tool all session, [a] this exact call, [n]o: ")
-                if said.strip().lower() in self._ANSWERS:
-                    return self._ANSWERS[said.strip().lower()]
+                said = self._reader(_QUESTION).strip()
+                word, _, reason = said.partition(" ")
+                word = {"yes": "y", "no": "n"}.get(word.lower(), word.lower())
+                if word == "e":
+                    return Reply(answer="once", arguments=self._changes(request), by="terminal")
+                if word in self._ANSWERS:
+                    answer = self._ANSWERS[word]
+                    return Reply(answer=answer, reason=reason.strip(), by="terminal") if reason.strip() else answer
         return "no"
+
+    def _changes(self, request: ApprovalRequest) -> dict[str, Any]:
+        """Read the arguments anew, each as JSON or as text; an empty line keeps one."""
+        made = dict(request.call.arguments)
+        for name, value in request.call.arguments.items():
+            said = self._reader(f"  {visible(name)} [{_lines_of(value)[0]}]: ").strip()
+            if said:
+                with contextlib.suppress(ValueError):
+                    made[name] = json.loads(said)
+                    continue
+                made[name] = said
+        return made
 
 
 class Grants:

@@ -59,6 +59,8 @@ class CallRecord:
         Seconds.
     artifacts
         Path, MIME type, size in bytes and SHA-256 of each file that was made.
+    approval
+        How it was approved, see `nbtools.tool.ToolCall`; `None` where nobody was asked.
     """
 
     call_id: str
@@ -74,6 +76,7 @@ class CallRecord:
     duration_s: float
     artifacts: tuple[Mapping[str, Any], ...] = ()
     session: str = ""
+    approval: Mapping[str, Any] | None = None
 
     @classmethod
     def from_result(cls, call: ToolCall, result: ToolResult, started_at: float) -> CallRecord:
@@ -95,11 +98,15 @@ class CallRecord:
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
+            approval=conceal(_ShortJson().of(call.approval)) if call.approval is not None else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        return {**vars(self), "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
+        made = {**vars(self), "arguments": dict(self.arguments), "artifacts": [dict(a) for a in self.artifacts]}
+        if self.approval is None:
+            del made["approval"]
+        return made
 
 
 def name_of(session: str) -> str:

@@ -96,6 +96,9 @@ class ToolCall:
         Seconds; `None` takes the tool's own.
     on_output
         Called with ``(kind, text, data)`` as output appears; see `Context.emit`.
+    approval
+        How it was approved, where somebody was asked: ``answer``, ``by``, ``at``, the arguments that were ``proposed``
+        and, where they were changed, the ``changed`` ones.
     """
 
     tool: str
@@ -107,6 +110,7 @@ class ToolCall:
     session: str = ""
     timeout: float | None = None
     on_output: Callable[[str, str, Any], None] | None = dataclasses.field(default=None, compare=False, repr=False)
+    approval: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def by_model(self) -> bool:
@@ -178,7 +182,7 @@ class Context:
         """Call another tool as part of this call; it is recorded with this call as its parent."""
         if self.perform is None:
             raise InternalError("this executor cannot call other tools from within a tool")
-        own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self.call_id, "timeout": None}
+        own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self.call_id, "timeout": None, "approval": None}
         return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
 
 

@@ -154,7 +154,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_240, 30),  # with a workbench's parts, types of results, lengths of errors, the safe reader of JSON and YAML
+    "": (8_340, 30),  # with the parts of a workbench, answers that change arguments, and the safe reader of YAML
     "cli": (860, 7),
     "confine": (1_590, 9),
     "jupyter": (3_690, 35),

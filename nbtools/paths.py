@@ -32,6 +32,7 @@ __all__ = [
     "Roots",
     "is_too_wide",
     "open_plain",
+    "real_path",
 ]
 
 ARTIFACTS = "artifacts"
@@ -193,8 +194,8 @@ class Roots:
         whole = os.path.join(self.start(), os.path.expanduser(text))  # noqa: PTH111, PTH118 - a Path would drop the last '/'
         name = os.path.basename(whole)  # noqa: PTH119 - same
         if follow or name in {"", ".", ".."}:
-            return _follow(whole)
-        return _follow(os.path.dirname(whole)) / name  # noqa: PTH120 - same
+            return real_path(whole)
+        return real_path(os.path.dirname(whole)) / name  # noqa: PTH120 - same
 
     def resolve(
         self, path: str | os.PathLike[str], *, must_exist: bool = True, for_writing: bool = False, follow: bool = True
@@ -544,12 +545,19 @@ def _close(handle: int | None) -> None:
         os.close(handle)
 
 
-def _follow(path: str) -> Path:
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path with every link followed.
+
+    Raises
+    ------
+    PathNotAllowed
+        Links change while they are followed.
+    """
     for _ in range(3):
         # A link that is removed between being seen and being read makes realpath raise.
         with contextlib.suppress(OSError):
             return Path(os.path.realpath(path))
-    raise PathNotAllowed(f"{path!r} changes while it is looked at.")
+    raise PathNotAllowed(f"{os.fspath(path)!r} changes while it is looked at.")
 
 
 def _has_surrogates(text: str) -> bool:

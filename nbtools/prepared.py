@@ -12,14 +12,13 @@ import functools
 import hashlib
 import inspect
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.paths import Place, Roots
+from nbtools.paths import Place, Roots, real_path
 from nbtools.schema import admits_null
 from nbtools.tool import Context, Effects, Reading, Tool, ToolCall
 
@@ -84,7 +83,7 @@ async def prepare(
     """
     roots = services.get(Roots)
     values = tool.parameters.validate(_without_nulls(tool, call), roots() if roots is not None else None)
-    values |= {name: _follow(value) for name, value in values.items() if isinstance(value, Path)}
+    values |= {name: real_path(value) for name, value in values.items() if isinstance(value, Path)}
     effects: Any = tool.effects
     if tool.effects_of is not None:
         effects = tool.effects_of(values, Context(call=call, services=services))
@@ -112,10 +111,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=repr)
-
-
-def _follow(path: Path) -> Path:
-    return Path(os.path.realpath(path))
 
 
 def _place_of(value: Any) -> Path | None:

@@ -11,6 +11,7 @@ import pytest
 from nbtools.errors import InvalidArguments, SqlInvalid, SqlNotAllowed
 from nbtools.sql import Policy
 from nbtools.sql.verdict.duckdb import functions
+from nbtools.sql.verdict.duckdb.files import Files
 from nbtools.sql.verdict.duckdb.macros import Definitions
 from nbtools.sql.verdict.verdict import Finding, refuse
 
@@ -278,6 +279,23 @@ def test_link_that_moves_is_judged_anew(tmp_path):
     link.unlink()
     link.symlink_to("/etc/hostname")
     assert not policy.check(f"from '{link}'").allowed
+
+
+def test_links_that_change_all_the_time_are_refused_and_no_fault(tmp_path):
+    (tmp_path / "in" / "real").mkdir(parents=True)
+    (tmp_path / "in" / "real" / "a.csv").write_text("x\n1\n")
+    folder = tmp_path / "in" / "d"
+    files = Files([tmp_path / "in"])
+    # Another process: threads of one change hands too seldom.
+    flip = "import os, sys\nwhile True: os.symlink('..', sys.argv[1]); os.unlink(sys.argv[1])"
+    with subprocess.Popen([sys.executable, "-c", flip, str(folder)]) as flipping:
+        try:
+            while not folder.is_symlink():
+                assert flipping.poll() is None
+            said = {files.refusal(f"{folder}/{name}") for _ in range(8_000) for name in ("a.csv", "*.csv")}
+        finally:
+            flipping.kill()
+    assert all(reason is None or "allowed folders" in reason or "changes" in reason for reason in said)
 
 
 def test_macros_of_the_catalog_are_judged_by_their_definitions():

@@ -15,6 +15,9 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
+from nbtools.errors import PathNotAllowed
+from nbtools.paths import real_path
+
 __all__ = ["Files", "is_path_like"]
 
 _GLOB = re.compile(r"[*?\[]")
@@ -65,12 +68,15 @@ class Files:
         if _DATABASE.search(path):
             return f"{shown} is a database file; ask it by a connection such as sqlite:///FILE or duckdb:///FILE"
         found = _GLOB.search(path)
-        if found is None:
-            return self._single(path, shown)
-        return self._pattern(path, found.start(), shown, listing=listing)
+        try:
+            if found is None:
+                return self._single(path, shown)
+            return self._pattern(path, found.start(), shown, listing=listing)
+        except PathNotAllowed:
+            return f"{shown} leads through a link that changes while it is judged"
 
     def _single(self, path: str, shown: str) -> str | None:
-        real = os.path.realpath(path)
+        real = str(real_path(path))
         if not self._below(real):
             return f"{shown} is outside the allowed folders"
         try:
@@ -91,7 +97,7 @@ class Files:
         folder, rest = path[:cut] or ".", path[cut:]
         if ".." in rest.split("/"):
             return f"{shown} climbs out of a pattern"
-        if not self._below(os.path.realpath(folder)):
+        if not self._below(str(real_path(folder))):
             return f"{shown} is outside the allowed folders"
         outside = self._escapes(folder, [part for part in rest.split("/") if part not in {"", "."}], listing=listing)
         return None if outside is None else f"{shown} {outside}"
@@ -112,7 +118,7 @@ class Files:
                     deeper = [left for left in deeper if left]
                 if not deeper:
                     continue
-                if link and not self._below(os.path.realpath(entry.path)):
+                if link and not self._below(str(real_path(entry.path))):
                     return f"matches {entry.name!r}, a link that leads outside the allowed folders"
                 if entry.is_dir():
                     todo += [(entry.path, left) for left in deeper if left]

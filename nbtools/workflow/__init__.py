@@ -9,6 +9,7 @@ The modules build on each other in this order::
     graph         who needs whom, cycles, what may be skipped
     schemas       JSON Schemas as types
     checks/       everything that can be wrong with a file
+    runs/         a run: its events, the state that they lead to, what comes next, and where it is kept
     validation    all checks over a file and the files that it names
 
 `validate` needs the tools and nothing else; it runs nothing.

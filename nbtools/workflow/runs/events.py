@@ -1,0 +1,285 @@
+"""What happens in a run of a workflow, as one stream of events.
+
+The same events make the durable log, the lines of ``--events``, live pictures, reports, and what programs iterate
+over. A `nbtools.workflow.runs.state.RunState` is nothing but the fold of them, so whoever has the events of a run can
+show it.
+
+A *step* is one run of a node: of the node itself, or of one item of its ``for_each``. Its attempts are counted over the
+whole life of a run, resumes included. A *fence* is the number of the driver that acts, counted from 1: what arrives
+from an earlier driver, or of an earlier attempt, is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "BudgetUsed",
+    "EventKind",
+    "ItemsFound",
+    "NodeEnded",
+    "NodeOutput",
+    "NodeSkipped",
+    "NodeStarted",
+    "QuestionAnswered",
+    "QuestionAsked",
+    "RetryPlanned",
+    "RunEnded",
+    "RunEvent",
+    "RunStarted",
+    "event_from",
+]
+
+EventKind = Literal[
+    "run_started",
+    "items_found",
+    "node_started",
+    "node_output",
+    "retry_planned",
+    "node_ended",
+    "node_skipped",
+    "question_asked",
+    "question_answered",
+    "budget_used",
+    "run_ended",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunEvent:
+    """Something that happened, at a time in seconds since 1970."""
+
+    kind: ClassVar[EventKind]
+
+    at: float = dataclasses.field(default_factory=time.time)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON values; fields that have their default are left out, the time is not."""
+        made: dict[str, Any] = {"event": self.kind, "at": round(self.at, 6)}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "at" and value != field.default:
+                made[field.name] = value
+        return made
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunStarted(RunEvent):
+    """A driver has taken the run; a second one of the same run is a resume.
+
+    Attributes
+    ----------
+    run_id, workflow
+        Which run, and the name of its workflow.
+    fence
+        Number of this driver.
+    driver
+        Who drives it: machine and process.
+    """
+
+    kind: ClassVar[EventKind] = "run_started"
+
+    run_id: str
+    workflow: str
+    fence: int
+    driver: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OfStep(RunEvent):
+    """An event of a node, or of one of its items, counted from 0.
+
+    In a sub-workflow the name of the node has those before it: ``each[2]/count``.
+    """
+
+    node: str
+    item: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ItemsFound(RunEvent):
+    """What ``for_each`` of a node has given."""
+
+    kind: ClassVar[EventKind] = "items_found"
+
+    node: str
+    items: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeStarted(_OfStep):
+    """A step begins; for what has effects this is on the disk before anything is done.
+
+    Attributes
+    ----------
+    attempt, fence
+        Which attempt of the step, counted from 1, and by which driver.
+    why
+        Why it runs: ``never ran``, ``changed: code``, ….
+    parts
+        What the step depends on, each by its hash: `nbtools.workflow.runs.keys` makes them.
+    """
+
+    kind: ClassVar[EventKind] = "node_started"
+
+    attempt: int
+    fence: int
+    why: str = ""
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeOutput(_OfStep):
+    """What a step shows while it runs. It is not kept: the result has what counts.
+
+    Attributes
+    ----------
+    stream
+        ``"stdout"``, ``"stderr"``, ``"progress"`` or ``"display"``.
+    text
+        The text, or the plain form of what is displayed.
+    """
+
+    kind: ClassVar[EventKind] = "node_output"
+
+    stream: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetryPlanned(_OfStep):
+    """An attempt failed and another one follows, after some seconds."""
+
+    kind: ClassVar[EventKind] = "retry_planned"
+
+    attempt: int
+    wait_s: float
+    error: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeEnded(_OfStep):
+    """A step, or a node with all its items, has ended.
+
+    Attributes
+    ----------
+    attempt, fence
+        Of the attempt that ended; 0 for a node with items, and for what failed before it could start.
+    state
+        ``"ok"``, ``"failed"``, ``"cancelled"``, or ``"unknown"``: it was running when its driver was lost.
+    result
+        The fields of `nbtools.workflow.spec.RESULT_FIELDS` but the state; ``usage`` beside them for models.
+    why
+        A sentence where the result did not come from running: whence it was reused, who said that it was done.
+    """
+
+    kind: ClassVar[EventKind] = "node_ended"
+
+    attempt: int = 0
+    fence: int = 0
+    state: Literal["ok", "failed", "cancelled", "unknown"]
+    result: Mapping[str, Any]
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeSkipped(RunEvent):
+    """A node does not run, and why."""
+
+    kind: ClassVar[EventKind] = "node_skipped"
+
+    node: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionAsked(_OfStep):
+    """A step waits for a person.
+
+    Attributes
+    ----------
+    question
+        ``{"approve": TEXT}``, ``{"choose": [TEXT, …], "question": TEXT}`` or ``{"fill": SCHEMA, "question": TEXT}``;
+        of a step whose outcome is unknown ``{"unknown": TEXT}``, answered by ``retry``, ``done`` or ``fail``.
+    deadline
+        When it is too late, in seconds since 1970; `None` is never.
+    """
+
+    kind: ClassVar[EventKind] = "question_asked"
+
+    question: Mapping[str, Any]
+    deadline: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionAnswered(_OfStep):
+    """Somebody has answered."""
+
+    kind: ClassVar[EventKind] = "question_answered"
+
+    answer: Any
+    by: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetUsed(RunEvent):
+    """What a run has used since the last event of this kind: seconds of driving, tokens, US dollars."""
+
+    kind: ClassVar[EventKind] = "budget_used"
+
+    seconds: float = 0.0
+    tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunEnded(RunEvent):
+    """The driver stops.
+
+    Attributes
+    ----------
+    state
+        ``"ok"``, ``"failed"`` or ``"cancelled"`` for good; ``"waiting"`` and ``"unknown"`` until a question is answered
+        and the run resumed.
+    outputs
+        The workflow's outputs, of a run that is ok.
+    error
+        Why it failed: code, message, hint.
+    """
+
+    kind: ClassVar[EventKind] = "run_ended"
+
+    state: Literal["ok", "failed", "cancelled", "waiting", "unknown"]
+    outputs: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+
+
+@functools.cache
+def _kinds() -> Mapping[str, type[RunEvent]]:
+    found: dict[str, type[RunEvent]] = {}
+    todo: list[type[RunEvent]] = [RunEvent]
+    while todo:
+        event = todo.pop()
+        todo += event.__subclasses__()
+        if hasattr(event, "kind"):
+            found[event.kind] = event
+    return found
+
+
+def event_from(made: Mapping[str, Any]) -> RunEvent | None:
+    """Return the event that a mapping stands for; `None` for a kind that a newer version has written.
+
+    Examples
+    --------
+    >>> event_from(NodeSkipped(at=1.0, node="a", why="when is false").to_dict())
+    NodeSkipped(at=1.0, node='a', why='when is false')
+    """
+    kind = _kinds().get(str(made.get("event")))
+    if kind is None:
+        return None
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in made.items() if name in names})

@@ -1,0 +1,145 @@
+"""What a step depends on, part by part: whether it can be reused, and if not, why.
+
+Each part has a hash: the tool as it is described, the code, the arguments with their values filled in, the results of
+needed nodes that code reads, and each file that an argument or an input names. Two steps with equal parts do the same.
+Values of ``${env.NAME}`` are in no part: a key of an account is no reason to run anything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.workflow.graph import edges, texts
+from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+
+__all__ = ["MaskedEnvironment", "changes", "digest", "files_in", "key_of", "parts_of"]
+
+# Larger files count by size and time: reading them could take longer than the step.
+_MOST_HASHED = 64 * 2**20
+_MOST_FILES = 200
+
+
+class MaskedEnvironment(dict[str, str]):
+    """The environment as parts see it: each variable has its own reference as its value."""
+
+    def get(self, name: str, default: Any = None) -> str:
+        """Return ``${env.NAME}``."""
+        return f"${{env.{name}}}"
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256, in hexadecimal, of JSON values; what is no JSON counts by its ``repr``."""
+    told = json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def key_of(parts: Mapping[str, str]) -> str:
+    """Return one hash for all parts."""
+    return digest(dict(parts))
+
+
+def parts_of(
+    node: NodeFields,
+    values: Mapping[str, Any],
+    scope: Mapping[str, Any],
+    *,
+    described: str = "",
+    source: str = "",
+    folder: Path | None = None,
+) -> dict[str, str]:
+    """Return the parts that a step depends on, each with its hash.
+
+    Parameters
+    ----------
+    node
+        The node.
+    values
+        Its texts with expressions filled in, by field.
+    scope
+        What expressions see: code reads ``inputs`` and the data of the nodes that it needs.
+    described
+        What says which tool, or which version of a sub-workflow, it is.
+    source
+        The code.
+    folder
+        Where relative paths of files start; `None` looks at no files.
+    """
+    parts: dict[str, str] = {}
+    if described:
+        parts["workflow" if isinstance(node, WorkflowNode) else "tool"] = digest(described)
+    settings = node.model_dump(mode="json", exclude={"id", "description", "needs", "when", "retry", "timeout_s"})
+    for name in {field for (field, *_), _ in texts(node) if isinstance(field, str)} | {
+        "code",
+        "args",
+        "prompt",
+        "ask",
+        "for_each",
+    }:
+        settings.pop(name, None)
+    parts["settings"] = digest(settings)
+    seen: list[Any] = [values]
+    if isinstance(node, CodeNode):
+        parts["code"] = digest(source)
+        parts["inputs"] = digest(scope["inputs"])
+        seen.append(scope["inputs"])
+        for name in sorted({edge.target for edge in edges(node)}):
+            found = scope["nodes"].get(name, {})
+            parts[f"result of {name}"] = digest(found.get("data"))
+    if values:
+        parts["prompt" if isinstance(node, PromptNode) else "arguments"] = digest(values)
+    if scope.get("item") is not None:
+        parts["item"] = digest(scope["item"])
+        seen.append(scope["item"])
+    if folder is not None and isinstance(node, ToolNode | CodeNode | WorkflowNode):
+        parts |= {f"file {name}": found for name, found in files_in(seen, folder)}
+    return parts
+
+
+def files_in(values: Iterable[Any], folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the texts among values that name existing files, each with a hash of what the file holds."""
+    found: dict[str, None] = {}
+    for text in _texts(values):
+        if 0 < len(text) < 1_000 and "\n" not in text and "\0" not in text:
+            found[text] = None
+    for name in [*found][:_MOST_FILES]:
+        path = folder / name
+        try:
+            if path.is_file():
+                yield name, _content(path)
+        except OSError:
+            continue  # a text that is no path, or a file that cannot be read: the step itself will say so
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping):
+        for item in values.values():
+            yield from _texts(item)
+    elif isinstance(values, list | tuple):
+        for item in values:
+            yield from _texts(item)
+
+
+def _content(path: Path) -> str:
+    with path.open("rb") as handle:
+        status = os.fstat(handle.fileno())
+        if status.st_size > _MOST_HASHED:
+            return f"{status.st_size} bytes of {status.st_mtime_ns}"
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return what differs between the parts of two steps, in words; nothing where they are equal.
+
+    Examples
+    --------
+    >>> changes({"code": "a", "file x.csv": "1"}, {"code": "b", "file x.csv": "1", "item": "2"})
+    ['code', 'item']
+    """
+    return [name for name in {**now, **before} if before.get(name) != now.get(name)]

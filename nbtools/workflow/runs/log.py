@@ -1,0 +1,326 @@
+"""Where a run is kept: a folder with the files as they were at its start, and a log of its events.
+
+::
+
+    runs/RUN_ID/
+      run.json       what was asked for: workflow, inputs, files with their hashes
+      files/         the workflow, sub-workflows and scripts as they were; nothing else is read later
+      log.jsonl      an event a line, appended
+      results/       results that are too large for a line of the log
+      artifacts/     files that steps made
+      answers/       what other processes answered and asked, each in a file that was renamed into place
+      lease          locked by the one driver; says who it is
+
+A line of the log is on the disk before anything is done that relies on it: `RunLog.sync` waits for that, and whoever
+waits at the same time shares one write. The last line may be half written when a machine was switched off; it is left
+out, and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import FileMissing, PermissionDenied
+from nbtools.workflow.runs.events import NodeEnded, RunEvent, event_from
+
+__all__ = ["FrozenRun", "RunLog", "fresh_run_id", "list_runs"]
+
+_MOST_IN_LINE = 64_000
+
+
+def fresh_run_id(name: str) -> str:
+    """Return an id that sorts by time and begins with the name of the workflow."""
+    return f"{name[:40]}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+class FrozenRun:
+    """A run's folder as it was laid down: what was asked for, and the files of that moment.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+
+    Raises
+    ------
+    FileMissing
+        There is no such run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self.facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            near = [run.name for run in list_runs(folder.parent)][:5]
+            hint = f"Runs are {', '.join(near)}." if near else "There are no runs yet."
+            raise FileMissing(f"there is no run {folder.name!r}.", hint=hint, tried="opening a run") from None
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        workflow: str,
+        source: str,
+        files: Iterable[Path],
+        inputs: Mapping[str, Any],
+        text: str = "",
+    ) -> FrozenRun:
+        """Lay down a run's folder.
+
+        Parameters
+        ----------
+        folder
+            Where; it must not exist.
+        workflow
+            Name of the workflow.
+        source
+            The path of the file as it was named; ``<text>`` for a text.
+        files
+            Every file that the workflow consists of, its own first; none for a text.
+        inputs
+            Values of the inputs.
+        text
+            The YAML, where it is no file.
+        """
+        folder.mkdir(mode=0o700, parents=True)
+        for name in ("files", "results", "artifacts", "answers"):
+            (folder / name).mkdir(mode=0o700)
+        paths = [path.resolve() for path in files]
+        root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
+        kept: dict[str, str] = {}
+        for path in paths:
+            content = path.read_bytes()
+            place = folder / "files" / path.relative_to(root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+            kept[str(path.relative_to(root))] = hashlib.sha256(content).hexdigest()
+        if not paths:
+            (folder / "files" / "workflow.yaml").write_text(text, encoding="utf-8")
+            kept["workflow.yaml"] = hashlib.sha256(text.encode()).hexdigest()
+        facts = {
+            "run_id": folder.name,
+            "workflow": workflow,
+            "source": source,
+            "root": str(root) if paths else None,
+            "main": next(iter(kept)),
+            "files": kept,
+            "inputs": dict(inputs),
+            "working_folder": str(Path.cwd()),
+            "created": time.time(),
+        }
+        _write_file(folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
+        return cls(folder)
+
+    @property
+    def main(self) -> Path:
+        """The workflow as it was at the start."""
+        return self.folder / "files" / str(self.facts["main"])
+
+    def drift(self) -> list[str]:
+        """Return what is different from the files as they are now, in words; they are not used."""
+        if self.facts["root"] is None:
+            return []
+        found = []
+        for name, digest in self.facts["files"].items():
+            path = Path(self.facts["root"]) / name
+            try:
+                if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                    found.append(f"{name} was changed since the run began")
+            except OSError:
+                found.append(f"{name} is gone since the run began")
+        return found
+
+    def events(self) -> Iterator[RunEvent]:
+        """Yield the events of the log, oldest first, with results in full; a half-written end is left out."""
+        try:
+            lines = (self.folder / "log.jsonl").read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                made = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(stored := made.get("result"), dict) and "file" in stored:
+                made["result"] = json.loads((self.folder / "results" / stored["file"]).read_bytes())
+            event = event_from(made)
+            if event is not None:
+                yield event
+
+    def post(self, what: str, **facts: Any) -> None:
+        """Leave a message for the driver, of now or later: ``answer`` or ``cancel``."""
+        name = f"{time.time_ns():020d}-{secrets.token_hex(2)}.json"
+        _write_file(self.folder / "answers" / name, json.dumps({"what": what, "at": time.time(), **facts}).encode())
+
+    def holder(self) -> dict[str, Any] | None:
+        """Return who drives the run now: machine, process, and since when; `None` when nobody does."""
+        lease = _DriverLock(self.folder / "lease")
+        if lease.take():
+            lease.release()
+            return None
+        return lease.facts()
+
+
+class RunLog(FrozenRun):
+    """The log of a run, for the one driver that holds its lease.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+
+    Raises
+    ------
+    PermissionDenied
+        Another driver holds the lease; the message says which.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._lease = _DriverLock(folder / "lease")
+        if not self._lease.take():
+            facts = self._lease.facts()
+            raise PermissionDenied(
+                f"the run {folder.name!r} is driven by process {facts.get('pid')} on {facts.get('host')}.",
+                hint="Wait for it, or end that process; then resume.",
+                tried="resuming a run",
+            )
+        descriptor = os.open(folder / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.fdopen(descriptor, "ab")
+        if self._file.tell() and not _ends_in_newline(folder / "log.jsonl"):
+            self._file.write(b"\n")  # what follows a half-written line must not be lost with it
+        self._written = self._synced = 0
+        self._syncing: asyncio.Future[None] | None = None
+
+    def append(self, event: RunEvent) -> None:
+        """Write an event; it is on the disk after the next `sync`."""
+        made = event.to_dict()
+        line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
+        if len(line) > _MOST_IN_LINE and isinstance(event, NodeEnded):
+            item = "" if event.item is None else f".{event.item}"
+            name = f"{event.node.replace('/', '_')}{item}.{event.attempt}.json"
+            _write_file(self.folder / "results" / name, json.dumps(made["result"], ensure_ascii=False).encode())
+            made["result"] = {"file": name}
+            line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
+        self._file.write(line.encode("utf-8", "replace") + b"\n")
+        self._written += 1
+
+    async def sync(self) -> None:
+        """Wait until every event so far is on the disk."""
+        wanted = self._written
+        while self._synced < wanted:
+            if self._syncing is None:
+                self._file.flush()
+                self._syncing = asyncio.ensure_future(self._sync(self._written))
+            await asyncio.shield(self._syncing)
+
+    async def _sync(self, written: int) -> None:
+        try:
+            await in_thread(os.fsync, self._file.fileno())
+            self._synced = max(self._synced, written)
+        finally:
+            self._syncing = None
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return what others left and was not taken yet, oldest first."""
+        found = []
+        for path in sorted((self.folder / "answers").glob("*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                found.append({**json.loads(path.read_bytes()), "file": path.name})
+        return found
+
+    def taken(self, message: Mapping[str, Any]) -> None:
+        """Remove a message whose event is in the log."""
+        with contextlib.suppress(OSError):
+            (self.folder / "answers" / str(message["file"])).unlink()
+
+    def close(self) -> None:
+        """Write what is left and give the lease back; harmless when repeated."""
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        self._lease.release()
+
+
+class _DriverLock:
+    """A file that one process locks; the lock goes with the process, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(descriptor)
+        except OSError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(facts).encode(), 0)
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _lock(descriptor: int) -> None:
+    if os.name == "nt":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # there on Windows alone
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _ends_in_newline(path: Path) -> bool:
+    with path.open("rb") as handle:
+        handle.seek(-1, os.SEEK_END)
+        return handle.read(1) == b"\n"
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """Put a file in place once it is whole."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    draft.replace(path)
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """Return the folders of all runs, the newest first."""
+    try:
+        found = [entry for entry in folder.iterdir() if (entry / "run.json").is_file()]
+    except OSError:
+        return []
+    return sorted(found, key=lambda entry: (entry / "run.json").stat().st_mtime, reverse=True)

@@ -1,0 +1,243 @@
+"""What comes next in a run: a pure function of the workflow and the state.
+
+`RunPlan.next_actions` is asked after each event, and the driver does what it says. The rules:
+
+- A node can start when all nodes that it needs have ended.
+- A node whose ``when`` is false is skipped, and so is whoever needs it, unless the reference has a default or the node
+  says ``when: always``. A refused approval is skipped in the same way.
+- A node that failed ends the run, unless it says ``on_error: continue``: nothing new starts, what runs goes on to its
+  end, and nodes with ``finally: true`` run last, whatever happened.
+- A node that waits for a person, or whose outcome is unknown, holds up only those that need it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.workflow.expressions import fill, truth
+from nbtools.workflow.graph import edges
+from nbtools.workflow.runs.state import NodeState, RunState, failure_result
+from nbtools.workflow.spec import NodeFields, Workflow
+
+__all__ = ["MOST_ITEMS", "Action", "Collect", "End", "Expand", "Fail", "RunPlan", "Skip", "Start"]
+
+MOST_ITEMS = 10_000
+"""Items that one ``for_each`` may have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start(Action):
+    """Run a node, or one of its items."""
+
+    node: str
+    item: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Skip(Action):
+    """Do not run a node."""
+
+    node: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expand(Action):
+    """Give a node the items of its ``for_each``."""
+
+    node: str
+    items: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fail(Action):
+    """End a node that cannot even be started."""
+
+    node: str
+    result: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collect(Action):
+    """End a node all of whose items have ended."""
+
+    node: str
+    state: str
+    result: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class End(Action):
+    """End the run."""
+
+    state: str
+    outputs: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+
+
+class RunPlan:
+    """The rules for one workflow.
+
+    Parameters
+    ----------
+    workflow
+        A workflow in which nothing was found to be wrong.
+    """
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
+        self.nodes: dict[str, NodeFields] = {node.id: node for node in workflow.nodes}
+        self._needs: dict[str, dict[str, bool]] = {}
+        for name, node in self.nodes.items():
+            needed: dict[str, bool] = {}
+            for edge in edges(node):
+                needed[edge.target] = needed.get(edge.target, False) or edge.required
+            self._needs[name] = needed
+
+    def needs(self, node: str) -> Mapping[str, bool]:
+        """Return the nodes that a node needs, each with whether it is skipped when they are."""
+        return self._needs[node]
+
+    def next_actions(self, state: RunState, *, env: Mapping[str, str], stopped: str = "") -> list[Action]:
+        """Return what can be done now; nothing when something has to end, or be answered, before.
+
+        Parameters
+        ----------
+        state
+            The state of the run.
+        env
+            Values of ``${env.NAME}``.
+        stopped
+            Why nothing new may start (the run was cancelled, a budget is used up); empty where it may.
+        """
+        why = stopped or self._failed(state)
+        found: list[Action] = []
+        ordinary_left = final_left = False
+        for name, node in self.nodes.items():
+            of = state.nodes[name]
+            if of.has_ended:
+                continue
+            if node.finally_:
+                final_left = True
+                continue
+            ordinary_left = True
+            found += self._actions(state, node, of, env, why)
+        if ordinary_left:
+            return found
+        if final_left:
+            for name, node in self.nodes.items():
+                of = state.nodes[name]
+                if node.finally_ and not of.has_ended:
+                    found += self._actions(state, node, of, env, "")
+            return found
+        return [self._end(state, env, stopped)]
+
+    def _failed(self, state: RunState) -> str:
+        for name, of in state.nodes.items():
+            if of.state == "failed" and self.nodes[name].on_error == "fail":
+                return f"{name} failed"
+        return ""
+
+    def _actions(
+        self, state: RunState, node: NodeFields, of: NodeState, env: Mapping[str, str], stopped: str
+    ) -> Iterator[Action]:
+        if of.items is not None:
+            yield from self._item_actions(node, of, stopped)
+        elif of.state != "pending":
+            # It runs, or waits for a person; a question that nobody has answered ends with the run.
+            if stopped and of.state == "waiting":
+                yield Skip(node=node.id, why=stopped)
+        elif stopped:
+            yield Skip(node=node.id, why=stopped)
+        else:
+            yield from self._ready(state, node, env)
+
+    def _ready(self, state: RunState, node: NodeFields, env: Mapping[str, str]) -> Iterator[Action]:
+        """Yield what is to be done with a node that has not begun, once all that it needs has ended."""
+        needed = self._needs[node.id]
+        if not all(state.nodes[name].has_ended for name in needed):
+            return
+        if not node.always:
+            for name, required in needed.items():
+                if required and state.nodes[name].state in {"skipped", "cancelled"}:
+                    yield Skip(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
+                    return
+        scope = {**state.scope(), "env": env}
+        try:
+            if not truth(node.when, scope):
+                yield Skip(node=node.id, why=f"when is false: {node.when}")
+            elif node.for_each is None:
+                yield Start(node=node.id)
+            else:
+                yield Expand(node=node.id, items=_items_of(node, scope))
+        except NbtoolsError as exc:
+            yield Fail(node=node.id, result=failure_result(exc.code, exc.message, exc.hint))
+
+    def _item_actions(self, node: NodeFields, of: NodeState, stopped: str) -> Iterator[Action]:
+        """Yield the items that can start, or the end of the node when none is left."""
+        states = [step.state for step in of.steps]
+        has_failed = node.on_item_error == "fail" and "failed" in states
+        if stopped or has_failed:
+            if {"running", "unknown"}.isdisjoint(states):
+                yield self._collect(node, of, "cancelled" if not has_failed else "failed")
+            return
+        if all(step.has_ended for step in of.steps):
+            yield self._collect(node, of, "ok")
+            return
+        free = (node.max_parallel or self.workflow.limits.max_parallel) - states.count("running")
+        for i, found in enumerate(states):
+            if found == "pending" and free > 0:
+                free -= 1
+                yield Start(node=node.id, item=i)
+
+    def _collect(self, node: NodeFields, of: NodeState, state: str) -> Collect:
+        views = [step.view() for step in of.steps]
+        good = sum(view["ok"] for view in views)
+        error = next((view["error"] for view in views if view["error"]), None)
+        first = next((i for i, view in enumerate(views) if view["error"]), 0)
+        if error is not None:
+            error = {**error, "message": f"item {first}: {error['message']}"}
+        result = {
+            "ok": state == "ok",
+            "text": f"{good} of {len(views)} items" + (f"; {error['message']}" if error else ""),
+            "data": [view["data"] if view["ok"] else None for view in views],
+            "error": None if state == "ok" else error,
+            "artifacts": [artifact for view in views for artifact in view["artifacts"]],
+            "duration_s": sum(view["duration_s"] for view in views),
+        }
+        return Collect(node=node.id, state=state, result=result)
+
+    def _end(self, state: RunState, env: Mapping[str, str], stopped: str) -> End:
+        """Return the end of a run all of whose nodes have ended."""
+        for name, of in state.nodes.items():
+            if of.state == "failed" and self.nodes[name].on_error == "fail":
+                error = dict((of.result or {}).get("error") or {})
+                return End(state="failed", error={**error, "node": name})
+        if stopped or any(of.state == "cancelled" for of in state.nodes.values()):
+            return End(state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None})
+        try:
+            return End(state="ok", outputs=fill(self.workflow.outputs, {**state.scope(), "env": env}))
+        except InvalidArguments as exc:
+            return End(state="failed", error={"code": exc.code, "message": f"outputs: {exc.message}", "hint": exc.hint})
+
+
+def _items_of(node: NodeFields, scope: Mapping[str, Any]) -> list[Any]:
+    items = fill(node.for_each, scope)
+    if not isinstance(items, list):
+        raise InvalidArguments(
+            f"for_each is {type(items).__name__}, not a list: {items!r:.80}.",
+            hint="Let it lead to a list, such as ${nodes.ID.data.rows}.",
+        )
+    if len(items) > MOST_ITEMS:
+        raise InvalidArguments(
+            f"for_each has {len(items):,} items; {MOST_ITEMS:,} are allowed.", hint="Work on several in one item."
+        )
+    return items

@@ -1,0 +1,256 @@
+"""The state of a run: what its events have led to.
+
+`RunState.apply` takes one event after the other and touches nothing else, so that a log read from the disk, a picture
+in a notebook and the driver itself all see the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from nbtools.workflow.runs.events import (
+    BudgetUsed,
+    ItemsFound,
+    NodeEnded,
+    NodeSkipped,
+    NodeStarted,
+    QuestionAnswered,
+    QuestionAsked,
+    RetryPlanned,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+)
+
+__all__ = ["ENDED", "NodeState", "RunState", "State", "StepState", "failure_result"]
+
+State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "unknown"]
+ENDED: frozenset[State] = frozenset({"ok", "failed", "skipped", "cancelled"})
+"""States after which nothing happens to a node any more."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class StepState:
+    """One run of a node, or of one of its items.
+
+    Attributes
+    ----------
+    state
+        See `State`.
+    attempt, fence
+        The last attempt, counted from 1, and the driver that made it; 0 before the first.
+    why
+        Why it runs, was reused, or was skipped.
+    parts
+        What it depended on when it started last, by hash.
+    result
+        The fields of a result, once it has ended.
+    started_at, ended_at
+        Seconds since 1970; `None` where it did not.
+    question, deadline, answer, answered_by
+        What a person is asked, until when, and what was answered by whom.
+    retry_at
+        When the next attempt is due, in seconds since 1970; `None` unless one failed.
+    """
+
+    state: State = "pending"
+    attempt: int = 0
+    fence: int = 0
+    why: str = ""
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    result: Mapping[str, Any] | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    question: Mapping[str, Any] | None = None
+    deadline: float | None = None
+    answer: Any = None
+    answered_by: str = ""
+    retry_at: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing happens to it any more."""
+        return self.state in ENDED
+
+    def view(self) -> dict[str, Any]:
+        """Return what expressions read of it: the fields of a result, with null where there is none."""
+        result = self.result or {}
+        return {
+            "ok": self.state == "ok",
+            "state": self.state,
+            "text": result.get("text", ""),
+            "data": result.get("data"),
+            "error": result.get("error"),
+            "artifacts": result.get("artifacts", []),
+            "duration_s": result.get("duration_s", 0.0),
+        }
+
+
+@dataclasses.dataclass(kw_only=True)
+class NodeState(StepState):
+    """A node: its own run, or all runs of its items.
+
+    Attributes
+    ----------
+    items
+        The values of ``for_each``; `None` for a node without, and before they are known.
+    steps
+        The runs of the items, in their order.
+    """
+
+    items: list[Any] | None = None
+    steps: list[StepState] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(kw_only=True)
+class RunState:
+    """A run.
+
+    Attributes
+    ----------
+    run_id, workflow
+        Which run, of which workflow.
+    inputs
+        Their values, with defaults filled in.
+    nodes
+        The state of each node, in the order of the file.
+    state
+        ``"running"``, or how it ended.
+    fence
+        Number of the driver that acts, or acted last.
+    driver
+        Who that is.
+    seconds, tokens, usd
+        What was used so far, over all resumes.
+    outputs, error
+        What the run returned, or why it failed.
+    started_at, ended_at
+        Seconds since 1970.
+    """
+
+    run_id: str = ""
+    workflow: str = ""
+    inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nodes: dict[str, NodeState] = dataclasses.field(default_factory=dict)
+    state: str = "pending"
+    fence: int = 0
+    driver: str = ""
+    seconds: float = 0.0
+    tokens: int = 0
+    usd: float = 0.0
+    outputs: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @classmethod
+    def of(cls, nodes: Iterable[str], *, inputs: Mapping[str, Any], events: Iterable[RunEvent] = ()) -> RunState:
+        """Return the state that events lead to.
+
+        Parameters
+        ----------
+        nodes
+            Ids of the workflow's nodes, in their order.
+        inputs
+            Values of the inputs.
+        events
+            What happened, oldest first.
+        """
+        made = cls(inputs=inputs, nodes={name: NodeState() for name in nodes})
+        for event in events:
+            made.apply(event)
+        return made
+
+    def step(self, node: str, item: int | None = None) -> StepState:
+        """Return the state of a node, or of one of its items."""
+        found = self.nodes[node]
+        return found if item is None else found.steps[item]
+
+    def steps(self) -> Iterator[tuple[str, int | None, StepState]]:
+        """Yield every step that runs, or may run: items in place of the node that has them."""
+        for name, node in self.nodes.items():
+            if node.items is None:
+                yield name, None, node
+            else:
+                yield from ((name, i, step) for i, step in enumerate(node.steps))
+
+    def open_questions(self) -> list[tuple[str, int | None, StepState]]:
+        """Return the steps that wait for a person, those of unknown outcome among them."""
+        return [found for found in self.steps() if found[2].state in {"waiting", "unknown"}]
+
+    def scope(self, *, item: Any = None) -> dict[str, Any]:
+        """Return what the first names of expressions stand for; ``env`` is the driver's to add."""
+        views = {name: node.view() for name, node in self.nodes.items() if node.has_ended}
+        return {"inputs": self.inputs, "nodes": views, "item": item}
+
+    def apply(self, event: RunEvent) -> bool:
+        """Take an event; return whether it changed anything.
+
+        The late end of an attempt that is not the current one changes nothing, nor do events of sub-workflows.
+        """
+        match event:
+            case RunStarted():
+                self.run_id, self.workflow, self.fence = event.run_id, event.workflow, event.fence
+                self.driver, self.state, self.ended_at = event.driver, "running", None
+                self.started_at = self.started_at or event.at
+                return True
+            case BudgetUsed():
+                self.seconds += event.seconds
+                self.tokens += event.tokens
+                self.usd += event.usd
+                return True
+            case RunEnded():
+                self.state, self.outputs, self.error, self.ended_at = event.state, event.outputs, event.error, event.at
+                return True
+        name = getattr(event, "node", None)
+        node = self.nodes.get(name) if name is not None else None
+        if node is None:
+            return False
+        if isinstance(event, ItemsFound):
+            node.items, node.steps = event.items, [StepState() for _ in event.items]
+            node.state, node.started_at = "running", event.at
+            return True
+        item = getattr(event, "item", None)
+        if item is not None and item >= len(node.steps):
+            return False
+        return _apply(node if item is None else node.steps[item], event)
+
+
+def _apply(step: StepState, event: RunEvent) -> bool:
+    """Let an event change a step."""
+    match event:
+        case NodeStarted():
+            step.state, step.attempt, step.fence = "running", event.attempt, event.fence
+            step.why, step.parts, step.retry_at = event.why, event.parts, None
+            step.started_at = event.at if step.attempt == 1 or step.started_at is None else step.started_at
+            step.ended_at, step.result = None, None
+        case RetryPlanned():
+            step.state, step.retry_at = "pending", event.at + event.wait_s
+        case NodeSkipped():
+            step.state, step.why, step.ended_at = "skipped", event.why, event.at
+        case QuestionAsked():
+            step.state, step.question, step.deadline = "waiting", event.question, event.deadline
+            step.started_at = step.started_at or event.at
+        case QuestionAnswered():
+            step.answer, step.answered_by = event.answer, event.by
+            if step.state == "unknown" and event.answer == "retry":
+                step.state = "pending"
+        case NodeEnded():
+            if (event.attempt, event.fence) != (step.attempt, step.fence) and event.attempt:
+                return False
+            if step.has_ended:
+                return False
+            step.state, step.result, step.ended_at = event.state, event.result, event.at
+            step.why = event.why or step.why
+            step.question = event.result.get("question", step.question) if event.state == "unknown" else step.question
+        case _:
+            return False
+    return True
+
+
+def failure_result(code: str, message: str, hint: str | None = None) -> dict[str, Any]:
+    """Return the result of a step that failed before, or instead of, doing its work."""
+    error = {"code": code, "message": message, "hint": hint}
+    return {"ok": False, "text": message, "data": None, "error": error, "artifacts": [], "duration_s": 0.0}

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import LanguageUnavailable
-from nbtools.kernels.inside.hooks import Memory
+from nbtools.kernels.inside.hooks import Memory, value_report, with_tables
 from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import OngoingRun, RunningKernel
@@ -134,7 +134,8 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
     async def _finish(self, run: _ThreadRun, ending: Ending | None) -> Execution:
         self._run = None
         status: Status = ending or (run.status if self.alive else "died")
-        return run.collector.execution(status, confinement=self.confinement)
+        notes = (run.report["value_note"],) if "value_note" in run.report else ()
+        return run.collector.execution(status, confinement=self.confinement, notes=notes, value=run.report.get("data"))
 
     async def variables(self) -> list[dict[str, Any]]:
         """Return name and type of what the code has defined."""
@@ -168,6 +169,7 @@ class _ThreadRun(OngoingRun):
         self._code, self._names, self._world = code, names, world
         self._lock = threading.Lock()
         self._ident: int | None = None
+        self.report: dict[str, Any] = {}
 
     def start(self) -> None:
         threading.Thread(target=self._work, name="nbtools-fake-kernel", daemon=True).start()
@@ -191,7 +193,8 @@ class _ThreadRun(OngoingRun):
             self._loop.call_soon_threadsafe(self.finish)
 
     def _execute(self) -> None:
-        self._names |= {**self._world.variables, "__builtins__": self._builtins()}
+        given = with_tables(dict(self._world.variables)) if self._world.wants_value else self._world.variables
+        self._names |= {**given, "__builtins__": self._builtins()}
         if self._world.memory is not None:
             self._names["memory"] = _DirectMemory(self._world.memory)
         if self._world.figure_path is not None:
@@ -202,6 +205,8 @@ class _ThreadRun(OngoingRun):
             exec(compile(tree, _FILE, "exec"), self._names)  # noqa: S102 - running it is the purpose
             if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), _FILE, "eval"), self._names)  # noqa: S307 - same
+                if self._world.wants_value:
+                    self.report = value_report(value, str(self._world.cwd or ""))
                 if value is not None:
                     self._on_loop(lambda: self.collector.display({"text/plain": repr(value)}))
         except SystemExit as exc:

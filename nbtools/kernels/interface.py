@@ -141,6 +141,9 @@ class Execution:
         What was asked for; the session is `None` for a lease.
     notes
         Sentences for the reader, such as that a session's state was lost.
+    value
+        The value of the last expression as JSON, where it was asked for; `None` where there is none. A table is a
+        mapping: ``parquet`` (a file among the artifacts), ``columns``, ``row_count`` and the first 1,000 ``rows``.
     """
 
     status: Status
@@ -159,6 +162,7 @@ class Execution:
     language: str = "python"
     session: str | None = None
     notes: tuple[str, ...] = ()
+    value: Any = None
 
     @property
     def ok(self) -> bool:
@@ -346,6 +350,9 @@ class RunContext:
     memory
         The object that serves ``memory`` inside a Python kernel: its methods are called in this process, with what
         the code passed. `None` grants no memory. Kernels of other languages ignore it.
+    wants_value
+        Whether a Python kernel sends the value of the last expression too. A variable that is a mapping with the one
+        key ``__parquet__`` is read from that file then.
     """
 
     cwd: Path | None = None
@@ -354,6 +361,7 @@ class RunContext:
     links: tuple[Path, ...] = ()
     figure_path: Path | None = None
     memory: Any = None
+    wants_value: bool = False
 
 
 @runtime_checkable

@@ -60,6 +60,7 @@ class _RunRequest:
     grace: float
     on_output: OnOutput | None
     session: str | None
+    place: Path | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -159,29 +160,29 @@ class Kernels:
         figure_path: str | Path | None = None,
         on_output: OnOutput | None = None,
         memory: Any = None,
+        wants_value: bool = False,
+        place: Path | None = None,
     ) -> Execution:
         """Run code in a clean kernel, or in a session, and return what became of it.
 
         Parameters
         ----------
-        code, language
-            The script, and what it is written in: ``"python"``, ``"bash"``, ``"node"``, …, or ``"kernel:NAME"``.
-        session
-            Name of the session; `None` takes a clean kernel that is thrown away afterwards.
-        timeout, grace
-            Seconds until the code is interrupted (`None`: never), and from there until it is killed.
-        sandbox
-            The level of confinement; one that is named here and cannot be enforced is refused.
-        cwd
-            The working folder; `None` takes a new one, with links to the input files; what is left there is kept.
-        variables, memory
-            Global names for the script, of JSON values, and what ``memory`` is in it; `None` grants none.
+        code, language, session
+            The script; ``"python"``, ``"bash"``, ``"node"``, … or ``"kernel:NAME"``; the name of the session, of which
+            `None` takes a clean kernel that is thrown away afterwards.
+        timeout, grace, sandbox
+            Seconds until the code is interrupted (`None`: never), and from there until it is killed; the level of
+            confinement: one that is named here and cannot be enforced is refused.
+        cwd, variables, memory
+            The working folder (`None`: a new one with links to the input files; what is left there is kept), global
+            names for the script, of JSON values, and what ``memory`` is in it; `None` grants none.
         inputs_paths, write_paths
             What a strict kernel may read, and write, besides allowed roots and working folder; links are not followed.
-        figure_path
-            Where to save the open figure if the script did not: ``output_image_path``, relative to the working folder.
-        on_output
-            Called on the nbtools loop with each `OutputPiece` as it appears.
+        figure_path, place
+            Where to save the open figure if the script did not (``output_image_path``), and where files go that were
+            left in a new working folder; `None` is the place of all kernels.
+        on_output, wants_value
+            Called on the nbtools loop with each `OutputPiece` as it appears; whether `Execution.value` is wanted.
 
         Raises
         ------
@@ -190,17 +191,17 @@ class Kernels:
         LanguageUnavailable, SandboxUnavailable, KernelDied, WorkbenchClosed
             No kernel for it can be had: on this host, or because `close` was called before.
         """
-        folder = validation.check_folder(cwd, self._roots) if cwd is not None else None
-        level = validation.check_level(sandbox or self._sandbox)
-        limit = self.timeout if timeout == "setting" else timeout
+        seconds = self.timeout if timeout == "setting" else timeout
+        folder = None if cwd is None else validation.check_folder(cwd, self._roots)
         request = _RunRequest(
             code=validation.check_code(code),
-            options=self._options(language, level, folder, inputs_paths, write_paths),
-            context=_context(folder, variables or {}, inputs_paths, figure_path, memory),
-            timeout=None if limit is None else validation.check_seconds(limit, "timeout"),
+            options=self._options(language, sandbox, folder, inputs_paths, write_paths),
+            context=_context(folder, variables or {}, inputs_paths, figure_path, memory, wants_value),
+            timeout=None if seconds is None else validation.check_seconds(seconds, "timeout"),
             grace=validation.check_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
             session=None if session is None else validation.check_name(session),
+            place=place,
         )
         return await stoppable(self._carry_out(request, explicit=sandbox is not None))
 
@@ -209,12 +210,13 @@ class Kernels:
     def _options(
         self,
         language: str,
-        level: Level,
+        sandbox: Level | None,
         folder: Path | None,
         inputs_paths: Sequence[str | Path],
         write_paths: Sequence[str | Path],
     ) -> KernelOptions:
         """Return what kernel the run needs."""
+        level = validation.check_level(sandbox or self._sandbox)
         # What binds only a strict kernel is left out of the others, so that one spare fits all of them.
         base = dataclasses.replace(self._base, language=language_of(language), sandbox=level)
         if level != "strict":
@@ -292,7 +294,7 @@ class Kernels:
             cap=self._cap,
             world=context,
         )
-        place = self._place if is_own else None
+        place = (request.place or self._place) if is_own else None
         collecting = aio.in_thread(_collect, execution, context, begun, place=place, move=request.session is None)
         # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
         execution = await to_the_end(collecting)
@@ -459,6 +461,7 @@ def _context(
     inputs_paths: Sequence[str | Path],
     figure_path: str | Path | None,
     memory: Any,
+    wants_value: bool,
 ) -> RunContext:
     return RunContext(
         cwd=folder,
@@ -466,6 +469,7 @@ def _context(
         files=tuple(Path(path).expanduser().absolute() for path in inputs_paths),
         figure_path=None if figure_path is None else Path(figure_path).expanduser(),
         memory=memory,
+        wants_value=wants_value,
     )
 
 
@@ -495,8 +499,17 @@ def _collect(execution: Execution, context: RunContext, begun: int, *, place: Pa
     kept, notes = artifacts.keep(inside, folder, place, move=move)
     return dataclasses.replace(
         execution,
+        value=_moved_table(execution.value, kept),
         artifacts=(*kept.values(), *(path for path in found if path not in inside)),
         kept=place,
         figure=kept.get(figure) if figure in inside else figure,
         notes=(*execution.notes, *notes),
     )
+
+
+def _moved_table(value: Any, kept: Mapping[Path, Path]) -> Any:
+    """Return the value of an execution, a table with the place to which its file was taken."""
+    if not isinstance(value, dict) or "parquet" not in value:
+        return value
+    new = next((place for old, place in kept.items() if str(old) == value["parquet"]), None)
+    return value if new is None else {**value, "parquet": str(new)}

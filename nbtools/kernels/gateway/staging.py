@@ -78,6 +78,7 @@ class StagingPlan:
             variables={name: _replace_paths(value, moves) for name, value in world.variables.items()},
             links=tuple(Path(moves[str(path)]) for path in world.links if str(path) in moves),
             figure_path=Path(f"{folder}/{figure}") if figure else None,
+            wants_value=world.wants_value,
         )
         return cls(world=remote, files=files, figure=figure)
 

@@ -36,10 +36,17 @@ __all__ = [
     "make_sendable",
     "print_figure",
     "tight_box",
+    "value_report",
     "variables",
+    "with_tables",
 ]
 
 REPORT = "application/vnd.nbtools.report+json"
+# Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
+_MOST_VALUE = 8 * 2**20
+_MOST_ROWS = 1_000
+_DEEPEST = 100
+_FORMS: Mapping[str, Callable[[Any], Any]] = {"Decimal": float, "Fraction": float, "UUID": str, "timedelta": str}
 _INLINE = "module://matplotlib_inline.backend_inline"
 # The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
@@ -144,6 +151,7 @@ class CellHooks:
         self._before: tuple[int, int, int] | None = None
         self._shown: Any = None
         self._figure: str | None = None
+        self._wants_value = False
         events = shell.events
         events.register("post_run_cell", self._report)
         events.register("post_execute", self._after)
@@ -162,6 +170,7 @@ class CellHooks:
         """Make the world of the next script."""
         self._shown = self._figure = None
         self._figure_path = world.get("figure_path")
+        self._wants_value = bool(world.get("wants_value"))
         self._before = _stat(self._figure_path)
         folder = world.get("cwd")
         if folder:
@@ -176,7 +185,8 @@ class CellHooks:
         # A module written a moment ago must be found: finders cache what a folder held.
         importlib.invalidate_caches()
         names = self.shell.user_ns
-        names.update(world.get("variables") or {})
+        variables = world.get("variables") or {}
+        names.update(with_tables(variables) if self._wants_value else variables)
         if self._figure_path:
             names["output_image_path"] = self._figure_path
             with contextlib.suppress(OSError):
@@ -266,8 +276,90 @@ class CellHooks:
             report["value"] = error.msg
         if self._figure is not None:
             report["figure"] = self._figure
+        if self._wants_value and error is None:
+            self._wants_value = False
+            report |= value_report(result.result)
         if report:
             self.publish(report)
+
+
+def with_tables(value: Any) -> Any:
+    """Return JSON in which a mapping ``{"__parquet__": PATH}`` has become the DataFrame of that file."""
+    if isinstance(value, dict):
+        if [*value] == ["__parquet__"]:
+            return importlib.import_module("duckdb").read_parquet(value["__parquet__"]).df()
+        return {key: with_tables(one) for key, one in value.items()}
+    return [with_tables(one) for one in value] if isinstance(value, list) else value
+
+
+def value_report(value: Any, folder: str = "") -> dict[str, Any]:
+    """Return what a report says of the value of the last expression: ``data``, or why there is none."""
+    try:
+        made = _table(value, folder) if _is_table(value) else _plain(value)
+        size = len(json.dumps(made, allow_nan=False))
+    except Exception as exc:
+        return {"value_note": f"the value of the last expression is not kept: {exc}"}
+    if size > _MOST_VALUE:
+        told = f"it has {size:,} bytes as JSON and {_MOST_VALUE:,} are allowed; write it to a file"
+        return {"value_note": f"the value of the last expression is not kept: {told}"}
+    return {"data": made}
+
+
+def _is_table(value: Any) -> bool:
+    kind = type(value)
+    return hasattr(kind, "to_frame") or (hasattr(kind, "columns") and hasattr(kind, "__len__"))
+
+
+def _table(value: Any, folder: str) -> dict[str, Any]:
+    """Write a table of pandas, polars or Arrow as a Parquet file, and return what stands for it."""
+    duckdb: Any = importlib.import_module("duckdb")
+    frame = value
+    if hasattr(type(frame), "to_frame"):
+        frame = frame.to_frame()
+    if hasattr(frame, "reset_index"):
+        frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
+        frame.columns = [str(name) for name in frame.columns]
+    path, count = pathlib.Path(folder, "value.parquet"), 1
+    while path.exists():
+        count += 1
+        path = pathlib.Path(folder, f"value-{count}.parquet")
+    relation = duckdb.sql("select * from frame")
+    relation.write_parquet(str(path))
+    kept = duckdb.read_parquet(str(path))
+    rows = [[_plain(cell) for cell in row] for row in kept.limit(_MOST_ROWS).fetchall()]
+    told = {"parquet": str(path.absolute()), "columns": list(kept.columns), "row_count": len(frame)}
+    return {**told, "rows": rows, "truncated": len(frame) > len(rows)}
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(one, depth + 1) for one in value]
+    return _plain(_simpler(value), depth + 1)
+
+
+def _simpler(value: Any) -> Any:
+    """Return a value of a well-known class in values that are nearer to JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "isoformat"):
+        return None if str(value) == "NaT" else str(value.isoformat())
+    if fields := getattr(type(value), "__dataclass_fields__", None):
+        return {name: getattr(value, name) for name in fields}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    form = _FORMS.get(type(value).__name__)
+    if form is None:
+        raise TypeError(f"a {type(value).__name__} is not JSON")
+    return form(value)
 
 
 def _link(path: str) -> None:

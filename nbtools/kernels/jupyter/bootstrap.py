@@ -40,6 +40,7 @@ def world_as_json(world: RunContext) -> dict[str, Any]:
         "links": [str(path) for path in world.links],
         "figure_path": str(world.figure_path) if world.figure_path else None,
         "memory": world.memory is not None,
+        "wants_value": world.wants_value,
     }
 
 

@@ -121,8 +121,10 @@ class JupyterRun(OngoingRun):
         """Return what became of the run; `ending` says what ended it, `None` that the code came to its own end."""
         if figure := self.report.get("figure"):
             notes = (*notes, f"figure {figure}")
+        if note := self.report.get("value_note"):
+            notes = (*notes, note)
         status = self._own_status() if ending is None else cast("Status", ending)
-        return self.collector.execution(status, notes=notes, **facts)
+        return self.collector.execution(status, notes=notes, value=self.report.get("data"), **facts)
 
     def _own_status(self) -> Status:
         """Return how the code ended by itself, and find the error that ended it.

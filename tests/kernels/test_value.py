@@ -1,0 +1,79 @@
+"""The value of the last expression of a script: JSON as it is, tables as Parquet files, all else told."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+import pytest
+
+from nbtools.kernels import FakeKernels, Kernels
+
+TABLE = "import pandas as pd\npd.DataFrame({'x': range(2000), 'day': pd.date_range('2020-01-01', periods=2000)})"
+
+
+@pytest.fixture(scope="module", params=[Kernels, FakeKernels])
+def kernels(request):
+    with request.param() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("{'a': [1, 2.5, float('nan')], 3: None}", {"a": [1, 2.5, None], "3": None}),
+        ("import numpy as np\nnp.arange(3)", [0, 1, 2]),
+        ("import datetime as dt\n(dt.date(2020, 1, 2), {'x'})", ["2020-01-02", ["x"]]),
+        ("x = 3", None),
+        ("print('shown')", None),
+        ("from decimal import Decimal\n[Decimal('1.5')]", [1.5]),
+    ],
+)
+def test_the_value_of_the_last_expression_is_returned_as_json(kernels, code, value):
+    done = kernels.run(code, wants_value=True).raise_for_error()
+    assert (done.value, done.notes) == (value, ())
+
+
+def test_nothing_is_returned_that_was_not_asked_for(kernels):
+    assert kernels.run("{'a': 1}").value is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("object()", "an? object is not JSON"),
+        ("'x' * 9_000_000", "9,000,002 bytes as JSON and 8,388,608 are allowed"),
+        ("a = []\nfor _ in range(200): a = [a]\na", "more than 100 levels deep"),
+    ],
+)
+def test_a_value_that_cannot_be_kept_is_told(kernels, code, words):
+    done = kernels.run(code, wants_value=True).raise_for_error()
+    assert done.value is None
+    [note] = done.notes
+    assert re.search(words, note)
+
+
+def test_a_table_is_a_file_that_the_next_script_reads(kernels, tmp_path):
+    made = kernels.run(TABLE, wants_value=True, place=tmp_path / "kept").raise_for_error()
+    told = made.value
+    assert (told["columns"], told["row_count"], len(told["rows"]), told["truncated"]) == (
+        ["x", "day"],
+        2000,
+        1000,
+        True,
+    )
+    assert told["rows"][1] == [1, "2020-01-02T00:00:00"]
+    last = duckdb.read_parquet(told["parquet"]).fetchall()[-1]
+    assert last[1].isoformat() == "2025-06-22T00:00:00"
+    given = {"before": {"deep": [{"__parquet__": told["parquet"]}]}}
+    read = kernels.run("before['deep'][0]['x'].sum()", wants_value=True, variables=given).raise_for_error()
+    assert read.value == 1_999_000
+
+
+def test_the_file_of_a_table_is_taken_to_the_given_place(tmp_path):
+    place = tmp_path / "kept"
+    with Kernels() as kernels:
+        made = kernels.run("import pandas as pd\npd.Series([1, 2], name='q')", wants_value=True, place=place)
+    assert made.value["parquet"] == str(place / "value.parquet")
+    assert made.artifacts == (place / "value.parquet",)
+    assert made.value["rows"] == [[1], [2]]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
+    from nbtools.workflow.service import Workflows
 
 __all__ = ["Parts"]
 
@@ -222,17 +223,37 @@ class Parts:
         local = LocalExecutor(self.registry, door=self.door, enabled=self.config.enabled_tools)
         return CompositeExecutor([local, *self._outside()]) if self.config.mcp_servers else local
 
-    def executor_with(self, approver: Approver, services: Mapping[type, Callable[[], Any]] | None = None) -> Executor:
-        """Return an executor of the same tools that asks somebody else for approval and has more services."""
+    def executor_with(
+        self,
+        approver: Approver | None = None,
+        services: Mapping[type, Callable[[], Any]] | None = None,
+        tools: Registry | None = None,
+    ) -> Executor:
+        """Return an executor that asks somebody else for approval, has more services, or offers other tools."""
         known = self.door
         door = Door(
             services={**known.services, **(services or {})},
             model_services=known.model_services,
             rules=known.rules,
-            approver=approver,
+            approver=approver or known.approver,
             recorder=known.recorder,
         )
-        return LocalExecutor(self.executor.tools(), door=door)
+        return LocalExecutor(self.executor.tools() if tools is None else tools, door=door)
+
+    @until_closed
+    def workflows(self) -> Workflows:
+        """Workflows: YAML files that are checked, run, resumed and shown."""
+        from nbtools.workflow.driver.host import WorkflowHost
+        from nbtools.workflow.service import Workflows
+
+        host = WorkflowHost(
+            runs=self.config.home / "runs",
+            tools=lambda: self.executor.tools(),  # noqa: PLW0108 - the executor is built when it is needed
+            executor=lambda tools, services: self.executor_with(None, services, tools),
+            kernels=lambda: self.kernels,
+            memory=lambda: self.memory,
+        )
+        return Workflows(host, check_open=self.check_open)
 
     async def aperform(
         self, call: ToolCall, work: Callable[[], Any], *, door: Door | None = None, **how: Any

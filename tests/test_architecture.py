@@ -111,7 +111,16 @@ ROOMS: dict[str, list[str]] = {
         "policy",
         "transpile",
     ],
-    "workflow": ["findings spec", "document", "expressions", "graph schemas", "checks runs", "validation"],
+    "workflow": [
+        "findings spec",
+        "document",
+        "expressions",
+        "graph schemas",
+        "checks runs",
+        "validation",
+        "driver",
+        "service",
+    ],
     "toolbox": ["charsets policies result_types", "memory_tools", "files scripts web", "commands"],
 }
 ROOM_MODULES = 12
@@ -154,7 +163,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_340, 30),  # with the parts of a workbench, answers that change arguments, and the safe reader of YAML
+    "": (8_370, 30),  # with workflows, answers that change arguments, and the safe reader of YAML
     "cli": (860, 7),
     "confine": (1_590, 9),
     "jupyter": (3_690, 35),
@@ -164,7 +173,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "memory": (9_620, 42),
     "sql": (7_940, 55),
     "toolbox": (5_545, 29),
-    "workflow": (5_000, 24),  # with runs: their events, state, keys, plan and log
+    "workflow": (6_900, 32),  # with runs: their events, state, keys, plan and log
 }
 
 FILE_LINES = 600

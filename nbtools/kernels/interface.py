@@ -343,7 +343,7 @@ class RunContext:
     files
         Input files, or folders of them, that the variables name. A kernel on another machine gets copies of them.
     links
-        Files that a Python kernel finds in its working folder too, by their names, as links.
+        Files that a Python kernel finds in its working folder too, as links: relative path there to the file.
     figure_path
         Where to save the open figure when the code did not write that file itself, absolute; `None` saves nothing. A
         Python kernel finds it in ``output_image_path``.
@@ -358,7 +358,7 @@ class RunContext:
     cwd: Path | None = None
     variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: tuple[Path, ...] = ()
-    links: tuple[Path, ...] = ()
+    links: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     figure_path: Path | None = None
     memory: Any = None
     wants_value: bool = False

@@ -282,7 +282,7 @@ class Kernels:
             cwd=folder,
             figure_path=None if context.figure_path is None else folder / context.figure_path,
             # A folder that the caller gave stays as it is: the script opens the inputs where they are.
-            links=context.files if is_own else (),
+            links=context.links if is_own else {},
         )
         # Taken before the code is sent: all that it writes is later.
         begun = artifacts.moment()
@@ -463,10 +463,14 @@ def _context(
     memory: Any,
     wants_value: bool,
 ) -> RunContext:
+    given = [Path(path).expanduser() for path in inputs_paths]
+    # By its name, and where a relative path leads: a script may use either.
+    inner = {str(path): path.absolute() for path in given if not path.is_absolute() and ".." not in path.parts}
     return RunContext(
         cwd=folder,
         variables=validation.check_variables(variables),
-        files=tuple(Path(path).expanduser().absolute() for path in inputs_paths),
+        files=tuple(path.absolute() for path in given),
+        links={path.name: path.absolute() for path in given} | inner,
         figure_path=None if figure_path is None else Path(figure_path).expanduser(),
         memory=memory,
         wants_value=wants_value,

@@ -1,4 +1,4 @@
-"""Workflows: YAML files that are checked before they run.
+"""Workflows: YAML files that are checked before they run, and runs that survive their driver.
 
 The modules build on each other in this order::
 
@@ -11,8 +11,10 @@ The modules build on each other in this order::
     checks/       everything that can be wrong with a file
     runs/         a run: its events, the state that they lead to, what comes next, and where it is kept
     validation    all checks over a file and the files that it names
+    driver/       does what the plan of a run says, and looks up what earlier runs have left
+    service       run, resume, preview, show, answer, cancel
 
-`validate` needs the tools and nothing else; it runs nothing.
+`validate` needs the tools and nothing else; it runs nothing. `Workflows` is ``wb.workflows`` of a workbench.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ if TYPE_CHECKING:
     from nbtools.workflow.expressions import fill, truth
     from nbtools.workflow.findings import Report, WorkflowFinding, explain
     from nbtools.workflow.graph import edges
+    from nbtools.workflow.service import OpenQuestion, WorkflowRun, Workflows
     from nbtools.workflow.spec import Workflow, editor_schema
     from nbtools.workflow.validation import validate
 
 __all__ = [
+    "OpenQuestion",
     "Report",
     "Workflow",
     "WorkflowFinding",
+    "WorkflowRun",
+    "Workflows",
     "edges",
     "editor_schema",
     "explain",
@@ -43,9 +49,12 @@ __all__ = [
 __getattr__ = facade(
     __name__,
     {
+        "OpenQuestion": "nbtools.workflow.service",
         "Report": "nbtools.workflow.findings",
         "Workflow": "nbtools.workflow.spec",
         "WorkflowFinding": "nbtools.workflow.findings",
+        "WorkflowRun": "nbtools.workflow.service",
+        "Workflows": "nbtools.workflow.service",
         "edges": "nbtools.workflow.graph",
         "editor_schema": "nbtools.workflow.spec",
         "explain": "nbtools.workflow.findings",

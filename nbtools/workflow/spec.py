@@ -116,6 +116,9 @@ class RunLimits(Model):
     usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Cost of all models together, in US dollars."
     )
+    parallel: dict[str, _Count] = Field(
+        default={}, description="Nodes of one tool or one model that run at the same time, by its name."
+    )
 
 
 class Retry(Model):
@@ -245,6 +248,9 @@ class CodeNode(NodeFields):
     ] = Field(description="The code itself, or `{file: PATH}`.")
     language: Literal["python", "bash", "shell", "node", "powershell"] = Field(
         default="python", description="What it is written in."
+    )
+    idempotent: bool = Field(
+        default=False, description="Whether running it again changes nothing more: then a resumed run repeats it."
     )
 
 

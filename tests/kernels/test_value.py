@@ -77,3 +77,13 @@ def test_the_file_of_a_table_is_taken_to_the_given_place(tmp_path):
     assert made.value["parquet"] == str(place / "value.parquet")
     assert made.artifacts == (place / "value.parquet",)
     assert made.value["rows"] == [[1], [2]]
+
+
+def test_a_relative_input_is_found_under_its_path_and_its_name(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("here")
+    monkeypatch.chdir(tmp_path)
+    with Kernels() as kernels:
+        code = "[open(p).read() for p in ('a.txt', 'data/a.txt')]"
+        done = kernels.run(code, inputs_paths=["data/a.txt"], wants_value=True).raise_for_error()
+    assert (done.value, done.artifacts) == (["here", "here"], ())

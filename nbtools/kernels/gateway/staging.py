@@ -76,7 +76,7 @@ class StagingPlan:
         remote = RunContext(
             cwd=Path(f"{folder}/work"),
             variables={name: _replace_paths(value, moves) for name, value in world.variables.items()},
-            links=tuple(Path(moves[str(path)]) for path in world.links if str(path) in moves),
+            links={name: Path(moves[str(path)]) for name, path in world.links.items() if str(path) in moves},
             figure_path=Path(f"{folder}/{figure}") if figure else None,
             wants_value=world.wants_value,
         )

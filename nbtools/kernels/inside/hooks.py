@@ -180,8 +180,8 @@ class CellHooks:
             sys.path.insert(0, folder)
             self._folder = folder
         # After the change of folder: the links lie in it.
-        for path in world.get("links") or ():
-            _link(path)
+        for name, path in (world.get("links") or {}).items():
+            _link(name, path)
         # A module written a moment ago must be found: finders cache what a folder held.
         importlib.invalidate_caches()
         names = self.shell.user_ns
@@ -362,10 +362,11 @@ def _simpler(value: Any) -> Any:
     return form(value)
 
 
-def _link(path: str) -> None:
+def _link(name: str, path: str) -> None:
     """Put a link to a file into the working folder, in the place of an older link; the script's own file stays."""
-    link = pathlib.Path(pathlib.Path(path).name)
+    link = pathlib.Path(name)
     with contextlib.suppress(OSError):
+        link.parent.mkdir(parents=True, exist_ok=True)
         if link.is_symlink():
             link.unlink()
         link.symlink_to(path)

@@ -37,7 +37,7 @@ def world_as_json(world: RunContext) -> dict[str, Any]:
     return {
         "cwd": str(world.cwd) if world.cwd else None,
         "variables": dict(world.variables),
-        "links": [str(path) for path in world.links],
+        "links": {name: str(path) for name, path in world.links.items()},
         "figure_path": str(world.figure_path) if world.figure_path else None,
         "memory": world.memory is not None,
         "wants_value": world.wants_value,

@@ -8,6 +8,7 @@ Values of ``${env.NAME}`` are in no part: a key of an account is no reason to ru
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +18,12 @@ from typing import Any
 from nbtools.workflow.graph import edges, texts
 from nbtools.workflow.spec import CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = ["MaskedEnvironment", "changes", "digest", "files_in", "key_of", "parts_of"]
+__all__ = ["MaskedEnvironment", "changes", "digest", "file_texts", "files_in", "key_of", "parts_of"]
 
 # Larger files count by size and time: reading them could take longer than the step.
 _MOST_HASHED = 64 * 2**20
 _MOST_FILES = 200
+_LONGEST_PATH = 1_000
 
 
 class MaskedEnvironment(dict[str, str]):
@@ -102,17 +104,24 @@ def parts_of(
 
 def files_in(values: Iterable[Any], folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the texts among values that name existing files, each with a hash of what the file holds."""
-    found: dict[str, None] = {}
-    for text in _texts(values):
-        if 0 < len(text) < 1_000 and "\n" not in text and "\0" not in text:
-            found[text] = None
-    for name in [*found][:_MOST_FILES]:
-        path = folder / name
+    for name in dict.fromkeys(file_texts(values, folder)):
         try:
-            if path.is_file():
-                yield name, _content(path)
+            yield name, _content(folder / name)
         except OSError:
-            continue  # a text that is no path, or a file that cannot be read: the step itself will say so
+            continue  # a file that cannot be read: the step itself will say so
+
+
+def file_texts(values: Any, folder: Path) -> Iterator[str]:
+    """Yield the texts among values, at any depth, that name existing files: the first 200."""
+    found = (text for text in _texts(values) if 0 < len(text) < _LONGEST_PATH and "\n" not in text)
+    yield from itertools.islice((text for text in found if _is_file(folder, text)), _MOST_FILES)
+
+
+def _is_file(folder: Path, text: str) -> bool:
+    try:
+        return (folder / text).is_file()
+    except (OSError, ValueError):
+        return False  # no path at all, or one that cannot be looked at
 
 
 def _texts(values: Any) -> Iterator[str]:

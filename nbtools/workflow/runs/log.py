@@ -32,7 +32,7 @@ from typing import Any
 
 from nbtools.aio import in_thread
 from nbtools.errors import FileMissing, PermissionDenied
-from nbtools.workflow.runs.events import NodeEnded, RunEvent, event_from
+from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
 __all__ = ["FrozenRun", "RunLog", "fresh_run_id", "list_runs"]
 
@@ -77,6 +77,7 @@ class FrozenRun:
         files: Iterable[Path],
         inputs: Mapping[str, Any],
         text: str = "",
+        main: str = "",
     ) -> FrozenRun:
         """Lay down a run's folder.
 
@@ -94,6 +95,8 @@ class FrozenRun:
             Values of the inputs.
         text
             The YAML, where it is no file.
+        main
+            Of a run inside of another: its workflow among the files of that one, relative to its own.
         """
         folder.mkdir(mode=0o700, parents=True)
         for name in ("files", "results", "artifacts", "answers"):
@@ -107,7 +110,9 @@ class FrozenRun:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
             kept[str(path.relative_to(root))] = hashlib.sha256(content).hexdigest()
-        if not paths:
+        if main:
+            kept[main] = ""
+        elif not paths:
             (folder / "files" / "workflow.yaml").write_text(text, encoding="utf-8")
             kept["workflow.yaml"] = hashlib.sha256(text.encode()).hexdigest()
         facts = {
@@ -128,6 +133,14 @@ class FrozenRun:
     def main(self) -> Path:
         """The workflow as it was at the start."""
         return self.folder / "files" / str(self.facts["main"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it came to an end after which nothing happens any more."""
+        last = None
+        for event in self.events():
+            last = event if isinstance(event, RunEnded | RunStarted) else last
+        return isinstance(last, RunEnded) and last.state in {"ok", "failed", "cancelled"}
 
     def drift(self) -> list[str]:
         """Return what is different from the files as they are now, in words; they are not used."""
@@ -199,7 +212,8 @@ class RunLog(FrozenRun):
                 tried="resuming a run",
             )
         descriptor = os.open(folder / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file = os.fdopen(descriptor, "ab")
+        # Without a buffer: what a killed process has written is there, and only a machine that stops needs a sync.
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
         if self._file.tell() and not _ends_in_newline(folder / "log.jsonl"):
             self._file.write(b"\n")  # what follows a half-written line must not be lost with it
         self._written = self._synced = 0
@@ -223,7 +237,6 @@ class RunLog(FrozenRun):
         wanted = self._written
         while self._synced < wanted:
             if self._syncing is None:
-                self._file.flush()
                 self._syncing = asyncio.ensure_future(self._sync(self._written))
             await asyncio.shield(self._syncing)
 
@@ -250,7 +263,6 @@ class RunLog(FrozenRun):
     def close(self) -> None:
         """Write what is left and give the lease back; harmless when repeated."""
         if not self._file.closed:
-            self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
         self._lease.release()

@@ -170,7 +170,7 @@ class RunPlan:
                 if required and state.nodes[name].state in {"skipped", "cancelled"}:
                     yield Skip(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
                     return
-        scope = {**state.scope(), "env": env}
+        scope = {**state.scope(names=needed), "env": env}
         try:
             if not truth(node.when, scope):
                 yield Skip(node=node.id, why=f"when is false: {node.when}")

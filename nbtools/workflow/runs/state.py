@@ -180,9 +180,13 @@ class RunState:
         """Return the steps that wait for a person, those of unknown outcome among them."""
         return [found for found in self.steps() if found[2].state in {"waiting", "unknown"}]
 
-    def scope(self, *, item: Any = None) -> dict[str, Any]:
-        """Return what the first names of expressions stand for; ``env`` is the driver's to add."""
-        views = {name: node.view() for name, node in self.nodes.items() if node.has_ended}
+    def scope(self, *, item: Any = None, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Return what the first names of expressions stand for; ``env`` is the driver's to add.
+
+        `names` are the nodes that are looked at, `None` is all.
+        """
+        asked = self.nodes if names is None else names
+        views = {name: node.view() for name in asked if (node := self.nodes[name]).has_ended}
         return {"inputs": self.inputs, "nodes": views, "item": item}
 
     def apply(self, event: RunEvent) -> bool:

@@ -1,0 +1,253 @@
+"""What a run runs: the workflow as it was at the start, its scripts, and the tools that its nodes may call."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import ConfigInvalid, InvalidArguments
+from nbtools.parsing import from_yaml
+from nbtools.redaction import MASK
+from nbtools.registry import Registry
+from nbtools.tool import Tool
+from nbtools.workflow.driver.host import WorkflowHost
+from nbtools.workflow.runs.keys import MaskedEnvironment
+from nbtools.workflow.runs.log import FrozenRun, RunLog
+from nbtools.workflow.schemas import SchemaType
+from nbtools.workflow.spec import (
+    AskNode,
+    CodeFile,
+    CodeNode,
+    ConfiguredNode,
+    ConfiguredTool,
+    NodeFields,
+    PromptNode,
+    ToolNode,
+    Workflow,
+    WorkflowNode,
+)
+from nbtools.workflow.validation import validate
+
+__all__ = ["RunDefinition", "check_inputs"]
+
+_ENVIRONMENT = re.compile(r"\benv(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\[['\"]([^'\"]+)['\"]\])")
+_SHORTEST_SECRET = 6
+_FILLED = ("args", "prompt", "instructions")
+_AGENT_KEYS = ("model", "instructions", "model_settings", "retries", "tool_timeout", "end_strategy", "metadata")
+
+
+class RunDefinition:
+    """The workflow of a run with everything that it names.
+
+    Parameters
+    ----------
+    path
+        The frozen workflow file.
+    workflow
+        Its model.
+    host
+        The surroundings.
+    folder
+        Where relative paths in inputs start.
+    """
+
+    def __init__(self, path: Path, workflow: Workflow, host: WorkflowHost, *, folder: Path) -> None:
+        self.path = path
+        self.workflow = workflow
+        self.folder = folder
+        self.environment = MaskedEnvironment()
+        self._host = host
+        self._inner: dict[str, RunDefinition] = {}
+        self._sources: dict[str, str] = {}
+        self._texts: dict[str, dict[str, Any]] = {}
+        self._by_name = {node.id: node for node in workflow.nodes}
+
+    @classmethod
+    def of_run(cls, run: FrozenRun, host: WorkflowHost) -> RunDefinition:
+        """Return what a run was started with.
+
+        Raises
+        ------
+        ConfigInvalid
+            It does not fit the tools of now.
+        """
+        report = validate(run.main, host.tools())
+        report.raise_for_errors()
+        return cls(run.main, report.workflow, host, folder=Path(run.facts["working_folder"]))
+
+    @functools.cached_property
+    def tools(self) -> Registry:
+        """The tools that nodes may call: those of the workbench, and those that the file configures."""
+        registry = self._host.tools()
+        made: list[Tool] = []
+        for name, entry in self.workflow.tools.items():
+            if isinstance(entry, ConfiguredTool):
+                given = entry.model_dump(exclude_none=True)
+                made.append(registry.create_tool_from_config(given, name=name))
+            elif isinstance(entry, ConfiguredNode):
+                made.append(self._node_tool(registry, name, entry))
+        return registry.with_tool(*made) if made else registry
+
+    def _node_tool(self, registry: Registry, name: str, entry: ConfiguredNode) -> Tool:
+        """Return a tool node of the file as a tool: what the node sets is fixed."""
+        node = self._by_name[entry.node]
+        if not isinstance(node, ToolNode):
+            raise ConfigInvalid(f"tools.{name}: {entry.node} is no tool node.", hint="Name a tool node.")
+        fixed = {key: value for key, value in node.args.items() if "${" not in repr(value)}
+        given: dict[str, Any] = {"tool": node.tool, "fixed_config": {**fixed, **entry.fixed_config}}
+        given |= {key: getattr(entry, key) for key in ("description", "exposed_inputs", "on_error")}
+        return registry.create_tool_from_config({k: v for k, v in given.items() if v is not None}, name=name)
+
+    def texts(self, node: NodeFields) -> dict[str, Any]:
+        """Return the fields of a node in which expressions are filled in when it starts."""
+        if node.id not in self._texts:
+            values = {name: getattr(node, name) for name in _FILLED if getattr(node, name, None) is not None}
+            if isinstance(node, AskNode):
+                asked = node.ask.model_dump(include={"approve", "choose", "question"})
+                values["ask"] = asked
+            self._texts[node.id] = values
+        return self._texts[node.id]
+
+    def source(self, node: NodeFields) -> str:
+        """Return the code of a node; the empty text for any other."""
+        if not isinstance(node, CodeNode):
+            return ""
+        if not isinstance(node.code, CodeFile):
+            return node.code
+        if node.id not in self._sources:
+            self._sources[node.id] = (self.path.parent / node.code.file).read_text(encoding="utf-8")
+        return self._sources[node.id]
+
+    def settings(self, node: NodeFields) -> dict[str, Any]:
+        """Return the keys of AgentSpec that hold for a prompt: those of its agent's file, overlaid by its own."""
+        if not isinstance(node, PromptNode):
+            return {}
+        found: dict[str, Any] = {}
+        if node.agent is not None:
+            found = dict(from_yaml((self.path.parent / node.agent).read_text(encoding="utf-8")) or {})
+        own = {key: getattr(node, key) for key in _AGENT_KEYS}
+        return found | {key: value for key, value in own.items() if value is not None}
+
+    def describe(self, node: NodeFields) -> str:
+        """Return what says which tool, or which version of a sub-workflow, a node runs."""
+        if isinstance(node, ToolNode):
+            return self.tools[node.tool].fingerprint if node.tool in self.tools else node.tool
+        if isinstance(node, WorkflowNode):
+            return (self.path.parent / node.workflow).read_text(encoding="utf-8")
+        return ""
+
+    def is_repeatable(self, node: NodeFields) -> bool:
+        """Tell whether running a node again does no harm: it reads, or its effects are the same a second time."""
+        if isinstance(node, ToolNode):
+            effects = self.tools[node.tool].effects
+            return effects.read_only or effects.idempotent
+        if isinstance(node, CodeNode):
+            return node.idempotent
+        if isinstance(node, PromptNode):
+            offered = node.tools if node.tools is not None else self.workflow.enabled_tools
+            names = [one if isinstance(one, str) else one.name for one in offered]
+            known = [self.tools[name].effects for name in names if name in self.tools]
+            return "*" not in names and all(found.read_only or found.idempotent for found in known)
+        return True  # a workflow has a log of its own, a question does nothing
+
+    def may_reuse(self, node: NodeFields) -> bool:
+        """Tell whether an earlier result of a node can stand for a new one: never that of a destructive tool."""
+        return not (
+            isinstance(node, AskNode) or (isinstance(node, ToolNode) and self.tools[node.tool].effects.destructive)
+        )
+
+    def has_effects(self, node: NodeFields) -> bool:
+        """Tell whether the start of a node has to be on the disk before it does anything."""
+        if isinstance(node, ToolNode):
+            return not self.tools[node.tool].effects.read_only
+        return isinstance(node, CodeNode) or not self.is_repeatable(node)
+
+    # -- secrets
+
+    @property
+    def uses_environment(self) -> bool:
+        """Whether an expression reads the environment."""
+        return bool(self._secret_names)
+
+    @functools.cached_property
+    def _secret_names(self) -> frozenset[str]:
+        found = _ENVIRONMENT.findall(repr(self.workflow.model_dump()))
+        return frozenset(one or other for one, other in found)
+
+    def without_secrets(self, value: Any) -> Any:
+        """Return a value in which what ``${env.NAME}`` stands for is masked, wherever it appears."""
+        if not self._secret_names:
+            return value
+        secrets = [os.environ.get(name, "") for name in self._secret_names]
+        return _masked(value, [one for one in secrets if len(one) >= _SHORTEST_SECRET])
+
+    # -- workflows inside
+
+    def inner(self, node: WorkflowNode) -> RunDefinition:
+        """Return the workflow that a node runs."""
+        if node.workflow not in self._inner:
+            path = self.path.parent / node.workflow
+            report = validate(path, self._host.tools())
+            report.raise_for_errors()
+            self._inner[node.workflow] = RunDefinition(path, report.workflow, self._host, folder=self.folder)
+        return self._inner[node.workflow]
+
+    def open_log(self, folder: Path, label: str, inputs: Mapping[str, Any]) -> RunLog:
+        """Return the log of a run of this workflow inside of another: a new one, or the one that was not finished."""
+        count = 1
+        while True:
+            place = folder / (label if count == 1 else f"{label}~{count}")
+            if not (place / "run.json").exists():
+                main = os.path.relpath(self.path, place / "files")
+                given = check_inputs(self.workflow, inputs)
+                FrozenRun.create(
+                    place, workflow=self.workflow.name, source=self.path.name, files=(), inputs=given, main=main
+                )
+                return RunLog(place)
+            if not FrozenRun(place).has_ended:
+                return RunLog(place)
+            count += 1
+
+
+def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all inputs, defaults filled in.
+
+    Raises
+    ------
+    InvalidArguments
+        One is missing, unknown, or does not fit its schema.
+    """
+    values = {name: schema["default"] for name, schema in workflow.inputs.items() if "default" in schema}
+    values |= given
+    schema = workflow.input_schema
+    for misfit in SchemaType(schema).misfits(values, infer=lambda _: None):
+        where = ".".join(map(str, misfit.place))
+        if misfit.what == "missing":
+            raise InvalidArguments(
+                f"the input {misfit.message!r} of {workflow.name} is not given.", hint=_named(workflow)
+            )
+        if misfit.what == "unknown":
+            raise InvalidArguments(f"{workflow.name} has no input {misfit.message!r}.", hint=_named(workflow))
+        raise InvalidArguments(f"the input {where} of {workflow.name} does not fit: {misfit.message}", hint=misfit.hint)
+    return values
+
+
+def _named(workflow: Workflow) -> str:
+    shown = ", ".join(name if "default" in schema else f"{name} (required)" for name, schema in workflow.inputs.items())
+    return f"Inputs are {shown}." if shown else "It takes no inputs."
+
+
+def _masked(value: Any, secrets: list[str]) -> Any:
+    if not secrets:
+        return value
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, MASK)
+        return value
+    if isinstance(value, Mapping):
+        return {name: _masked(one, secrets) for name, one in value.items()}
+    return [_masked(one, secrets) for one in value] if isinstance(value, list) else value

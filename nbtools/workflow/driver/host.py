@@ -1,0 +1,100 @@
+"""What runs of workflows need of their surroundings, so that this part knows no workbench and no agent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbtools.execute import Executor
+from nbtools.registry import Registry
+from nbtools.workflow.spec import PromptNode
+
+if TYPE_CHECKING:
+    from nbtools.kernels import Kernels
+    from nbtools.memory import AgentMemory
+
+__all__ = ["Prompt", "PromptAnswer", "Prompter", "WorkflowHost"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """What a prompt node asks a model.
+
+    Attributes
+    ----------
+    node
+        The node; `node.answer` is the JSON Schema of a structured answer.
+    text, instructions
+        With expressions filled in.
+    settings
+        Keys of the agent's file, overlaid by those of the node.
+    tools
+        The tools that the model may call, already narrowed.
+    executor
+        Performs them.
+    memory
+        The memory of the node's scope; `None` where it has none.
+    tokens, usd
+        What may be used at the most; `None` is no bound.
+    run_id
+        The run, under which calls are recorded.
+    folder
+        Where messages may be kept.
+    show
+        Takes ``(stream, text)`` while the model answers.
+    """
+
+    node: PromptNode
+    text: str
+    instructions: tuple[str, ...]
+    settings: Mapping[str, Any]
+    tools: Registry
+    executor: Executor
+    memory: AgentMemory | None
+    tokens: int | None
+    usd: float | None
+    run_id: str
+    folder: Path
+    show: Callable[[str, str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PromptAnswer:
+    """What a model answered: the text, the structured answer where one was wanted, and what that took."""
+
+    text: str
+    data: Any = None
+    tokens: int = 0
+    usd: float = 0.0
+
+
+Prompter = Callable[[Prompt], Awaitable[PromptAnswer]]
+"""Asks a model and returns the answer; an expected failure is an `nbtools.errors.NbtoolsError`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkflowHost:
+    """The parts of a workbench that runs use.
+
+    Attributes
+    ----------
+    runs
+        The folder of all runs.
+    tools
+        Returns the tools that may be called.
+    executor
+        Returns an executor of these tools with more services, which asks as the workbench does.
+    kernels, memory
+        Return the managed kernels, and the agent's memory.
+    prompter
+        Asks models; `None` where there is no agent, and then prompt nodes fail.
+    """
+
+    runs: Path
+    tools: Callable[[], Registry]
+    executor: Callable[[Registry, Mapping[type, Callable[[], Any]]], Executor]
+    kernels: Callable[[], Kernels]
+    memory: Callable[[], AgentMemory]
+    prompter: Prompter | None = None

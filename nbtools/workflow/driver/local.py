@@ -1,0 +1,458 @@
+"""The local driver: it does what the plan says, on the nbtools loop, and writes down what became of it.
+
+Everything that happens is an event: it is appended to the log, applied to the state and told to whoever watches, in
+this order. The start of a step with effects is on the disk before anything is done; so is its result before a step that
+needs it starts, because a line is on the disk when a later one is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from nbtools.errors import NbtoolsError
+from nbtools.workflow.driver.definition import RunDefinition
+from nbtools.workflow.driver.questions import accept, question_of, unknown_question
+from nbtools.workflow.driver.reuse import EarlierRuns
+from nbtools.workflow.driver.step_factory import StepFactory
+from nbtools.workflow.driver.steps import StepAttempt, StepRunner, failure_of
+from nbtools.workflow.runs.events import (
+    BudgetUsed,
+    ItemsFound,
+    NodeEnded,
+    NodeOutput,
+    NodeSkipped,
+    NodeStarted,
+    QuestionAnswered,
+    QuestionAsked,
+    RetryPlanned,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+)
+from nbtools.workflow.runs.keys import key_of
+from nbtools.workflow.runs.log import RunLog
+from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPlan, Skip, Start
+from nbtools.workflow.runs.state import RunState, StepState, failure_result
+from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+
+__all__ = ["AskPerson", "Drive", "DriveOptions"]
+
+# How often messages of other processes are looked for while a run waits, and how often used time is written down.
+_POLL_S = 0.25
+_BUDGET_S = 1.0
+_LONGEST_WAIT_S = 600.0
+_NEVER_AGAIN = frozenset({"APPROVAL_DENIED", "CANCELLED", "INVALID_ARGUMENTS", "TOOL_NOT_FOUND", "TOOL_NOT_ENABLED"})
+
+AskPerson = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Asks a person: the step's name and the question; returns the answer, `None` where nobody can say."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DriveOptions:
+    """How a run is driven.
+
+    Attributes
+    ----------
+    on_event
+        Called with each event; what it raises is forgotten.
+    ask
+        Asks a person; `None` where there is none.
+    wait_s
+        Seconds to wait for answers of other processes once nothing else can be done; `None` waits for ever.
+    reuse
+        Results of earlier runs that may be used again; `None` runs everything.
+    """
+
+    on_event: Callable[[RunEvent], None] | None = None
+    ask: AskPerson | None = None
+    wait_s: float | None = 0.0
+    reuse: EarlierRuns | None = None
+
+
+class Drive:
+    """One drive of a run, from where its log ends to where nothing more can be done.
+
+    Parameters
+    ----------
+    log
+        The log, whose lease is held.
+    definition
+        The workflow as it was at the start of the run.
+    runner
+        Performs the steps.
+    options
+        See `DriveOptions`.
+    """
+
+    def __init__(self, log: RunLog, definition: RunDefinition, runner: StepRunner, options: DriveOptions) -> None:
+        self.log = log
+        self._definition = definition
+        self._workflow = definition.workflow
+        self._runner = runner
+        self._options = options
+        self._plan = RunPlan(self._workflow)
+        names = [node.id for node in self._workflow.nodes]
+        self.state = RunState.of(names, inputs=log.facts["inputs"], events=log.events())
+        self._factory = StepFactory(definition, self._plan, self.state, log.folder)
+        self._stopped = self._limit = ""
+        self._tasks: dict[asyncio.Task[None], tuple[str, int | None]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._held: set[tuple[str, int | None]] = set()  # runs inside of this one that wait for a person
+        self._wake = asyncio.Event()
+        self._begun = self._told = time.monotonic()
+
+    async def adrive(self) -> RunState:
+        """Return the state in which nothing more can be done: the run has ended, or waits for a person."""
+        fence = self.state.fence + 1
+        lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
+        driver = f"{socket.gethostname()}:{os.getpid()}"
+        self._emit(RunStarted(run_id=self.log.folder.name, workflow=self._workflow.name, fence=fence, driver=driver))
+        for name, item in lost:
+            self._recover(name, item)
+        for name, item, step in self.state.open_questions():
+            self._ask(name, item, step)
+        end = await self._turns()
+        for task in [*self._tasks, *self._asking]:
+            task.cancel()
+        self._tell_budget(everything=True)
+        self._emit(end)
+        return self.state
+
+    async def _turns(self) -> RunEnded:
+        """Do what can be done until the run ends, or nobody answers."""
+        idle_since: float | None = None
+        while True:
+            try:
+                self._look_around()
+                actions = self._plan.next_actions(self.state, env=os.environ, stopped=self._stopped)
+                has_done = [self._do(action) for action in actions if not isinstance(action, End)]
+                if actions and isinstance(actions[-1], End):
+                    return self._ended(actions[-1])
+                if any(has_done):
+                    idle_since = None
+                    await asyncio.sleep(0)
+                    continue
+                if self._tasks or self._asking:
+                    idle_since = None
+                elif self._next_retry() is None:
+                    idle_since = idle_since or time.monotonic()
+                    wait_s = self._options.wait_s
+                    if wait_s is not None and time.monotonic() - idle_since >= wait_s:
+                        return self._unanswered()
+                await self._wait()
+            except asyncio.CancelledError:
+                # A Stop ends what runs; nodes with `finally` still do their work.
+                self._stop("stopped by the user")
+
+    async def _wait(self) -> None:
+        """Wait until something has happened, or it is time to look around."""
+        self._wake.clear()
+        retry = self._next_retry()
+        seconds = _POLL_S if retry is None else max(0.0, min(_POLL_S, retry - time.time()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    def _next_retry(self) -> float | None:
+        due = [step.retry_at for _, _, step in self.state.steps() if step.state == "pending" and step.retry_at]
+        return min(due, default=None)
+
+    # -- events
+
+    def _emit(self, event: RunEvent) -> None:
+        """Write an event down, apply it, and tell it."""
+        self.log.append(event)
+        self.state.apply(event)
+        self.tell(event)
+
+    def tell(self, event: RunEvent) -> None:
+        """Tell an event to whoever watches; a picture that cannot be drawn ends no run."""
+        if self._options.on_event is not None:
+            with contextlib.suppress(Exception):
+                self._options.on_event(event)
+
+    def _tell_budget(self, *, everything: bool = False) -> None:
+        now = time.monotonic()
+        if everything or now - self._told >= _BUDGET_S:
+            self._emit(BudgetUsed(seconds=round(now - self._told, 3)))
+            self._told = now
+
+    # -- what comes from outside: messages, limits, deadlines
+
+    def _look_around(self) -> None:
+        for message in self.log.messages():
+            if message["what"] == "cancel":
+                self._stop(f"cancelled by {message.get('by') or 'somebody'}")
+            elif message["what"] == "answer":
+                self.answer(message["node"], message.get("item"), message.get("answer"), message.get("by", ""))
+            self.log.taken(message)
+        limits, used = self._workflow.limits, time.monotonic() - self._told
+        if limits.seconds is not None and self.state.seconds + used > limits.seconds:
+            self._exceed(f"the run took more than {limits.seconds:g} s")
+        if limits.tokens is not None and self.state.tokens > limits.tokens:
+            self._exceed(f"the models used {self.state.tokens:,} tokens, and {limits.tokens:,} are allowed")
+        if limits.usd is not None and self.state.usd > limits.usd:
+            self._exceed(f"the models cost {self.state.usd:.4f} USD, and {limits.usd:g} are allowed")
+        self._tell_budget()
+        now = time.time()
+        for name, item, step in self.state.open_questions():
+            if step.deadline is not None and step.deadline < now and step.state == "waiting":
+                result = failure_result("TIMEOUT", "nobody answered in time.", "Ask again with a longer timeout_s.")
+                self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
+
+    def _exceed(self, what: str) -> None:
+        if not self._limit:
+            self._limit = what
+            self._stop(what)
+
+    def _stop(self, why: str) -> None:
+        if not self._stopped:
+            self._stopped = why
+        for task in [*self._tasks, *self._asking]:
+            task.cancel()
+
+    # -- actions
+
+    def _do(self, action: Action) -> bool:
+        """Do what the plan says; return whether something was done."""
+        match action:
+            case Start():
+                return self._start(action.node, action.item)
+            case Skip():
+                self._emit(NodeSkipped(node=action.node, why=action.why))
+            case Expand():
+                self._emit(ItemsFound(node=action.node, items=action.items))
+            case Fail():
+                self._emit(NodeEnded(node=action.node, state="failed", result=action.result))
+            case Collect():
+                state: Any = action.state
+                self._emit(NodeEnded(node=action.node, state=state, result=action.result))
+        return True
+
+    def _start(self, name: str, item: int | None) -> bool:
+        """Start a step if there is room for it; return whether it was started, or has ended."""
+        node, of = self._plan.nodes[name], self.state.step(name, item)
+        if (of.retry_at or 0) > time.time() or (name, item) in self._held:
+            return False
+        if not isinstance(node, AskNode) and not self._has_room(node):
+            return False
+        try:
+            step = self._factory.step(node, item, of.attempt + 1)
+            if isinstance(node, AskNode):
+                question = question_of(node, step.values)
+                deadline = None if node.ask.timeout_s is None else time.time() + node.ask.timeout_s
+                self._emit(QuestionAsked(node=name, item=item, question=question, deadline=deadline))
+                self._ask(name, item, of)
+                return True
+        except NbtoolsError as exc:
+            self._emit(NodeEnded(node=name, item=item, state="failed", result=failure_of(exc)))
+            return True
+        why = "" if of.attempt == 0 else "tried again"
+        parts = self._factory.parts(step)
+        if self._options.reuse is not None and of.attempt == 0:
+            found = self._options.reuse.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
+            if found is not None:
+                self._emit(NodeStarted(node=name, item=item, attempt=1, fence=self.state.fence, parts=parts))
+                ended: dict[str, Any] = {"state": "ok", "result": found[1], "why": f"reused from {found[0]}"}
+                self._emit(NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
+                return True
+            why = self._options.reuse.why(name, parts)
+        self._emit(NodeStarted(node=name, item=item, attempt=step.attempt, fence=step.fence, why=why, parts=parts))
+        task = asyncio.create_task(self._run(step), name=f"nbtools {name}")
+        self._tasks[task] = (name, item)
+        task.add_done_callback(self._forget)
+        return True
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        self._asking.discard(task)
+        self._wake.set()
+
+    def _has_room(self, node: NodeFields) -> bool:
+        limits = self._workflow.limits
+        if len(self._tasks) >= limits.max_parallel:
+            return False
+        if not limits.parallel:
+            return True
+        name = _limited_name(node)
+        most = limits.parallel.get(name) if name else None
+        running = (self._plan.nodes[n] for n, _ in self._tasks.values())
+        return most is None or sum(_limited_name(other) == name for other in running) < most
+
+    # -- one step
+
+    async def _run(self, step: StepAttempt) -> None:
+        """Perform a step and write down what became of it."""
+        name, item = step.node.id, step.item_index
+        try:
+            if self._definition.has_effects(step.node):
+                await self.log.sync()
+            result = await self._perform(step)
+        except asyncio.CancelledError:
+            result = failure_result("CANCELLED", self._stopped or "the step was cancelled.")
+        except NbtoolsError as exc:
+            result = failure_of(exc)
+        except Exception as exc:
+            result = failure_result("INTERNAL", f"{type(exc).__name__}: {exc}", "Please report this.")
+        if result is None:
+            self._held.add((name, item))
+            return
+        if used := result.get("usage"):
+            self._emit(BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
+        self._end(step, self._definition.without_secrets(result))
+        if self._definition.has_effects(step.node):
+            await self.log.sync()
+
+    def _end(self, step: StepAttempt, result: Mapping[str, Any]) -> None:
+        name, item, error = step.node.id, step.item_index, result["error"]
+        retry = step.node.retry
+        is_again = error is not None and error["code"] not in _NEVER_AGAIN and not self._stopped
+        if retry is not None and is_again and step.attempt < retry.attempts:
+            wait_s = min(retry.backoff_s * 2 ** (step.attempt - 1), _LONGEST_WAIT_S)
+            self._emit(RetryPlanned(node=name, item=item, attempt=step.attempt, wait_s=wait_s, error=error))
+            return
+        state: Any = "ok" if error is None else "cancelled" if error["code"] == "CANCELLED" else "failed"
+        self._emit(NodeEnded(node=name, item=item, attempt=step.attempt, fence=step.fence, state=state, result=result))
+
+    async def _perform(self, step: StepAttempt) -> Any:
+        """Return the result of a step, or `None` where a run inside waits for a person."""
+        if isinstance(step.node, WorkflowNode):
+            return await self._run_inside(step)
+
+        def show(stream: str, text: str) -> None:
+            shown = self._definition.without_secrets(text)
+            self.tell(NodeOutput(node=step.node.id, item=step.item_index, stream=stream, text=shown))
+
+        limits = self._workflow.limits
+        return await self._runner.aperform(
+            step,
+            show,
+            tokens=None if limits.tokens is None else max(0, limits.tokens - self.state.tokens),
+            usd=None if limits.usd is None else max(0.0, limits.usd - self.state.usd),
+        )
+
+    async def _run_inside(self, step: StepAttempt) -> Any:
+        """Run a workflow inside of this one; it has a log of its own below the folder of this run."""
+        node = step.node
+        assert isinstance(node, WorkflowNode)
+        label = node.id if step.item_index is None else f"{node.id}[{step.item_index}]"
+        inner = self._definition.inner(node)
+        begun = time.perf_counter()
+
+        def pass_on(event: RunEvent) -> None:
+            if (name := getattr(event, "node", None)) is not None:
+                changed: Any = {"node": f"{label}/{name}"}
+                self.tell(dataclasses.replace(event, **changed))
+
+        log = inner.open_log(self.log.folder / "sub", label, step.values.get("args", {}))
+        try:
+            drive = Drive(
+                log, inner, self._runner.for_tools(inner.tools), dataclasses.replace(self._options, on_event=pass_on)
+            )
+            async with asyncio.timeout(node.timeout_s):
+                state = await drive.adrive()
+        finally:
+            log.close()
+        if state.state in {"waiting", "unknown"}:
+            return None
+        error = None if state.error is None else {"hint": None, **state.error}
+        return {
+            "ok": state.state == "ok",
+            "text": (error or {}).get("message", "") if error else _outputs_text(state.outputs or {}),
+            "data": dict(state.outputs or {}) if error is None else None,
+            "error": error,
+            "artifacts": [found for one in state.nodes.values() for found in one.view()["artifacts"]],
+            "duration_s": round(time.perf_counter() - begun, 6),
+            "usage": {"tokens": state.tokens, "usd": state.usd},
+        }
+
+    # -- questions
+
+    def _recover(self, name: str, item: int | None) -> None:
+        """Decide about a step that was running when its driver was lost: it is repeated, or its outcome is unknown."""
+        node, of = self._plan.nodes[name], self.state.step(name, item)
+        if self._definition.is_repeatable(node):
+            error = {"code": "CANCELLED", "message": "the driver was lost", "hint": None}
+            self._emit(RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
+            return
+        told = "It was running when its driver was lost, and whether it has done its work is not known."
+        result = {**failure_result("CANCELLED", told), "question": unknown_question(node, told)}
+        self._emit(NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result))
+
+    def _ask(self, name: str, item: int | None, of: StepState) -> None:
+        """Ask a person who is here, beside everything else."""
+        ask, question = self._options.ask, of.question or {}
+        if ask is None:
+            return
+        label = name if item is None else f"{name}[{item}]"
+
+        async def wait() -> None:
+            answer = await ask(label, question)
+            if answer is not None:
+                self.answer(name, item, answer, "here")
+
+        task = asyncio.create_task(wait(), name=f"nbtools asks {label}")
+        self._asking.add(task)
+        task.add_done_callback(self._forget)
+
+    def answer(self, name: str, item: int | None, answer: Any, by: str) -> None:
+        """Take an answer to an open question; one that does not fit, or comes too late, changes nothing."""
+        of = self.state.step(name, item)
+        if of.state not in {"waiting", "unknown"}:
+            return
+        try:
+            taken = accept(of.question or {}, answer)
+        except NbtoolsError:
+            return
+        was = of.state
+        self._emit(QuestionAnswered(node=name, item=item, answer=taken, by=by))
+        who = by or "somebody"
+        if was == "waiting" and "approve" in (of.question or {}) and taken is False:
+            if item is None:
+                self._emit(NodeSkipped(node=name, why=f"{who} said no"))
+                return
+            result = failure_result("APPROVAL_DENIED", f"{who} said no.")
+            self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
+        elif was == "waiting":
+            text = taken if isinstance(taken, str) else str(taken)
+            result = {"ok": True, "text": text, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
+            self._emit(NodeEnded(node=name, item=item, state="ok", result=result, why=f"answered by {who}"))
+        elif taken == "done":
+            result = {"ok": True, "text": "done", "data": None, "error": None, "artifacts": [], "duration_s": 0.0}
+            self._emit(NodeEnded(node=name, item=item, state="ok", result=result, why=f"{who} said that it was done"))
+        elif taken == "fail":
+            result = failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")
+            self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
+
+    # -- the end
+
+    def _ended(self, end: End) -> RunEnded:
+        state: Any = end.state
+        error = end.error
+        if self._limit and end.state == "cancelled":
+            hint = "Raise the limit in `limits`, or start a new run with --cached."
+            state, error = "failed", {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}
+        outputs = None if end.outputs is None else self._definition.without_secrets(dict(end.outputs))
+        return RunEnded(state=state, outputs=outputs, error=error)
+
+    def _unanswered(self) -> RunEnded:
+        states = {step.state for _, _, step in self.state.open_questions()}
+        return RunEnded(state="unknown" if "unknown" in states else "waiting")
+
+
+def _limited_name(node: NodeFields) -> str | None:
+    if isinstance(node, ToolNode):
+        return node.tool
+    if isinstance(node, PromptNode):
+        return node.model
+    return node.language if isinstance(node, CodeNode) else None
+
+
+def _outputs_text(outputs: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in outputs.items())

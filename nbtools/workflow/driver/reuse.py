@@ -1,0 +1,232 @@
+"""Results of earlier runs: which of them a run may use again, and what a run would do, and why."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from nbtools.errors import NbtoolsError
+from nbtools.workflow.driver.definition import RunDefinition
+from nbtools.workflow.driver.step_factory import StepFactory
+from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted
+from nbtools.workflow.runs.keys import changes, key_of
+from nbtools.workflow.runs.log import FrozenRun, list_runs
+from nbtools.workflow.runs.plan import Collect, Expand, Fail, RunPlan, Skip, Start
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import AskNode, NodeFields
+
+__all__ = ["EarlierRuns", "Preview", "PreviewedNode", "preview"]
+
+_MOST_RUNS = 50
+_NEVER_RAN = "never ran"
+
+
+class EarlierRuns:
+    """What the newest 50 runs of a workflow have left.
+
+    Parameters
+    ----------
+    folder
+        The folder of all runs.
+    workflow
+        Name of the workflow.
+    but
+        A run that does not count: the one that asks.
+    """
+
+    def __init__(self, folder: Path, workflow: str, *, but: str = "") -> None:
+        self._folder = folder
+        self._workflow = workflow
+        self._but = but
+
+    @functools.cached_property
+    def _known(self) -> tuple[dict[tuple[str, str], tuple[str, Mapping[str, Any]]], dict[str, list[Mapping[str, str]]]]:
+        results: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
+        last: dict[str, list[Mapping[str, str]]] = {}
+        left = _MOST_RUNS
+        for folder in list_runs(self._folder):
+            if left == 0:
+                break
+            if folder.name == self._but:
+                continue
+            with contextlib.suppress(NbtoolsError, OSError, ValueError):
+                run = FrozenRun(folder)
+                if run.facts["workflow"] == self._workflow:
+                    left -= 1
+                    self._read(run, results, last)
+        return results, last
+
+    def _read(
+        self,
+        run: FrozenRun,
+        results: dict[tuple[str, str], tuple[str, Mapping[str, Any]]],
+        last: dict[str, list[Mapping[str, str]]],
+    ) -> None:
+        started: dict[tuple[str, int | None], Mapping[str, str]] = {}
+        mine: dict[str, list[Mapping[str, str]]] = {}
+        for event in run.events():
+            if isinstance(event, NodeStarted):
+                started[event.node, event.item] = event.parts
+                mine.setdefault(event.node, []).append(event.parts)
+            elif isinstance(event, NodeEnded) and event.state == "ok" and (event.node, event.item) in started:
+                key = (event.node, key_of(started[event.node, event.item]))
+                results.setdefault(key, (run.folder.name, event.result))
+        for name, parts in mine.items():
+            last.setdefault(name, parts)
+
+    def find(self, node: str, key: str) -> tuple[str, Mapping[str, Any]] | None:
+        """Return the run and the result of a step with these parts; `None` where its files are gone."""
+        found = self._known[0].get((node, key))
+        return found if found is not None and all(os.path.isfile(path) for path in _files(found[1])) else None  # noqa: PTH113 - of texts
+
+    def why(self, node: str, parts: Mapping[str, str]) -> str:
+        """Return why a step has to run, in words."""
+        before = self._known[1].get(node)
+        if not before:
+            return _NEVER_RAN
+        nearest = min((changes(one, parts) for one in before), key=len)
+        return f"changed: {', '.join(nearest)}" if nearest else "its result is not there"
+
+
+def _files(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the files that a result refers to."""
+    for artifact in result.get("artifacts", ()):
+        yield artifact["path"]
+    yield from _tables(result.get("data"))
+
+
+def _tables(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if "parquet" in value and "row_count" in value:
+            yield str(value["parquet"])
+        else:
+            for one in value.values():
+                yield from _tables(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _tables(one)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreviewedNode:
+    """What a run would do with a node, or with one of its items.
+
+    Attributes
+    ----------
+    node, item
+        Which.
+    action
+        ``"run"``, ``"reuse"``, ``"skip"``, ``"ask"``, ``"fail"``, or ``"decide"``: that depends on what runs before.
+    why
+        A reason in words.
+    """
+
+    node: str
+    item: int | None = None
+    action: Literal["run", "reuse", "skip", "ask", "fail", "decide"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        name = self.node if self.item is None else f"{self.node}[{self.item}]"
+        return f"{self.action:<7} {name}" + (f"  ({self.why})" if self.why else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a run would do, node by node, in the order in which they could start."""
+
+    workflow: str
+    nodes: tuple[PreviewedNode, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes)])
+
+
+def preview(definition: RunDefinition, inputs: Mapping[str, Any], earlier: EarlierRuns) -> Preview:
+    """Return what a run would do; nothing runs.
+
+    Parameters
+    ----------
+    definition
+        The workflow.
+    inputs
+        Values of all inputs.
+    earlier
+        Results that may be used again.
+    """
+    return Preview(workflow=definition.workflow.name, nodes=tuple(_Forecast(definition, inputs, earlier).nodes()))
+
+
+class _Forecast:
+    """A run that reuses what it can, and of which nothing else happens."""
+
+    def __init__(self, definition: RunDefinition, inputs: Mapping[str, Any], earlier: EarlierRuns) -> None:
+        self._definition = definition
+        self._earlier = earlier
+        self._plan = RunPlan(definition.workflow)
+        self._state = RunState.of([node.id for node in definition.workflow.nodes], inputs=inputs)
+        self._factory = StepFactory(definition, self._plan, self._state, definition.folder)
+
+    def nodes(self) -> Iterator[PreviewedNode]:
+        told: set[tuple[str, int | None]] = set()
+        has_moved = True
+        while has_moved:
+            has_moved = False
+            for action in self._plan.next_actions(self._state, env=self._definition.environment):
+                match action:
+                    case Start() if (action.node, action.item) not in told:
+                        told.add((action.node, action.item))
+                        found = self._start(self._plan.nodes[action.node], action.item)
+                        has_moved |= found.action == "reuse"
+                        yield found
+                    case Skip():
+                        self._state.apply(NodeSkipped(node=action.node, why=action.why))
+                        yield PreviewedNode(node=action.node, action="skip", why=action.why)
+                        has_moved = True
+                    case Expand():
+                        self._state.apply(ItemsFound(node=action.node, items=action.items))
+                        has_moved = True
+                    case Collect():
+                        state: Any = action.state
+                        self._state.apply(NodeEnded(node=action.node, state=state, result=action.result))
+                        has_moved = True
+                    case Fail():
+                        self._state.apply(NodeEnded(node=action.node, state="failed", result=action.result))
+                        yield PreviewedNode(node=action.node, action="fail", why=str(action.result["text"]))
+                        has_moved = True
+        yield from self._rest(told)
+
+    def _start(self, node: NodeFields, item: int | None) -> PreviewedNode:
+        name = node.id
+        if isinstance(node, AskNode):
+            return PreviewedNode(node=name, item=item, action="ask", why="a person answers")
+        try:
+            parts = self._factory.parts(self._factory.step(node, item, 1))
+        except NbtoolsError as exc:
+            return PreviewedNode(node=name, item=item, action="fail", why=exc.message)
+        found = self._earlier.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
+        if found is None:
+            why = self._earlier.why(name, parts) if self._definition.may_reuse(node) else "it is destructive"
+            return PreviewedNode(node=name, item=item, action="run", why=why)
+        self._state.apply(NodeStarted(node=name, item=item, attempt=1, fence=0))
+        self._state.apply(NodeEnded(node=name, item=item, attempt=1, fence=0, state="ok", result=found[1]))
+        return PreviewedNode(node=name, item=item, action="reuse", why=f"of {found[0]}")
+
+    def _rest(self, told: set[tuple[str, int | None]]) -> Iterator[PreviewedNode]:
+        """Yield the nodes that depend on what runs, and items that could not start because others wait."""
+        for name, node in self._plan.nodes.items():
+            of = self._state.nodes[name]
+            if of.items is not None:
+                for i, step in enumerate(of.steps):
+                    if not step.has_ended and (name, i) not in told:
+                        yield self._start(node, i)
+            elif not of.has_ended and (name, None) not in told:
+                waits = [needed for needed in self._plan.needs(name) if not self._state.nodes[needed].has_ended]
+                is_open = node.when not in {None, True, "always"} or node.for_each is not None
+                why = f"needs {', '.join(waits)}" if waits else "runs at the end"
+                yield PreviewedNode(node=name, action="decide" if is_open else "run", why=why)

@@ -1,0 +1,306 @@
+"""One attempt of a step: a tool through the door, code in a managed kernel, a prompt to a model.
+
+A `StepAttempt` holds everything that an attempt needs, filled in, and can go to another process. What comes back is a
+result: a mapping of `nbtools.workflow.spec.RESULT_FIELDS` but the state, with ``usage`` beside them for models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import (
+    CallTimeout,
+    ConfigMissing,
+    ExecutionFailed,
+    InternalError,
+    InvalidArguments,
+    NbtoolsError,
+    PermissionDenied,
+)
+from nbtools.execute import Executor
+from nbtools.registry import Registry
+from nbtools.result import Artifact
+from nbtools.tool import ToolCall
+from nbtools.workflow.driver.host import Prompt, WorkflowHost
+from nbtools.workflow.runs.keys import file_texts
+from nbtools.workflow.runs.state import failure_result
+from nbtools.workflow.schemas import SchemaType
+from nbtools.workflow.spec import CodeNode, MemorySettings, NodeFields, PromptNode, ToolNode
+
+if TYPE_CHECKING:
+    from nbtools.kernels.interface import Execution, OutputPiece
+    from nbtools.memory import AgentMemory
+
+__all__ = ["Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
+
+Show = Callable[[str, str], None]
+_SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
+_OWN_FOLDER = "Code runs in a folder of its own, where it finds files that inputs name; give the file as an input."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepAttempt:
+    """One attempt of a node, or of one of its items.
+
+    Attributes
+    ----------
+    run_id, workflow, agent
+        The run, the name of its workflow, and whose memory the agent scope is.
+    node, item_index
+        The node, and the number of the item from 0.
+    attempt, fence
+        Which attempt, and by which driver.
+    values
+        The node's texts with expressions filled in, by field.
+    inputs, nodes, item
+        What code sees.
+    source
+        The code.
+    memory
+        Which memory the step has.
+    place
+        The folder for files that it makes.
+    folder
+        Where relative paths in inputs start.
+    settings
+        Of a prompt: keys of the agent's file, overlaid by the node's.
+    """
+
+    run_id: str
+    workflow: str
+    agent: str
+    node: NodeFields
+    item_index: int | None = None
+    attempt: int = 1
+    fence: int = 1
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nodes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    item: Any = None
+    source: str = ""
+    memory: MemorySettings = dataclasses.field(default_factory=MemorySettings)
+    place: Path = Path()
+    folder: Path = Path()
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class StepRunner:
+    """Performs steps in this process.
+
+    Parameters
+    ----------
+    host
+        The surroundings.
+    tools
+        The tools that nodes may call, those of the file among them.
+    """
+
+    def __init__(self, host: WorkflowHost, tools: Registry) -> None:
+        self._host = host
+        self.tools = tools
+        self._executors: dict[tuple[str, ...], Executor] = {}
+
+    def for_tools(self, tools: Registry) -> StepRunner:
+        """Return a runner for the nodes of another workflow."""
+        return StepRunner(self._host, tools)
+
+    async def aperform(
+        self, step: StepAttempt, show: Show, *, tokens: int | None = None, usd: float | None = None
+    ) -> Any:
+        """Return the result of a step; an expected failure is in it.
+
+        Parameters
+        ----------
+        step
+            What to do.
+        show
+            Called with ``(stream, text)`` as output appears.
+        tokens, usd
+            What is left of the run's budget.
+        """
+        begun = time.perf_counter()
+        try:
+            match step.node:
+                case ToolNode():
+                    result = await self._call(step, show)
+                case CodeNode():
+                    result = await self._run_code(step, show)
+                case PromptNode():
+                    result = await self._ask_model(step, show, tokens, usd)
+                case _:
+                    raise InternalError(f"a {step.node.kind} node is no step of its own")
+            check_output(step.node, result)
+        except NbtoolsError as exc:
+            result = failure_of(exc)
+        result.setdefault("duration_s", round(time.perf_counter() - begun, 6))
+        return result
+
+    async def _call(self, step: StepAttempt, show: Show) -> dict[str, Any]:
+        node = step.node
+        assert isinstance(node, ToolNode)
+        call = ToolCall(
+            tool=node.tool,
+            arguments=step.values.get("args", {}),
+            caller="workflow",
+            run_id=step.run_id,
+            timeout=node.timeout_s,
+            on_output=lambda kind, text, _: show(kind, text),
+        )
+        done = (await self.executor(step).acall(call)).to_dict()
+        return {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
+
+    async def _run_code(self, step: StepAttempt, show: Show) -> dict[str, Any]:
+        node = step.node
+        assert isinstance(node, CodeNode)
+
+        def tell(piece: OutputPiece) -> None:
+            if piece.kind in _SHOWN:
+                show(piece.kind, piece.text)
+
+        is_python = node.language == "python"
+        seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item}
+        done = await self._host.kernels().arun(
+            step.source,
+            language=node.language,
+            timeout="setting" if node.timeout_s is None else node.timeout_s,
+            variables=_with_tables(seen) if is_python else seen,
+            inputs_paths=[*file_texts([step.inputs, step.item], step.folder), *_tables(step.nodes)],
+            on_output=tell,
+            memory=self.memory(step) if is_python and step.memory.enabled else None,
+            wants_value=is_python,
+            place=step.place,
+        )
+        hint = _OWN_FOLDER if done.error is not None and done.error.name == "FileNotFoundError" else None
+        error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
+        made = {
+            "ok": error is None,
+            "text": done.stdout if error is None else "\n".join(filter(None, [done.stdout, error.message])),
+            "data": done.value if is_python else _printed(done.stdout, node),
+            "error": None if error is None else error.to_dict(),
+            "artifacts": await in_thread(_files_of, done, step.place),
+            "duration_s": round(done.duration_s, 6),
+        }
+        return {**made, "notes": list(done.notes)} if done.notes else made
+
+    async def _ask_model(self, step: StepAttempt, show: Show, tokens: int | None, usd: float | None) -> dict[str, Any]:
+        node = step.node
+        assert isinstance(node, PromptNode)
+        if self._host.prompter is None:
+            raise ConfigMissing("there is no agent that could be asked.", hint="pip install 'nbtools[agent]'.")
+        given = step.values.get("instructions") or ()
+        prompt = Prompt(
+            node=node,
+            text=step.values["prompt"],
+            instructions=(given,) if isinstance(given, str) else tuple(given),
+            settings=step.settings,
+            tools=self.tools,
+            executor=self.executor(step),
+            memory=self.memory(step) if step.memory.enabled else None,
+            tokens=tokens,
+            usd=usd,
+            run_id=step.run_id,
+            folder=step.place,
+            show=show,
+        )
+        try:
+            async with asyncio.timeout(node.timeout_s) as clock:
+                answer = await self._host.prompter(prompt)
+        except TimeoutError as exc:
+            if not clock.expired() or isinstance(exc, NbtoolsError):
+                raise
+            raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
+        data = answer.text if node.answer is None else answer.data
+        made: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
+        return {**made, "usage": {"tokens": answer.tokens, "usd": answer.usd}}
+
+    def executor(self, step: StepAttempt) -> Executor:
+        """Return who performs calls of a step: memory tools use the memory of its scope."""
+        settings = step.memory
+        key = (str(settings.enabled), settings.default_scope, step.node.id if settings.default_scope == "node" else "")
+        if key not in self._executors:
+            from nbtools.memory import AgentMemory
+
+            memory = functools.partial(self.memory, step) if settings.enabled else _no_memory
+            self._executors[key] = self._host.executor(self.tools, {AgentMemory: memory})
+        return self._executors[key]
+
+    def memory(self, step: StepAttempt) -> AgentMemory:
+        """Return the memory of a step's scope."""
+        ids = {"agent_id": step.agent, "workflow_id": step.workflow, "node_id": step.node.id}
+        return self._host.memory().scoped(**ids, scope=step.memory.default_scope)
+
+
+def _no_memory() -> Any:
+    raise PermissionDenied("this node has no memory.", hint="Set memory: {enabled: true} for it.")
+
+
+def failure_of(exc: NbtoolsError) -> dict[str, Any]:
+    """Return the result of a step that an error has ended."""
+    return {**failure_result(exc.code, exc.message, exc.hint), "duration_s": 0.0}
+
+
+def check_output(node: NodeFields, result: dict[str, Any]) -> None:
+    """Raise `ExecutionFailed` for data that do not fit the ``output`` of the node."""
+    schema = node.answer if isinstance(node, PromptNode) else node.output
+    if schema is None or not result["ok"]:
+        return
+    for misfit in SchemaType(schema).misfits(result["data"], infer=lambda _: None):
+        if misfit.what != "unknown":  # JSON Schema lets an object have more than it names
+            where = "".join(f"[{part!r}]" for part in misfit.place)
+            missing = f"lacks {misfit.message!r}" if misfit.what == "missing" else misfit.message
+            notes = "; ".join(result.get("notes", ()))
+            raise ExecutionFailed(f"data{where} does not fit output: {missing}", hint=misfit.hint or notes or None)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) and "parquet" in value and "row_count" in value
+
+
+def _tables(value: Any) -> Iterator[str]:
+    """Yield the files of all tables in a value."""
+    if _is_table(value):
+        yield value["parquet"]
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tables(item)
+
+
+def _with_tables(value: Any) -> Any:
+    """Return a value in which code gets each table as a DataFrame."""
+    if _is_table(value):
+        return {"__parquet__": value["parquet"]}
+    if isinstance(value, Mapping):
+        return {name: _with_tables(item) for name, item in value.items()}
+    return [_with_tables(item) for item in value] if isinstance(value, list) else value
+
+
+def _printed(text: str, node: CodeNode) -> Any:
+    """Return what code of another language gave: its output, read as JSON where the node says what it gives."""
+    if node.output is None:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        raise InvalidArguments(
+            f"the output of {node.id} is not JSON: {exc}.", hint="Print one JSON value, and messages to stderr."
+        ) from None
+
+
+def _files_of(done: Execution, place: Path) -> list[dict[str, Any]]:
+    """Describe the files of a run, with the pictures that it only showed."""
+    pictures = [bundle["image/png"] for bundle in done.displays if isinstance(bundle.get("image/png"), str)]
+    if pictures:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for i, picture in enumerate(pictures, 1):
+        (place / f"figure-{i}.png").write_bytes(base64.b64decode(picture))
+    paths = [*done.artifacts, *(place / f"figure-{i}.png" for i, _ in enumerate(pictures, 1))]
+    return [Artifact.from_path(path, hashed=0).to_dict() for path in dict.fromkeys(paths)]

@@ -1,0 +1,378 @@
+"""The service: validate workflows, run and resume them, say what a run would do, and answer its questions.
+
+Nothing here starts before it is asked for. The asynchronous names do the work on the nbtools loop; the blocking names
+are derived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools import aio
+from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
+from nbtools.result import ErrorInfo, ToolResult
+from nbtools.workflow.driver.definition import RunDefinition, check_inputs
+from nbtools.workflow.driver.host import WorkflowHost
+from nbtools.workflow.driver.local import AskPerson, Drive, DriveOptions
+from nbtools.workflow.driver.questions import accept, question_text
+from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview
+from nbtools.workflow.driver.steps import StepRunner
+from nbtools.workflow.findings import Report
+from nbtools.workflow.runs.events import RunEvent
+from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.validation import validate
+
+__all__ = ["OpenQuestion", "WorkflowRun", "Workflows"]
+
+_SHOWN_RUNS = 200
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenQuestion:
+    """A question of a run that nobody has answered.
+
+    Attributes
+    ----------
+    step
+        The step that waits: ``agree``, ``each[2]``, or in a run inside of this one ``each[2]/agree``.
+    text
+        The question, with the answers that fit.
+    question
+        The same as data, see `nbtools.workflow.runs.events.QuestionAsked`.
+    deadline
+        When it is too late, in seconds since 1970; `None` is never.
+    """
+
+    step: str
+    text: str
+    question: Mapping[str, Any]
+    deadline: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkflowRun:
+    """A run, as its log tells it.
+
+    Attributes
+    ----------
+    run_id, folder
+        Its name, and its folder.
+    workflow
+        Name of the workflow.
+    state
+        ``"ok"``, ``"failed"``, ``"cancelled"``, ``"waiting"`` or ``"unknown"`` (until a question is answered),
+        ``"running"``, or ``"lost"``: its driver ended without a word.
+    outputs
+        What it returned; empty unless it is ok.
+    error
+        Why it failed: code, message, hint, and the node.
+    progress
+        The state of every node, with attempts, times and results.
+    questions
+        What people are asked.
+    driver
+        Who drives it now: process, machine, since when; `None` when nobody does.
+    drift
+        What is different from the files of now, in words; a run always uses those of its start.
+    """
+
+    run_id: str
+    folder: Path
+    workflow: str
+    state: str
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: Mapping[str, Any] | None = None
+    progress: RunState = dataclasses.field(default_factory=RunState, repr=False)
+    questions: tuple[OpenQuestion, ...] = ()
+    driver: Mapping[str, Any] | None = None
+    drift: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it has ended as it should."""
+        return self.state == "ok"
+
+    def raise_for_error(self) -> WorkflowRun:
+        """Return the run itself, or raise what it failed by.
+
+        Raises
+        ------
+        NbtoolsError
+            It failed, was cancelled, or waits for a person.
+        """
+        if self.ok:
+            return self
+        error = self.error or {"code": "APPROVAL_DENIED", "message": self._waiting()}
+        hint = error.get("hint") or f"nbtools runs show {self.run_id}"
+        told = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
+        raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=told).to_error()
+
+    def _waiting(self) -> str:
+        return f"the run {self.run_id} is {self.state}: " + "; ".join(found.text for found in self.questions)
+
+    def __str__(self) -> str:
+        lines = [f"{self.workflow}: {self.state} ({self.run_id})"]
+        for name, node in self.progress.nodes.items():
+            if node.state == "failed":
+                lines.append(f"  {name} failed: {(node.view()['error'] or {}).get('message', '')}")
+        lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
+        lines += [f"  {found.step} asks: {found.text}" for found in self.questions]
+        return "\n".join(lines)
+
+
+class Workflows:
+    """The workflows of a workbench.
+
+    Parameters
+    ----------
+    host
+        What runs need of the workbench.
+    check_open
+        Raises when the workbench is closed.
+    """
+
+    def __init__(self, host: WorkflowHost, *, check_open: Callable[[], None] = lambda: None) -> None:
+        self._host = host
+        self._check_open = check_open
+
+    def validate(self, source: str | os.PathLike[str]) -> Report:
+        """Return what is wrong with a workflow: a path, or YAML that has a line break; nothing runs."""
+        return validate(source, self._host.tools())
+
+    async def arun(
+        self,
+        source: str | os.PathLike[str],
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        cached: bool = False,
+        on_event: Callable[[RunEvent], None] | None = None,
+        ask: AskPerson | None = None,
+        wait_s: float | None = 0.0,
+    ) -> WorkflowRun:
+        """Run a workflow and return what became of it; a failure is in the run, never raised.
+
+        Parameters
+        ----------
+        source
+            A path, or YAML that has a line break.
+        inputs
+            Values of the inputs.
+        cached
+            Whether results of earlier runs are used again where nothing that a node depends on has changed.
+        on_event
+            Called on the nbtools loop with each event.
+        ask
+            Asks a person who is here: gets the step's name and the question, and returns the answer or `None`.
+        wait_s
+            Seconds to wait for answers from elsewhere once nothing else can be done; `None` waits for ever. Then the
+            run is ``"waiting"``: answer it, and resume it.
+
+        Raises
+        ------
+        ConfigInvalid
+            The workflow has mistakes; the message shows each.
+        InvalidArguments
+            The inputs do not fit.
+        """
+        self._check_open()
+        report = await aio.in_thread(self.validate, source)
+        report.raise_for_errors()
+        given = check_inputs(report.workflow, inputs or {})
+        folder = self._host.runs / fresh_run_id(report.workflow.name)
+        is_text = isinstance(source, str) and "\n" in source
+
+        def create() -> RunLog:
+            name = report.workflow.name
+            text = str(source) if is_text else ""
+            FrozenRun.create(folder, workflow=name, source=report.path, files=report.files, inputs=given, text=text)
+            return RunLog(folder)
+
+        log = await aio.in_thread(create)
+        reuse = EarlierRuns(self._host.runs, report.workflow.name, but=folder.name) if cached else None
+        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, reuse=reuse)
+        return await aio.here(self._drive(log, options))
+
+    run = aio.blocking(arun)
+
+    async def aresume(
+        self,
+        run_id: str,
+        *,
+        on_event: Callable[[RunEvent], None] | None = None,
+        ask: AskPerson | None = None,
+        wait_s: float | None = 0.0,
+    ) -> WorkflowRun:
+        """Go on with a run: what has ended is never run again, and what is unknown is asked.
+
+        The parameters are those of `arun`. A run that has ended for good is returned as it is.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        PermissionDenied
+            Somebody else drives it; the message says who.
+        """
+        self._check_open()
+        run = self._find(run_id)
+        if await aio.in_thread(lambda: run.has_ended):
+            return await aio.in_thread(self.show, run_id)
+        log = await aio.in_thread(RunLog, run.folder)
+        return await aio.here(self._drive(log, DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)))
+
+    resume = aio.blocking(aresume)
+
+    async def _drive(self, log: RunLog, options: DriveOptions) -> WorkflowRun:
+        try:
+            definition = await aio.in_thread(RunDefinition.of_run, log, self._host)
+            drive = Drive(log, definition, StepRunner(self._host, definition.tools), options)
+            await drive.adrive()
+        finally:
+            await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
+        return await aio.in_thread(self.show, log.folder.name)
+
+    async def events(
+        self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, **options: Any
+    ) -> AsyncIterator[RunEvent]:
+        """Run a workflow and yield its events as they happen; the parameters are those of `arun`."""
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[RunEvent | None]()
+
+        def take(event: RunEvent | None) -> None:
+            with contextlib.suppress(RuntimeError):  # nobody listens any more
+                loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        running = asyncio.ensure_future(self.arun(source, inputs, on_event=take, **options))
+        running.add_done_callback(lambda _: take(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            await running
+        finally:
+            running.cancel()
+
+    def plan(self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None) -> Preview:
+        """Return what a run with ``cached=True`` would do, and why; nothing runs.
+
+        Raises
+        ------
+        ConfigInvalid, InvalidArguments
+            As for `arun`.
+        """
+        self._check_open()
+        report = self.validate(source)
+        report.raise_for_errors()
+        given = check_inputs(report.workflow, inputs or {})
+        path = Path(report.path) if report.files else Path.cwd() / "<text>"
+        definition = RunDefinition(path, report.workflow, self._host, folder=Path.cwd())
+        return preview(definition, given, EarlierRuns(self._host.runs, report.workflow.name))
+
+    def runs(self) -> list[WorkflowRun]:
+        """Return the newest 200 runs, the newest first."""
+        found = []
+        for folder in list_runs(self._host.runs)[:_SHOWN_RUNS]:
+            with contextlib.suppress(NbtoolsError, OSError):
+                found.append(self.show(folder.name))
+        return found
+
+    def show(self, run_id: str) -> WorkflowRun:
+        """Return a run, also while it is driven elsewhere.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        """
+        run = self._find(run_id)
+        progress = _progress(run)
+        driver = run.holder()
+        state = "lost" if progress.state in {"running", "pending"} and driver is None else progress.state
+        return WorkflowRun(
+            run_id=run.folder.name,
+            folder=run.folder,
+            workflow=str(run.facts["workflow"]),
+            state=state,
+            outputs=progress.outputs or {},
+            error=progress.error,
+            progress=progress,
+            questions=tuple(_questions(run, progress)),
+            driver=driver,
+            drift=tuple(run.drift()),
+        )
+
+    def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:
+        """Answer a question of a run; who drives it takes the answer at once, a resume finds it.
+
+        Parameters
+        ----------
+        run_id
+            The run, or the start of its name where that is enough.
+        step
+            The step that asks, see `OpenQuestion`.
+        answer
+            A value, or a text such as ``yes``, a choice, ``retry``, or JSON for a form.
+        by
+            Who answers.
+
+        Raises
+        ------
+        InvalidArguments
+            The step asks nothing, or the answer does not fit.
+        """
+        run = self._find(run_id)
+        found = {question.step: question for question in _questions(run, _progress(run))}
+        if step not in found:
+            hint = did_you_mean(step, found, f"Open are {', '.join(found)}." if found else "The run asks nothing.")
+            raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint, tried="answering")
+        accept(found[step].question, answer)
+        place, node, item = _place(run.folder, step)
+        FrozenRun(place).post("answer", node=node, item=item, answer=answer, by=by)
+        return found[step]
+
+    def cancel(self, run_id: str, *, by: str = "") -> None:
+        """Ask whoever drives a run to end it; a run that nobody drives is ended by its resume."""
+        self._find(run_id).post("cancel", by=by)
+
+    def _find(self, run_id: str) -> FrozenRun:
+        if not run_id or "/" in run_id or run_id.startswith("."):
+            raise InvalidArguments(f"{run_id!r} is no name of a run.", hint="nbtools runs lists them.")
+        if not (self._host.runs / run_id / "run.json").exists():
+            close = [run.name for run in list_runs(self._host.runs) if run.name.startswith(run_id)]
+            run_id = close[0] if len(close) == 1 else run_id
+        return FrozenRun(self._host.runs / run_id)
+
+
+def _progress(run: FrozenRun) -> RunState:
+    from nbtools.workflow.checks.shape import read_workflow
+    from nbtools.workflow.document import Document
+
+    workflow, _, _ = read_workflow(Document.open(run.main, str(run.main)))
+    names = [] if workflow is None else [node.id for node in workflow.nodes]
+    return RunState.of(names, inputs=run.facts["inputs"], events=run.events())
+
+
+def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:
+    """Yield the open questions of a run, and of the runs inside of it."""
+    for name, item, step in progress.open_questions():
+        label = name if item is None else f"{name}[{item}]"
+        asked = step.question or {}
+        yield OpenQuestion(step=prefix + label, text=question_text(asked), question=asked, deadline=step.deadline)
+    for folder in sorted((run.folder / "sub").glob("*")):
+        with contextlib.suppress(NbtoolsError):
+            inner = FrozenRun(folder)
+            yield from _questions(inner, _progress(inner), f"{prefix}{folder.name}/")
+
+
+def _place(folder: Path, step: str) -> tuple[Path, str, int | None]:
+    """Return the folder of the run in which a step asks, its node, and its item."""
+    *outer, last = step.split("/")
+    for name in outer:
+        folder = folder / "sub" / name
+    node, _, item = last.partition("[")
+    return folder, node, int(item.rstrip("]")) if item else None

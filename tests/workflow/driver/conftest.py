@@ -1,0 +1,64 @@
+"""A workbench with tools that leave a trace, in a folder of its own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools import Workbench
+from nbtools.errors import ExecutionFailed
+from nbtools.tool import tool
+
+
+@tool(read_only=True)
+def look(value: Any = None) -> Any:
+    """Return a value."""
+    return value
+
+
+@tool
+def note(path: str, line: str, wait_s: float = 0.0) -> str:
+    """Append a line to a file, and wait."""
+    with Path(path).open("a") as handle:
+        handle.write(f"{line}\n")
+    time.sleep(wait_s)
+    return line
+
+
+@tool(destructive=True)
+def wreck(path: str, line: str) -> str:
+    """Append a line to a file, as a destructive tool would."""
+    with Path(path).open("a") as handle:
+        handle.write(f"{line}\n")
+    return line
+
+
+@tool(idempotent=True)
+def fail_until(path: str, times: int) -> int:
+    """Fail the first times."""
+    with Path(path).open("a") as handle:
+        handle.write("x")
+    tried = len(Path(path).read_text())
+    if tried <= times:
+        raise ExecutionFailed(f"attempt {tried} fails")
+    return tried
+
+
+TOOLS = (look, note, wreck, fail_until)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def wb(tmp_path, folder):
+    with Workbench(home=tmp_path / "home", allowed_paths=[folder], memory_url=":memory:", tools=TOOLS) as made:
+        yield made

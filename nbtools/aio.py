@@ -71,7 +71,8 @@ class _LoopThread:
         self._lock = threading.Lock()
         self._loop = None
 
-    def get(self) -> asyncio.AbstractEventLoop:
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of nbtools, starting its thread at first use."""
         found = self._loop
         if found is not None:
             return found
@@ -100,6 +101,7 @@ class _LoopThread:
 
 
 _THREAD = _LoopThread()
+loop = _THREAD.loop
 
 
 class _LoopWatch:
@@ -127,7 +129,7 @@ class _LoopWatch:
     def _look(self) -> None:
         while True:
             self._wanted.wait()
-            served, answered = _THREAD.get(), threading.Event()
+            served, answered = loop(), threading.Event()
             served.call_soon_threadsafe(answered.set)
             # Asked twice: a machine that slept has both threads late.
             if not answered.wait(watched.seconds / 2) and not answered.wait(watched.seconds / 2) and self.guests:
@@ -238,18 +240,6 @@ class _Workers:
 _WORKERS = _Workers()
 
 
-def loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of nbtools, starting its thread at first use."""
-    return _THREAD.get()
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     """Drive a coroutine on the nbtools loop and block until it ends.
 
@@ -270,7 +260,7 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         Called on the loop's own thread, which would wait for itself.
     """
     target = loop()
-    if _running() is target:
+    if asyncio._get_running_loop() is target:  # noqa: SLF001 - the public name raises where none runs
         coro.close()
         raise RuntimeError("a blocking name was called on nbtools' own loop; await its async twin there")
     done = threading.Event()
@@ -344,7 +334,7 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 async def here(coro: Coroutine[Any, Any, T]) -> T:
     """Await, from whatever loop is running, a coroutine that must run on the nbtools loop."""
     target = loop()
-    if _running() is target:
+    if asyncio.get_running_loop() is target:
         return await coro
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coro, target))
 

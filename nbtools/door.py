@@ -150,7 +150,7 @@ class Door:
                     raise
                 # Whatever else goes wrong, an approver's own fault for one, ends one call and no conversation.
                 result = failure(call, _fault(tool, exc))
-            timed.set(ok=result.ok)
+            timed.facts["ok"] = result.ok
             if result.error:
                 timed.outcome = result.error.code
         if changed := (call.approval or {}).get("changed"):

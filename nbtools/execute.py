@@ -86,11 +86,9 @@ class LocalExecutor:
     async def acall(self, call: ToolCall) -> ToolResult:
         """Perform a call; an expected failure is in the result, never an exception."""
         try:
-            if call.tool in self._all and call.tool not in self._enabled:
-                raise not_enabled(call.tool, self._enabled)
             found = self._enabled[call.tool]
-        except (ToolNotFound, ToolNotEnabled) as exc:
-            return self.door.refuse(call, exc)
+        except ToolNotFound as exc:
+            return self.door.refuse(call, not_enabled(call.tool, self._enabled) if call.tool in self._all else exc)
         return await self.door.admit(found, call, self.acall)
 
     call = blocking(acall)

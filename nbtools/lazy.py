@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
@@ -52,7 +53,7 @@ def has(module: str) -> bool:
 
 
 def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module-level ``__getattr__`` that imports names on first use.
+    """Return a module-level ``__getattr__`` that imports a name on first use, and leaves it in the package.
 
     Parameters
     ----------
@@ -64,7 +65,9 @@ def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - the interpreter looks for exactly this name
         if name in table:
-            return getattr(importlib.import_module(table[name]), name)
+            found = getattr(importlib.import_module(table[name]), name)
+            setattr(sys.modules[package], name, found)
+            return found
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__

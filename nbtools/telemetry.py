@@ -46,7 +46,7 @@ class Span:
     duration_s
         Seconds; 0 while the span is open.
     facts
-        What is worth knowing, values being strings, numbers or booleans.
+        What is worth knowing, values being strings, numbers or booleans; more may be added while the span is open.
     outcome
         ``"ok"``, or the error's code or class name.
     """
@@ -59,10 +59,6 @@ class Span:
     duration_s: float = 0.0
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     outcome: str = "ok"
-
-    def set(self, **facts: Any) -> None:
-        """Add facts to the span."""
-        self.facts.update(facts)
 
 
 class _Recorder:
@@ -98,7 +94,7 @@ def span(name: str, **facts: Any) -> Iterator[Span]:
     Examples
     --------
     >>> with span("tool.memory.view", path="/memories/a") as s:
-    ...     s.set(lines=3)
+    ...     s.facts["lines"] = 3
     >>> recent(1)[0].facts["lines"]
     3
     """

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -62,9 +63,12 @@ def test_presence_is_told_without_importing(on_path: Path) -> None:
     assert "loud_package" not in sys.modules
 
 
-def test_a_facade_imports_a_name_on_first_use_only() -> None:
-    look_up = facade("nowhere", {"JSONDecoder": "json.decoder", "Gone": "surely_absent"})
-    assert look_up("JSONDecoder") is sys.modules["json.decoder"].JSONDecoder
+def test_a_facade_imports_a_name_on_first_use_and_leaves_it_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("a_facade")
+    monkeypatch.setitem(sys.modules, "a_facade", package)
+    look_up = facade("a_facade", {"JSONDecoder": "json.decoder", "Gone": "surely_absent"})
+    assert "JSONDecoder" not in vars(package)
+    assert look_up("JSONDecoder") is sys.modules["json.decoder"].JSONDecoder is vars(package)["JSONDecoder"]
     with pytest.raises(ModuleNotFoundError):
         look_up("Gone")
 

@@ -35,7 +35,7 @@ def _last(name: str) -> telemetry.Span:
 
 def test_a_span_has_duration_facts_and_ids() -> None:
     with span("measured", path="/memories/a") as open_span:
-        open_span.set(lines=3)
+        open_span.facts["lines"] = 3
     found = _last("measured")
     assert found.facts == {"path": "/memories/a", "lines": 3}
     assert (found.outcome, len(found.trace_id), len(found.span_id), found.parent_id) == ("ok", 32, 16, None)

@@ -360,11 +360,11 @@ class SqlSession:
         begun = time.perf_counter()
         with telemetry.span("sql.query", isolated=call.isolated) as span:
             engine, request, sources = self._prepare(call)
-            span.set(engine=engine.name)
+            span.facts["engine"] = engine.name
             with self._suggest_names(call, engine, request):
                 fetched = engine.run(request, control)
             sources = told_gaps(engine, sources, fetched.columns, control)
-            span.set(rows=len(fetched.rows), truncated=fetched.cut_by is not None)
+            span.facts |= {"rows": len(fetched.rows), "truncated": fetched.cut_by is not None}
         return QueryResult(
             columns=fetched.columns,
             types=fetched.types,

@@ -82,7 +82,7 @@ class MemoryFiles:
         name, path = str(given.get("command")), given.get("path", given.get("old_path"))
         with span(f"tool.memory.{name}", operation=name, path=str(path)) as timed:
             result = self._perform(command)
-            timed.set(ok=result.ok)
+            timed.facts["ok"] = result.ok
             timed.outcome = result.error.code if result.error else "ok"
         return result
 

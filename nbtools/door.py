@@ -419,18 +419,16 @@ class _JsonValues:
         if depth > _MAX_DEPTH:
             raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
         if isinstance(value, Mapping):
-            return {self._key(key): self.of(item, (place, f".{key}"), depth + 1) for key, item in value.items()}
+            names = [str(key) for key in value]
+            self._left -= sum(map(len, names))
+            items = zip(names, value.values(), strict=True)
+            return {name: self.of(item, (place, f".{name}"), depth + 1) for name, item in items}
         if isinstance(value, list | tuple | set | frozenset):
             return [self.of(item, (place, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
         plain = _as_plain(value)
         if plain is value:
             raise _no_json(place, f"a {type(value).__name__}")
         return self.of(plain, place, depth + 1)
-
-    def _key(self, key: Any) -> str:
-        made = key if isinstance(key, str) else str(key)
-        self._left -= len(made)
-        return made
 
 
 def _no_json(place: _Place, what: str) -> InternalError:

@@ -126,8 +126,7 @@ def _digest(value: Any) -> Any:
 class _ShortJson:
     """Makes short JSON of values: long texts are cut, and so is what comes after `_MAX_ALL` characters of them all."""
 
-    def __init__(self) -> None:
-        self._left = _MAX_ALL
+    _left = _MAX_ALL
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is no JSON by its ``repr``."""

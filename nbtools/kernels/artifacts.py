@@ -1,7 +1,7 @@
 """Which files a script wrote in its working folder, and what becomes of them.
 
 A file counts when its status changed after the moment the script began: the change time is set by the system and
-cannot be turned back, and both sides of the comparison come from the same coarse clock.
+cannot be turned back, and both sides of the comparison come from the file system.
 
 What lies in a folder of the kernel's own is taken out of the script's reach before anybody looks at it: a process that
 still runs could put a link, a pipe or a device in its place. It is moved, or copied where a session goes on with it, to
@@ -33,16 +33,34 @@ _MOST_ENTRIES = 20_000
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
 _DEPTH = 6
-_CLOCK_REALTIME_COARSE = 5  # <linux/time.h>
+_TICK_PART_S = 0.0005
 # What tools make by the thousand, and nobody means as a result.
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
 def moment() -> int:
-    """Return now, in nanoseconds, on the clock that file systems use."""
-    # Files get their times from the coarse clock. The fine one is up to 4 ms ahead: a file written at once would
-    # seem to be older than the script. Python's `time` has no name for it.
-    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
+    """Return now, in nanoseconds, as file systems tell it: what is written later has this time or a later one.
+
+    No clock of ours will do. Files get their times from a coarse clock, up to 10 ms behind the fine one, and newer
+    kernels of Linux give a finer time to a file that somebody has looked at. A file of our own is touched twice: what
+    was written before the second touch is older, because there the kernel gives the finer time, or the tick has passed.
+    """
+    if sys.platform != "linux":
+        return time.time_ns()
+    probe = os.memfd_create("nbtools-clock")
+    try:
+        first = _touched(probe)
+        while (now := _touched(probe)) == first:
+            time.sleep(_TICK_PART_S)
+        return now
+    finally:
+        os.close(probe)
+
+
+def _touched(descriptor: int) -> int:
+    """Let a file change now, and return when that was."""
+    os.utime(descriptor)
+    return os.fstat(descriptor).st_ctime_ns
 
 
 def is_written_since(path: Path, begun: int) -> bool:
@@ -51,7 +69,7 @@ def is_written_since(path: Path, begun: int) -> bool:
         found = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_ctime_ns > begun
+    return stat.S_ISREG(found.st_mode) and found.st_ctime_ns >= begun
 
 
 def written_since(folder: Path, begun: int) -> tuple[Path, ...]:
@@ -63,7 +81,7 @@ def written_since(folder: Path, begun: int) -> tuple[Path, ...]:
     found = []
     for entry in _walk(folder):
         try:
-            if entry.stat(follow_symlinks=False).st_ctime_ns > begun:
+            if entry.stat(follow_symlinks=False).st_ctime_ns >= begun:
                 found.append(Path(entry.path))
         except OSError:
             continue  # gone meanwhile

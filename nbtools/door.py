@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import dataclasses
 import enum
+import functools
 import inspect
 import json
 import math
@@ -32,7 +33,7 @@ from nbtools.errors import (
     NbtoolsError,
     PermissionDenied,
 )
-from nbtools.gate import ApprovalRequest, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
+from nbtools.gate import ACTIONS, ApprovalRequest, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
@@ -138,7 +139,13 @@ class Door:
                 call = prepared.call
                 prepared = await self._gate(prepared, services)
                 call = prepared.call
-                context = Context(call=call, services=services, timeout=self._timeout(prepared), perform=perform)
+                context = Context(
+                    call=call,
+                    services=services,
+                    timeout=self._timeout(prepared),
+                    perform=perform,
+                    judge=functools.partial(self._judge_other, prepared),
+                )
                 result = await self._run_redacted(prepared, context)
             except ApprovalPending as exc:
                 return failure(call, exc)  # it is recorded when it has run, or was refused
@@ -171,6 +178,8 @@ class Door:
 
     def _with_run(self, call: ToolCall) -> ToolCall:
         """Return a call with its run; one that a tool makes belongs to the tool's own call and to its caller."""
+        if call.approval is not None:
+            call = call.but(approval=None)  # the door alone says how a call was approved
         outer = _RUNNING.get()
         if outer is None:
             return call if call.run_id is not None else call.but(run_id=self.run_id)
@@ -232,6 +241,13 @@ class Door:
                 raise PermissionDenied(f"{asked.tool.name} may not run with these changes: {decision.reason}.")
         self.grants.remember(made, said.answer)
         return dataclasses.replace(made, call=made.call.but(approval=approval))
+
+    def _judge_other(self, asked: PreparedCall, arguments: Mapping[str, Any]) -> None:
+        """Return when no rule is stricter with other arguments of a call that may run."""
+        before, after = decide(self.rules, asked), decide(self.rules, asked.with_arguments(arguments))
+        if ACTIONS.index(after.action) > ACTIONS.index(before.action):
+            shown = ", ".join(f"{name}={value}" for name, value in arguments.items())
+            raise PermissionDenied(f"{asked.tool.name} may not go on with {shown}: {after.reason}.")
 
     def _timeout(self, prepared: PreparedCall) -> float:
         """Return the seconds after which the door cancels the call."""

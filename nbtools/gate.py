@@ -26,6 +26,7 @@ from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool, ToolCall
 from nbtools.visible import visible
 
 __all__ = [
+    "ACTIONS",
     "DEFAULT_RULES",
     "Action",
     "Answer",
@@ -46,7 +47,8 @@ __all__ = [
 
 Action = Literal["allow", "ask", "deny"]
 Answer = Literal["once", "tool", "content", "no", "later"]
-_ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
+ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
+"""From the mildest to the strictest."""
 _EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world")
 _YES: tuple[str, ...] = ("once", "tool", "content")
 _QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
@@ -205,7 +207,7 @@ def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
     others = (rule for rule in fitting if not rule.names(tool.name) and any(map(rule.names, tool.origins)))
     found = [rule for rule in (own, next(others, None)) if rule is not None]
     if found:
-        strictest = max(found, key=lambda rule: _ACTIONS.index(rule.action))
+        strictest = max(found, key=lambda rule: ACTIONS.index(rule.action))
         return Decision(action=strictest.action, reason=f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
@@ -279,7 +281,7 @@ def _rule(key: str, value: Any, base: Path | None) -> Rule:
             raise ConfigInvalid(
                 f"policy {key!r}: {name!r} is unknown.", hint=did_you_mean(str(name), names, f"Use {', '.join(names)}.")
             )
-    if given.get("action") not in _ACTIONS:
+    if given.get("action") not in ACTIONS:
         raise ConfigInvalid(f"policy {key!r}: {given.get('action')!r} is no action.", hint="Use allow, ask or deny.")
     wanted = _check_known(key, "effect", given.get("effects", ()), _EFFECTS)
     arguments = given.get("arguments", {})
@@ -477,9 +479,12 @@ class AskTerminal:
                 word = {"yes": "y", "no": "n"}.get(word.lower(), word.lower())
                 if word == "e":
                     return Reply(answer="once", arguments=self._changes(request), by="terminal")
-                if word in self._ANSWERS:
-                    answer = self._ANSWERS[word]
+                answer = self._ANSWERS.get(word, "no")
+                if answer in {"no", "later"} and word in self._ANSWERS:
                     return Reply(answer=answer, reason=reason.strip(), by="terminal") if reason.strip() else answer
+                # A yes stands alone: "a bad idea" and "y but elsewhere" are none.
+                if answer != "no" and not reason.strip():
+                    return answer
         return "no"
 
     def _changes(self, request: ApprovalRequest) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class PreparedCall:
         """Return where a path leads; `None` where the argument is no path."""
         return _place_of(self.values.get(name))
 
+    def with_arguments(self, arguments: Mapping[str, Any]) -> PreparedCall:
+        """Return the call with some arguments replaced by others that are validated already."""
+        call = self.call.but(arguments={**self.call.arguments, **arguments})
+        return dataclasses.replace(self, call=call, values={**self.values, **arguments})
+
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of the tool as it is described now and of the arguments: what an approval is for."""

@@ -81,9 +81,11 @@ class CallRecord:
     @classmethod
     def from_result(cls, call: ToolCall, result: ToolResult, started_at: float) -> CallRecord:
         """Make the record of a finished call."""
-        arguments = dict(call.arguments)
-        if (stored := _STORED.get(call.tool)) in arguments:
-            arguments[stored] = _digest(arguments[stored])
+        arguments = _without_stored(call.tool, call.arguments)
+        approval = call.approval and {
+            name: _without_stored(call.tool, part) if isinstance(part, Mapping) else part
+            for name, part in call.approval.items()
+        }
         return cls(
             call_id=call.call_id,
             run_id=call.run_id,
@@ -98,7 +100,7 @@ class CallRecord:
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
-            approval=conceal(_ShortJson().of(call.approval)) if call.approval is not None else None,
+            approval=conceal(_ShortJson().of(approval)) if approval is not None else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,6 +114,12 @@ class CallRecord:
 def name_of(session: str) -> str:
     """Return the name of a session in records, which are read by others: its own id may open it."""
     return hashlib.sha256(session.encode()).hexdigest()[:16] if session else ""
+
+
+def _without_stored(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call, of what a save stores only size and hash."""
+    stored = _STORED.get(tool)
+    return {name: _digest(value) if name == stored else value for name, value in arguments.items()}
 
 
 def _digest(value: Any) -> Any:

@@ -135,6 +135,7 @@ class Context:
     services: Mapping[type, Callable[[], Any]] = dataclasses.field(default_factory=dict, repr=False)
     timeout: float | None = None
     perform: Callable[[ToolCall], Awaitable[ToolResult]] | None = dataclasses.field(default=None, repr=False)
+    judge: Callable[[Mapping[str, Any]], None] | None = dataclasses.field(default=None, repr=False)
 
     @property
     def call_id(self) -> str:
@@ -177,6 +178,17 @@ class Context:
         """
         if self.call.on_output is not None:
             self.call.on_output(kind, text, data)
+
+    def check_rules(self, **arguments: Any) -> None:
+        """Return when the rules let this call run with other arguments too, such as where a server redirects to.
+
+        Raises
+        ------
+        PermissionDenied
+            They are stricter with these.
+        """
+        if self.judge is not None:
+            self.judge(arguments)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call another tool as part of this call; it is recorded with this call as its parent."""

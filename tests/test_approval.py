@@ -123,6 +123,8 @@ def _terminal(*lines: str) -> Callable[[ApprovalRequest], Any]:
         (("e", "plain text", ""), [("plain text", 1)]),
         (("y",), [("a", 1)]),
         (("n not now",), []),
+        (("a bad idea, not now", "y but elsewhere, not now", "n not now"), []),
+        (("this: not now", "y, not now", "yes not now"), []),
         (("l",), []),
     ],
 )
@@ -130,7 +132,24 @@ def test_a_terminal_edits_refuses_and_puts_off(lines: tuple[str, ...], done: lis
     door = Door(approver=AskFunction(_terminal(*lines)))
     result = _admit(door)
     assert done == DONE
-    assert ("not now" in result.text) == lines[0].startswith("n")
+    assert ("not now" in result.text) == lines[-1].startswith("n")
+
+
+def test_what_a_save_stores_is_not_kept_with_its_approval() -> None:
+    from nbtools import Workbench
+
+    reply = Reply(answer="once", arguments={"key": "k", "value": "the other diary", "ttl": 1})
+    with Workbench(memory_url=":memory:", approver=AskFunction(lambda _: reply)) as wb:
+        assert wb.call("memory_save", {"key": "k", "value": "the diary", "ttl": 1}, caller="model").ok
+        (kept,) = wb.call_records()
+    assert kept["approval"]["changed"]["value"]["bytes"] == len('"the other diary"')
+    assert "diary" not in str(kept)
+
+
+def test_a_caller_cannot_say_how_its_call_was_approved() -> None:
+    door = Door(rules=[Rule(action="allow")])
+    _admit(door, CALL.but(approval={"answer": "once", "by": "ada"}))
+    assert "approval" not in door.recorder.recent()[-1].to_dict()
 
 
 def test_a_path_in_changes_stays_within_the_allowed_folders(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_370, 30),  # with workflows, answers that change arguments, and the safe reader of YAML
+    "": (8_400, 30),  # with workflows, answers that change arguments, the safe reader of YAML, and rules for redirects
     "cli": (860, 7),
     "confine": (1_590, 9),
     "jupyter": (3_690, 35),
@@ -172,7 +172,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "mcp_server": (1_240, 7),
     "memory": (9_620, 42),
     "sql": (7_940, 55),
-    "toolbox": (5_545, 29),
+    "toolbox": (5_570, 29),  # with what rules read of headers and redirects
     "workflow": (6_900, 32),  # with runs: their events, state, keys, plan and log
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import InvalidArguments
+from nbtools.gate import rules_from_config
 from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web.address import checked_url
 from nbtools.toolbox.web.page import charset_of, read_page
@@ -74,6 +75,22 @@ def test_redirects_are_followed_and_the_last_address_told(call, site):
     assert result.data["status_code"] == 200
     assert call.code("http_client", method="GET", url=f"{site}/circle") == "LIMIT_EXCEEDED"
     assert len([hit for hit in site.hits if hit[1] == "/circle"]) == 9
+
+
+@pytest.mark.parametrize(("name", "more"), [("web_scrape", {}), ("http_client", {"method": "GET"})])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        [{"action": "deny", "arguments": {"url": "{site}/page"}}, "allow"],
+        [{"action": "allow", "arguments": {"url": "{site}/redirect*"}}, "ask"],
+    ],
+)
+def test_a_redirect_leads_nowhere_that_a_rule_forbids(call, site, name, more, policy):
+    written = json.loads(json.dumps(policy).replace("{site}", str(site)))
+    call.executor.door.rules = rules_from_config({name: written})
+    result = call(name, url=f"{site}/redirect?to=/redirect?to=/x/../page", **more)
+    assert (result.error.code, f"{site}/page" in result.text) == ("PERMISSION_DENIED", True)
+    assert [path for _, path, *_ in site.hits] == ["/redirect?to=/redirect?to=/x/../page", "/redirect?to=/x/../page"]
 
 
 def test_the_body_of_a_redirect_is_not_read(call, site):

@@ -113,7 +113,8 @@ def canonical_url(text: str) -> str:
         host = host.encode("idna").decode("ascii").lower()
     known = parse_url(requote_uri(text))
     port = None if known.port == {"http": 80, "https": 443}[parts.scheme.lower()] else known.port
-    return known._replace(host=f"[{host}]" if ":" in host else host, port=port).url
+    path = known.path or "/"  # a URL without a path is the one of "/"
+    return known._replace(host=f"[{host}]" if ":" in host else host, port=port, path=path).url
 
 
 def reason_against(address: str) -> str | None:

@@ -12,7 +12,7 @@ import importlib.metadata
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -25,7 +25,7 @@ from nbtools.errors import (
     NetworkError,
 )
 from nbtools.toolbox.policies import WebPolicy
-from nbtools.toolbox.web.address import Deadline, Guard, checked_url
+from nbtools.toolbox.web.address import Deadline, Guard, canonical_url, checked_url
 
 __all__ = ["Answer", "fetch"]
 
@@ -118,6 +118,7 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
     redirects: int | None = None,
+    judge: Callable[[str], None] = lambda _: None,
 ) -> Answer:
     """Send a request and return the answer, whatever its status.
 
@@ -129,6 +130,8 @@ def fetch(
         Beside those that describe the connection, which are refused.
     redirects
         How many to follow; `None` takes the policy's.
+    judge
+        Raises when an address that a server redirects to may not be asked.
 
     Raises
     ------
@@ -150,6 +153,7 @@ def fetch(
             if location is None or not most:
                 return answer
             order = _next_order(order, answer.status, location)
+            judge(canonical_url(order.url))
     raise LimitExceeded(f"more than {most} redirects.", hint="The server sends in circles.")
 
 

@@ -11,8 +11,9 @@ from annotated_types import Interval, Len
 
 from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExceeded
 from nbtools.parameters import Canonical
+from nbtools.prepared import as_text
 from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Reading, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
 from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 
@@ -28,6 +29,15 @@ def _one_spelling(url: str) -> str:
     from nbtools.toolbox.web.address import canonical_url
 
     return canonical_url(url)
+
+
+async def _read_headers(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    """Return the headers with their names in each usual spelling, since no server tells them apart."""
+    given: dict[str, str] = values["headers"] or {}
+    forms = (
+        as_text({form(name): value for name, value in given.items()}) for form in (str.lower, str.title, str.upper)
+    )
+    return {"headers": Reading(parts=(as_text(values["headers"]),), others=tuple(forms))}
 
 
 _Url = Annotated[str, Canonical(_one_spelling)]
@@ -159,7 +169,11 @@ def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Outpu
     from nbtools.toolbox.web.page import read_page
 
     answer = fetch(
-        ctx.use(WebPolicy), "GET", url, headers={"Accept": "text/html,application/xhtml+xml,text/plain,*/*;q=0.5"}
+        ctx.use(WebPolicy),
+        "GET",
+        url,
+        headers={"Accept": "text/html,application/xhtml+xml,text/plain,*/*;q=0.5"},
+        judge=lambda led: ctx.check_rules(url=led),
     )
     answer.raise_for_status()
     page = read_page(answer.body, answer.header("Content-Type"), selector)
@@ -188,6 +202,7 @@ def _page_report(data: Mapping[str, Any], selector: str | None) -> str:
     title="Send an HTTP request",
     destructive=True,
     open_world=True,
+    readings_of=_read_headers,
     examples=(
         {"method": "GET", "url": "https://example.org/api/items?limit=5"},
         {"method": "POST", "url": "https://example.org/api/items", "body": {"name": "pen"}},
@@ -233,7 +248,7 @@ def http_client(
     policy = ctx.use(WebPolicy)
     given = dict(headers or {})
     content = _content(body, given)
-    answer = fetch(policy, method, url, headers=given, body=content)
+    answer = fetch(policy, method, url, headers=given, body=content, judge=lambda led: ctx.check_rules(url=led))
     error = f"{answer.status} {answer.reason}".strip() if answer.status >= 400 else None
     text, encoding = _body_text(answer)
     data: dict[str, Any] = {

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.redaction import conceal, conceal_start
+from nbtools.redaction import MASK, conceal_start, known_forms, secrecy
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
@@ -93,14 +93,14 @@ class CallRecord:
             tool=_writable(call.tool[:_MAX_NAME]),
             caller=call.caller,
             session=name_of(call.session) if call.session else "",
-            arguments=conceal(_ShortJson().of(arguments)),
+            arguments=_ShortJson().of(arguments),
             ok=result.ok,
             code=result.error.code if result.error else None,
             message=conceal_start(_writable(result.error.message), _MAX_TEXT) if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
-            approval=conceal(_ShortJson().of(approval)) if approval is not None else None,
+            approval=_ShortJson().of(approval) if approval is not None else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,9 +132,12 @@ def _digest(value: Any) -> Any:
 
 
 class _ShortJson:
-    """Makes short JSON of values: long texts are cut, and so is what comes after `_MAX_ALL` characters of them all."""
+    """Makes short JSON without secrets: long texts are cut, and so is what comes after `_MAX_ALL` characters of all."""
 
     _left = _MAX_ALL
+
+    def __init__(self) -> None:
+        self._known = known_forms()
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is no JSON by its ``repr``."""
@@ -143,24 +146,25 @@ class _ShortJson:
             return value
         if isinstance(value, str):
             return self._text(value)
+        room = min(_MAX_ITEMS, max(self._left // 8, 0))
         if isinstance(value, Mapping) and depth < 6:
-            made = {self._text(str(k)): self.of(v, depth + 1) for k, v in itertools.islice(value.items(), self._room())}
+            made = {
+                self._text(name): MASK if item and secrecy(name) == 2 else self.of(item, depth + 1)
+                for name, item in ((str(key), item) for key, item in itertools.islice(value.items(), room))
+            }
             return made if len(made) == len(value) else {**made, "…": f"{len(value) - len(made):,} more"}
         if isinstance(value, list | tuple | set) and depth < 6:
-            items = [self.of(item, depth + 1) for item in itertools.islice(value, self._room())]
+            items = [self.of(item, depth + 1) for item in itertools.islice(value, room)]
             return items if len(items) == len(value) else [*items, f"… {len(value) - len(items):,} more"]
         try:
             return self._text(repr(value)[:200])
         except Exception:  # nested too deeply, or a class whose repr fails: the record goes on
             return f"<{type(value).__name__}>"
 
-    def _room(self) -> int:
-        return min(_MAX_ITEMS, max(self._left // 8, 0))
-
     def _text(self, text: str) -> str:
         most = min(_MAX_TEXT, max(self._left, 0))
         self._left -= min(len(text), most)
-        return _writable(text) if len(text) <= most else conceal_start(_writable(text), most)
+        return conceal_start(_writable(text), most, self._known)
 
 
 def _writable(text: str) -> str:

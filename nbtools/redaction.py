@@ -30,6 +30,7 @@ __all__ = [
     "conceal",
     "conceal_start",
     "is_secret_name",
+    "known_forms",
     "redact",
     "scrub_environment",
     "secrecy",
@@ -195,31 +196,29 @@ def _forms(secret: str) -> set[str]:
     return {form for form in made if len(form) >= (_SHORTEST if form == secret else _SHORTEST_FORM)}
 
 
-class _Known:
-    """The forms of the environment's secrets, looked for anew only when the environment is another."""
+# The environment as it was read last, and the forms of its secrets.
+_READ: tuple[Any, tuple[str, ...]] = ({}, ())
+# Told apart first: asking whether something is a mapping takes longer than all else.
+_ATOMS = (int, float, type(None))
 
-    def __init__(self) -> None:
-        self._read: tuple[Any, tuple[str, ...]] = ({}, ())
 
-    def forms(self) -> tuple[str, ...]:
-        """Return the forms, the longest first."""
-        # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value;
-        # and every call comes through here several times.
-        now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
-        seen, known = self._read
-        if seen == now:
-            return known
-        # Copied before it is read: what changes meanwhile is seen the next time.
-        seen = dict(now)
-        secrets = {_secret_part(name, value) for name, value in os.environ.items()} - {None}
-        found = {form for secret in secrets if secret is not None for form in _forms(secret)}
-        # The longest first, so that a secret that contains another is masked whole.
-        known = tuple(sorted(found, key=len, reverse=True))
-        self._read = (seen, known)
+def known_forms() -> tuple[str, ...]:
+    """Return all forms of the environment's secrets, the longest first."""
+    global _READ  # noqa: PLW0603 - one pair, so that threads see both or neither
+    # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value; and
+    # every call comes through here several times.
+    now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
+    seen, known = _READ
+    if seen == now:
         return known
-
-
-_KNOWN = _Known()
+    # Copied before it is read: what changes meanwhile is seen the next time.
+    seen = dict(now)
+    secrets = {_secret_part(name, value) for name, value in os.environ.items()} - {None}
+    found = {form for secret in secrets if secret is not None for form in _forms(secret)}
+    # The longest first, so that a secret that contains another is masked whole.
+    known = tuple(sorted(found, key=len, reverse=True))
+    _READ = (seen, known)
+    return known
 
 
 def redact(value: Any) -> Any:
@@ -227,17 +226,37 @@ def redact(value: Any) -> Any:
 
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
-    known = _KNOWN.forms()
-    return _each_text(value, functools.partial(_mask_known, known=known)) if known else value
+    known = known_forms()
+    return _without_secrets(value, known, by_form=False) if known else value
 
 
-def _mask_known(text: str, known: tuple[str, ...]) -> str:
-    if not known or len(text) < len(known[-1]):
-        return text
-    for form in known:
-        if form in text:
-            text = text.replace(form, MASK)
-    return text
+def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> Any:
+    if isinstance(value, str):
+        # Most short texts of what is told are names that come with every call.
+        mask = _mask_short if by_form and len(value) <= _SHORT else _mask
+        return mask(value, known, by_form)
+    if isinstance(value, _ATOMS):
+        return value
+    again = functools.partial(_without_secrets, known=known, by_form=by_form)
+    if isinstance(value, Mapping):
+        return {
+            again(key): MASK if by_form and item and isinstance(key, str) and secrecy(key) == 2 else again(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [again(item) for item in value]
+    return tuple(again(item) for item in value) if isinstance(value, tuple) else value
+
+
+def _mask(text: str, known: tuple[str, ...], by_form: bool) -> str:
+    if known and len(text) >= len(known[-1]):
+        for form in known:
+            if form in text:
+                text = text.replace(form, MASK)
+    return _mask_forms(text) if by_form else text
+
+
+_mask_short = functools.lru_cache(maxsize=4_096)(_mask)
 
 
 class RedactedOutput:
@@ -264,7 +283,7 @@ class RedactedOutput:
             return
         with self._lock:
             whole = redact(self._held.pop(kind, "") + text)
-            cut = len(whole) - _open_end(whole, _KNOWN.forms())
+            cut = len(whole) - _open_end(whole, known_forms())
             if whole[cut:]:
                 self._held[kind] = whole[cut:]
             if whole[:cut]:
@@ -371,29 +390,20 @@ def conceal(value: Any) -> Any:
     entries of a mapping. It is for what is told of a call, not for what the call works with: what looks like a
     credential may be none.
     """
-    known = _KNOWN.forms()
-
-    def change(text: str) -> str:
-        # Most short texts are names that come with every call.
-        return _conceal_short(text, known) if len(text) <= _SHORT else _mask_forms(_mask_known(text, known))
-
-    return _each_text(value, change, masks_names=True)
+    return _without_secrets(value, known_forms(), by_form=True)
 
 
-def conceal_start(text: str, most: int) -> str:
+def conceal_start(text: str, most: int, known: tuple[str, ...] | None = None) -> str:
     """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
 
-    Searching a text of megabytes for forms takes seconds, so it is cut first.
+    Searching a text of megabytes for forms takes seconds, so it is cut first. Whoever has many texts passes what
+    `known_forms` returned.
     """
+    known = known_forms() if known is None else known
+    concealed: str = _without_secrets(text[: most + _MARGIN], known, by_form=True)
     if len(text) <= most:
-        return str(conceal(text))
-    concealed = str(conceal(text[: most + _MARGIN]))
+        return concealed
     return f"{concealed[: min(most, len(concealed) - _MARGIN)]}… ({len(text):,} characters)"
-
-
-@functools.lru_cache(maxsize=4_096)
-def _conceal_short(text: str, known: tuple[str, ...]) -> str:
-    return _mask_forms(_mask_known(text, known))
 
 
 def _is_value(found: re.Match[str]) -> bool:
@@ -472,26 +482,6 @@ def _masked_if(pattern: re.Pattern[str], is_secret: Callable[[re.Match[str]], bo
         else:
             start = found.end(2)
     return "".join([*made, line[kept:]])
-
-
-# Told apart first: asking whether something is a mapping takes longer than all else.
-_ATOMS = (int, float, type(None))
-
-
-def _each_text(value: Any, change: Callable[[str], str], *, masks_names: bool = False) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, _ATOMS):
-        return value
-    again = functools.partial(_each_text, change=change, masks_names=masks_names)
-    if isinstance(value, Mapping):
-        return {
-            again(key): MASK if masks_names and item and isinstance(key, str) and is_secret_name(key) else again(item)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [again(item) for item in value]
-    return tuple(again(item) for item in value) if isinstance(value, tuple) else value
 
 
 # -- environments

@@ -8,6 +8,7 @@ before. An expected failure is a result, never an exception, unless the tool's `
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
 import dataclasses
 import enum
@@ -111,6 +112,7 @@ class Door:
     ) -> None:
         self.services = dict(services or {})
         self.model_services = dict(model_services or {})
+        self._for_models = collections.ChainMap(self.model_services, self.services)
         self.rules = tuple(rules)
         self.approver: Approver = approver or Nobody()
         self.recorder = recorder or CallRecorder()
@@ -132,9 +134,12 @@ class Door:
         """
         started_at, begun = time.time(), time.perf_counter()
         call = self._with_run(call)
-        with span(f"execute_tool {tool.name}", **_facts(tool, call)) as timed:
+        facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
+        with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
-                services = self._services(call)
+                if call.caller not in CALLERS:
+                    raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
+                services = self._for_models if call.by_model else self.services
                 prepared = await prepare(tool, call, services)
                 call = prepared.call
                 prepared = await self._gate(prepared, services)
@@ -146,7 +151,7 @@ class Door:
                     perform=perform,
                     judge=functools.partial(self._judge_other, prepared),
                 )
-                result = await self._run_redacted(prepared, context)
+                result = await self._run(prepared, context)
             except ApprovalPending as exc:
                 return failure(call, exc)  # it is recorded when it has run, or was refused
             except NbtoolsError as exc:
@@ -185,12 +190,6 @@ class Door:
             return call if call.run_id is not None else call.but(run_id=self.run_id)
         whose = {"caller": outer.caller, "session": outer.session} if outer.by_model else {}
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
-
-    def _services(self, call: ToolCall) -> Mapping[type, Callable[[], Any]]:
-        """Return what the tool may use for this caller."""
-        if call.caller not in CALLERS:
-            raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
-        return {**self.services, **self.model_services} if self.model_services and call.by_model else self.services
 
     async def _gate(self, asked: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> PreparedCall:
         """Return the call that may run: as it was asked, or with the changes of who approved it.
@@ -264,20 +263,13 @@ class Door:
             return own + self.limits.grace
         return prepared.tool.timeout or self.limits.timeout
 
-    async def _run_redacted(self, prepared: PreparedCall, context: Context) -> ToolResult:
-        """Run the tool, what it shows meanwhile being without secrets."""
-        if context.call.on_output is None:
-            return await self._run_limited(prepared, context)
-        output = RedactedOutput(context.call.on_output)
-        try:
-            return await self._run_limited(
-                prepared, dataclasses.replace(context, call=context.call.but(on_output=output))
-            )
-        finally:
-            output.end()
-
-    async def _run_limited(self, prepared: PreparedCall, context: Context) -> ToolResult:
+    async def _run(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        """Run the tool within its time; what it shows meanwhile is without secrets."""
         tool, call, timeout = prepared.tool, context.call, context.timeout
+        output = None if call.on_output is None else RedactedOutput(call.on_output)
+        if output is not None:
+            call = call.but(on_output=output)
+            context = dataclasses.replace(context, call=call)
 
         def perform() -> ToolResult | Awaitable[Any]:
             returned = tool.invoke(prepared.values, context)
@@ -303,6 +295,8 @@ class Door:
             raise
         finally:
             _RUNNING.reset(running)
+            if output is not None:
+                output.end()
 
     def _result(self, call: ToolCall, returned: Any) -> ToolResult:
         """Make the result of what a tool returned, within the size limit and without secrets."""
@@ -383,11 +377,6 @@ def _error_of(result: ToolResult) -> ErrorInfo | None:
     return _error_info(error if error.code in CODES else dataclasses.replace(error, code="INTERNAL"))
 
 
-def _facts(tool: Tool, call: ToolCall) -> dict[str, Any]:
-    facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name}
-    return {**facts, "caller": call.caller, "gen_ai.tool.call.id": call.call_id}
-
-
 def _traceback(exc: BaseException) -> str:
     import traceback
 
@@ -423,15 +412,12 @@ class _JsonValues:
             raise _too_large(f"more than {self._limit:,}", self._limit)
         if value is None or isinstance(value, str | bool):
             return value
-        if isinstance(value, int):
-            if value.bit_length() > _MAX_INT_BITS:
+        if isinstance(value, int | float):
+            if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
                 raise _no_json(place, f"an integer of {value.bit_length():,} bits")
             self._left -= len(str(value))
-            return value
-        if isinstance(value, float):
-            self._left -= len(repr(value))
             # JSON has no NaN and no infinity; null is how frames write a missing number.
-            return value if math.isfinite(value) else None
+            return value if isinstance(value, int) or math.isfinite(value) else None
         if depth > _MAX_DEPTH:
             raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
         if isinstance(value, Mapping):

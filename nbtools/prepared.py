@@ -87,7 +87,10 @@ async def prepare(
         A path leads outside the allowed folders, or cannot be followed.
     """
     roots = services.get(Roots)
-    values = tool.parameters.validate(_without_nulls(tool, call), roots() if roots is not None else None)
+    given = call.arguments
+    if call.by_model and None in given.values():
+        given = _without_nulls(tool, given)
+    values = tool.parameters.validate(given, roots() if roots is not None else None)
     values |= {name: real_path(value) for name, value in values.items() if isinstance(value, Path)}
     effects: Any = tool.effects
     if tool.effects_of is not None:
@@ -124,11 +127,11 @@ def _place_of(value: Any) -> Path | None:
 
 def _as_json(value: Any) -> Any:
     """Return a value as JSON; a path as text."""
+    if type(value) in _PLAIN:
+        return value
     place = _place_of(value)
     if place is not None:
         return str(place)
-    if type(value) in _PLAIN:
-        return value
     from pydantic_core import to_jsonable_python
 
     try:
@@ -140,13 +143,11 @@ def _as_json(value: Any) -> Any:
             raise InvalidArguments("an argument is nested too deeply.", hint="Send a flatter value.") from None
 
 
-def _without_nulls(tool: Tool, call: ToolCall) -> Mapping[str, Any]:
-    """Return the arguments; where a model says null for an optional argument that has no null, it was not given."""
-    if not call.by_model or None not in call.arguments.values():
-        return call.arguments
+def _without_nulls(tool: Tool, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a model gave; where it says null for an optional argument that has no null, nothing was given."""
     properties, required = tool.schema["properties"], tool.schema.get("required", ())
     return {
         name: value
-        for name, value in call.arguments.items()
+        for name, value in given.items()
         if value is not None or name in required or name not in properties or admits_null(properties[name], tool.schema)
     }

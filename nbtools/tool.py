@@ -335,7 +335,7 @@ class Tool:
         name = self.parameters.hidden_name
         return self.function(**arguments, **({name: context} if name else {}))
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function, which runs on the loop rather than in a thread."""
         return inspect.iscoroutinefunction(self.function)

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from nbtools.errors import MissingExtra
 
@@ -74,14 +74,16 @@ def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 class until_closed(functools.cached_property[T]):  # noqa: N801 - a decorator, named as such
-    """An attribute that is made at its first use; each use asks the owner's ``check_open()`` first."""
+    """An attribute that is made once, at its first use, while its owner is open.
+
+    The owner has a ``_lock`` and a ``check_open()``, and takes such attributes out of its ``__dict__`` when it closes.
+    A build that failed is tried again at the next use.
+    """
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> T:  # type: ignore[override]  # none asks the class
-        if instance is not None:
+        if instance is None:
+            return cast("T", self)
+        with instance._lock:  # noqa: SLF001 - a part of the owner
             instance.check_open()
-        found: T = super().__get__(instance, owner)
-        return found
-
-    def __set__(self, instance: Any, value: T) -> None:
-        # A descriptor that can be set is asked even when the instance has the value.
-        instance.__dict__[self.attrname] = value
+            found: T = super().__get__(instance, owner)
+            return found

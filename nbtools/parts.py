@@ -27,6 +27,7 @@ from nbtools.tool import Tool, ToolCall, tool_of
 
 if TYPE_CHECKING:
     from nbtools.kernels import Kernels
+    from nbtools.kernels.warden.runtime_dir import RuntimeDir
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Parts"]
 
 # In the order in which they are closed: the memory is the last that is needed.
-_PARTS = (
-    *("_model_processes", "_processes", "_model_kernels", "_kernels", "_model_sql", "_sql"),
-    *("_memory_files", "_memory", "_folder"),
+_CLOSED = (
+    *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
+    *("memory_files", "memory", "_folder"),
 )
 
 
@@ -86,44 +87,43 @@ class Parts:
         """The folders below which files may be used."""
         return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder)
 
+    @until_closed
+    def _folder(self) -> RuntimeDir:
+        from nbtools.kernels.warden.runtime_dir import RuntimeDir
+
+        return RuntimeDir(self.config.home, holding=ARTIFACTS)
+
     @property
     def artifacts(self) -> Path:
         """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
-        from nbtools.kernels.warden.runtime_dir import RuntimeDir
-
-        folder: RuntimeDir = self._built("_folder", lambda: RuntimeDir(self.config.home, holding=ARTIFACTS))
-        return folder.path / ARTIFACTS
+        return self._folder.path / ARTIFACTS
 
     def _artifacts_folder(self) -> Path | None:
-        return self.artifacts if self.opened("folder") else None
+        return self.artifacts if self.opened("_folder") else None
 
-    @property
+    @until_closed
     def memory(self) -> AgentMemory:
-        """The memory of this agent; opened at first use."""
-        found: AgentMemory = self._built("_memory", self._open_memory)
-        return found
-
-    def _open_memory(self) -> AgentMemory:
+        """The memory of this agent."""
         from nbtools.memory import default_memory_url, open_memory
 
         url = self.config.memory_url or default_memory_url(self.config.home)
         return open_memory(url, agent_id=self.config.agent_id)
 
-    @property
+    @until_closed
     def memory_files(self) -> MemoryFiles:
         """The files of the memory tool: in the memory, or where ``NBTOOLS_MEMORY_FILES_URL`` says."""
         from nbtools.memory import MemoryFiles
 
-        url = self.config.memory_files_url
-        found: MemoryFiles = self._built("_memory_files", lambda: MemoryFiles(url or self.memory))
-        return found
+        return MemoryFiles(self.config.memory_files_url or self.memory)
 
-    @property
+    @until_closed
     def kernels(self) -> Kernels:
         """The managed kernels; nothing is started before the first run."""
-        self.check_open()
-        found: Kernels = self._given_kernels or self._built("_kernels", self._open_kernels)
-        return found
+        return self._given_kernels or self._open_kernels()
+
+    @until_closed
+    def _model_kernels(self) -> Kernels:
+        return self._given_kernels or self._open_kernels(self.config.model_paths)
 
     def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
         from nbtools.kernels import Kernels
@@ -145,11 +145,14 @@ class Parts:
             gateway_token=config.gateway_token,
         )
 
-    @property
+    @until_closed
     def sql_session(self) -> SqlSession:
         """The read-only SQL session."""
-        found: SqlSession = self._built("_sql", self._open_sql)
-        return found
+        return self._open_sql()
+
+    @until_closed
+    def _model_sql(self) -> SqlSession:
+        return self._open_sql(self.config.model_paths)
 
     def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
         from nbtools.sql import SqlSession
@@ -305,7 +308,7 @@ class Parts:
             SandboxPolicy: lambda: confinements,
             Kernels: lambda: self.kernels,
             MemoryFiles: lambda: self.memory_files,
-            Processes: lambda: self._built("_processes", lambda: self._open_processes(self.roots)),
+            Processes: lambda: self._processes,
             Roots: lambda: self.roots,
             SqlSession: lambda: self.sql_session,
             WebPolicy: lambda: web,
@@ -313,20 +316,31 @@ class Parts:
 
     def _model_services(self) -> Mapping[type, Callable[[], Any]]:
         """Return what a model gets in place of a person's services, where fewer folders are open to it."""
-        narrow = self.config.model_paths
-        if narrow == self.config.allowed_paths:
+        if self.config.model_paths == self.config.allowed_paths:
             return {}
         from nbtools.kernels import Kernels
         from nbtools.sql import SqlSession
         from nbtools.toolbox import Processes
 
-        roots = Roots(narrow, none_because=self.config.no_model_paths, artifacts=self._artifacts_folder)
         return {
-            Kernels: lambda: self._given_kernels or self._built("_model_kernels", lambda: self._open_kernels(narrow)),
-            Processes: lambda: self._built("_model_processes", lambda: self._open_processes(roots)),
-            Roots: lambda: roots,
-            SqlSession: lambda: self._built("_model_sql", lambda: self._open_sql(narrow)),
+            Kernels: lambda: self._model_kernels,
+            Processes: lambda: self._model_processes,
+            Roots: lambda: self._model_roots,
+            SqlSession: lambda: self._model_sql,
         }
+
+    @until_closed
+    def _model_roots(self) -> Roots:
+        config = self.config
+        return Roots(config.model_paths, none_because=config.no_model_paths, artifacts=self._artifacts_folder)
+
+    @until_closed
+    def _processes(self) -> Processes:
+        return self._open_processes(self.roots)
+
+    @until_closed
+    def _model_processes(self) -> Processes:
+        return self._open_processes(self._model_roots)
 
     def _open_processes(self, roots: Roots) -> Processes:
         from nbtools.toolbox import CommandPolicy, Processes
@@ -334,17 +348,9 @@ class Parts:
         config, commands = self.config, CommandPolicy(allowed=self.config.allowed_commands)
         return Processes(commands, roots, network=config.network, memory_bytes=config.kernel_memory)
 
-    def _built(self, name: str, build: Callable[[], Any]) -> Any:
-        """Return a part, building it once; a build that failed is tried again at the next use."""
-        with self._lock:
-            self.check_open()
-            if name not in self.__dict__:
-                self.__dict__[name] = build()
-            return self.__dict__[name]
-
     def opened(self, part: str) -> Any:
-        """Return ``"memory"``, ``"kernels"`` or ``"sql"`` when it runs already, else `None`; nothing is started."""
-        return self.__dict__.get(f"_{part}")
+        """Return ``"memory"``, ``"kernels"`` or ``"sql_session"`` if it was used before, else `None`."""
+        return self.__dict__.get(part)
 
     def use_frames(self, frames: Frames | None) -> None:
         """Let SQL see these DataFrames, by name or by a function of the name; `None` takes that back."""
@@ -363,11 +369,12 @@ class Parts:
             recorder.close()
         with self._lock:
             self.is_closed = True
-            parts = [self.__dict__.pop(name, None) for name in _PARTS]
+            made = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]
+            parts = {name: self.__dict__.pop(name) for name in made}
             closers, self._closers = self._closers, []
-        for part in [*closers, *parts]:
-            if part is not None:
-                part.close()
+        closers += [parts[name] for name in _CLOSED if name in parts and parts[name] is not self._given_kernels]
+        for part in closers:
+            part.close()
 
     def check_open(self) -> None:
         """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""

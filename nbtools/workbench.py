@@ -260,7 +260,7 @@ class Workbench(Parts):
         from nbtools.health import status
 
         self.check_open()
-        return status(self.config, self.__dict__.get("_kernels"), self.__dict__.get("_memory"))
+        return status(self.config, self.opened("kernels"), self.opened("memory"))
 
     def doctor(self) -> list[Check]:
         """Check each part, starting it where that is needed, and say what is missing and how to get it."""

@@ -127,7 +127,7 @@ def _columns_of_frames(session: NotebookSession) -> dict[str, list[str]]:
 
 def _columns_of_tables(session: NotebookSession, connection: str) -> dict[str, list[str]]:
     """Return the tables of a database that was asked before; the first question is not put by a completion."""
-    sql = session.opened("sql")
+    sql = session.opened("sql_session")
     known = [] if sql is None else collect_within(session.completion_timeout, lambda: sql.catalog(connection))
     return {table["name"]: [name for name, _ in table["columns"]] for table in known}
 

@@ -1,4 +1,4 @@
-"""The command line: ``nbtools demo | tools | call | check-tools | memory | sql | validate | mcp | doctor | …``.
+"""The command line: ``nbtools demo | tools | call | memory | sql | validate | run | runs | mcp | doctor | …``.
 
 Every command parses, asks a workbench, and prints. Exit codes: 0 all is well, 1 the tool or query failed, 2 wrong
 usage or settings, 130 stopped by Ctrl-C.
@@ -13,52 +13,25 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied, nearest
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied
 
 __all__ = ["main"]
 
 _OK, _FAILED, _USAGE = 0, 1, 2
 _ABOUT = "A notebook with a memory, clean kernels, safe SQL and tools."
 _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong usage or settings."
-_UNKNOWN = "unrecognized arguments: "
-
-
-class _CommandParser(argparse.ArgumentParser):
-    """A parser that offers the nearest name for a mistake."""
-
-    def error(self, message: str) -> NoReturn:
-        usage = " ".join(self.format_usage().split())
-        print(f"{usage}\n{self.prog}: {_with_nearest(self, message)}", file=sys.stderr)
-        raise SystemExit(_USAGE)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Complain of what is unknown here: left to the top parser, a command's usage and options would be lost."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(_UNKNOWN + " ".join(unknown))
-        return found, unknown
-
-
-def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
-    wrong = message.partition("invalid choice: ")[2].partition(" ")[0].strip("'")
-    actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
-    known = [str(choice) for action in actions for choice in action.choices or ()]
-    if message.startswith(_UNKNOWN):
-        wrong = message.removeprefix(_UNKNOWN).split()[0]
-        known = [option for action in actions for option in action.option_strings]
-    close = nearest(wrong, known) if wrong else None
-    return f"{message}\ndid you mean {close!r}?" if close else message
 
 
 def _parser() -> argparse.ArgumentParser:
-    from nbtools.cli import data, demo, serve, tools, workflows
+    from nbtools.cli import data, demo, runs, serve, tools, workflows
+    from nbtools.cli.command_parser import CommandParser
 
-    parser = _CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
+    parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_CommandParser)
-    for module in (demo, tools, data, serve, workflows):
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
+    for module in (demo, tools, data, serve, workflows, runs):
         module.add_commands(commands)
     for said in commands._choices_actions:  # noqa: SLF001 - see above
         commands.choices[said.dest].description = said.help

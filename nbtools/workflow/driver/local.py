@@ -103,7 +103,7 @@ class Drive:
         self._factory = StepFactory(definition, self._plan, self.state, log.folder)
         self._stopped = self._limit = ""
         self._tasks: dict[asyncio.Task[None], tuple[str, int | None]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: dict[asyncio.Task[None], tuple[str, int | None]] = {}
         self._held: set[tuple[str, int | None]] = set()  # runs inside of this one that wait for a person
         self._wake = asyncio.Event()
         self._begun = self._told = time.monotonic()
@@ -271,7 +271,7 @@ class Drive:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        self._asking.discard(task)
+        self._asking.pop(task, None)
         self._wake.set()
 
     def _has_room(self, node: NodeFields) -> bool:
@@ -398,7 +398,7 @@ class Drive:
                 self.answer(name, item, answer, "here")
 
         task = asyncio.create_task(wait(), name=f"nbtools asks {label}")
-        self._asking.add(task)
+        self._asking[task] = (name, item)
         task.add_done_callback(self._forget)
 
     def answer(self, name: str, item: int | None, answer: Any, by: str) -> None:
@@ -411,6 +411,9 @@ class Drive:
         except NbtoolsError:
             return
         was = of.state
+        for task, asked in self._asking.items():
+            if asked == (name, item) and task is not asyncio.current_task():
+                task.cancel()
         self._emit(QuestionAnswered(node=name, item=item, answer=taken, by=by))
         who = by or "somebody"
         if was == "waiting" and "approve" in (of.question or {}) and taken is False:
@@ -423,8 +426,9 @@ class Drive:
             text = taken if isinstance(taken, str) else str(taken)
             result = {"ok": True, "text": text, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
             self._emit(NodeEnded(node=name, item=item, state="ok", result=result, why=f"answered by {who}"))
-        elif taken == "done":
-            result = {"ok": True, "text": "done", "data": None, "error": None, "artifacts": [], "duration_s": 0.0}
+        elif taken == "done" or isinstance(taken, dict):
+            data = taken["done"] if isinstance(taken, dict) else None
+            result = {"ok": True, "text": "done", "data": data, "error": None, "artifacts": [], "duration_s": 0.0}
             self._emit(NodeEnded(node=name, item=item, state="ok", result=result, why=f"{who} said that it was done"))
         elif taken == "fail":
             result = failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")

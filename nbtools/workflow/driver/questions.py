@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +63,8 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     question
         See `nbtools.workflow.runs.events.QuestionAsked`.
     answer
-        A value, or the text that a person typed: ``yes``, a choice or its number from 1, JSON for a form.
+        A value, or the text that a person typed: ``yes``, a choice or its number from 1, JSON for a form; of a step
+        whose outcome is unknown also ``{"done": VALUE}``, where its data are known.
 
     Raises
     ------
@@ -86,8 +88,12 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
         return said
     if "fill" in question:
         return _form(question["fill"], said)
-    if said not in _OUTCOMES:
-        raise InvalidArguments(f"{said!r} is no answer.", hint="Answer retry, done or fail.")
+    if isinstance(said, str) and said.startswith("done "):
+        with contextlib.suppress(ValueError):
+            said = {"done": json.loads(said.removeprefix("done "))}
+    if said not in _OUTCOMES and not (isinstance(said, dict) and [*said] == ["done"]):
+        hint = "Answer retry, done or fail; done VALUE tells what it gave, as JSON."
+        raise InvalidArguments(f"{said!r} is no answer.", hint=hint)
     return said
 
 

@@ -204,7 +204,8 @@ class QuestionAsked(_OfStep):
     ----------
     question
         ``{"approve": TEXT}``, ``{"choose": [TEXT, …], "question": TEXT}`` or ``{"fill": SCHEMA, "question": TEXT}``;
-        of a step whose outcome is unknown ``{"unknown": TEXT}``, answered by ``retry``, ``done`` or ``fail``.
+        of a step whose outcome is unknown ``{"unknown": TEXT}``, answered by ``retry``, ``done``, ``{"done": DATA}`` or
+        ``fail``.
     deadline
         When it is too late, in seconds since 1970; `None` is never.
     """

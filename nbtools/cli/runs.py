@@ -1,0 +1,313 @@
+"""Commands on runs of workflows: ``run`` starts or resumes one, ``runs`` lists, shows, answers and cancels."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import getpass
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nbtools.cli.command_parser import CommandParser
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.workbench import Workbench
+
+if TYPE_CHECKING:
+    from nbtools.workflow.runs.events import RunEvent
+    from nbtools.workflow.service import WorkflowRun
+    from nbtools.workflow.spec import Workflow
+
+__all__ = ["add_commands"]
+
+_WAITS = 3
+_SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "unknown": "?"}
+_SHOWN = 100
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``run`` and ``runs`` to the parser's commands."""
+    run = commands.add_parser(
+        "run",
+        help="run a workflow file, or resume a run",
+        epilog="Exit codes: 0 ok, 1 failed or cancelled, 2 wrong usage, 3 the run waits for an answer.",
+    )
+    _add_options(run)
+    run.add_argument("file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it")
+    run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
+    run.set_defaults(perform=_run)
+    runs = commands.add_parser("runs", help="list the runs of workflows; show, answer or cancel one")
+    verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
+    listing = verbs.add_parser("list", help="list the newest runs")
+    show = verbs.add_parser("show", help="show a run, node by node")
+    show.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    for parser in (runs, listing, show):
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    answer = verbs.add_parser("answer", help="answer a question of a run")
+    answer.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    answer.add_argument("step", metavar="NODE", help="the node that asks, such as agree, each[2] or each[2]/agree")
+    answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
+    cancel = verbs.add_parser("cancel", help="ask whoever drives a run to end it")
+    cancel.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    runs.set_defaults(perform=_runs)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``run``; they may stand before the file and behind it."""
+    parser.add_argument("--resume", metavar="RUN", default=argparse.SUPPRESS, help="go on with that run")
+    parser.add_argument(
+        "--plan", action="store_true", default=argparse.SUPPRESS, help="say what would run and why, and run nothing"
+    )
+    parser.add_argument(
+        "--cached", action="store_true", default=argparse.SUPPRESS, help="use results again where nothing has changed"
+    )
+    parser.add_argument(
+        "--events", action="store_true", default=argparse.SUPPRESS, help="print each event as a line of JSON"
+    )
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the run as JSON")
+    parser.add_argument(
+        "--wait",
+        type=_wait,
+        metavar="SECONDS",
+        default=argparse.SUPPRESS,
+        help="how long to wait for answers from elsewhere; none is for ever, and is what holds at a terminal",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        metavar="NAME=VALUE",
+        default=argparse.SUPPRESS,
+        help="an input whose name is that of an option here",
+    )
+
+
+def _wait(word: str) -> float | None:
+    return None if word == "none" else float(word)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with Workbench() as wb:
+        options = vars(arguments)
+        inputs: dict[str, Any] = {}
+        if arguments.file is not None:
+            report = wb.workflows.validate(arguments.file)
+            if not report.ok:
+                print(report, file=sys.stderr)
+                return 1
+            options, inputs = _read_rest(arguments, report.workflow)
+        if (arguments.file is None) == (options.get("resume") is None):
+            raise InvalidArguments("name a file, or --resume RUN.", hint="nbtools runs lists the runs.")
+        if options.get("plan"):
+            print(wb.workflows.plan(arguments.file, inputs))
+            return 0
+        is_quiet = bool(options.get("events") or options.get("json"))
+        terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
+        how: dict[str, Any] = {
+            "on_event": terminal.show,
+            "ask": terminal.ask if sys.stdin is not None and sys.stdin.isatty() else None,
+            "wait_s": options.get("wait", None if sys.stdin is not None and sys.stdin.isatty() else 0.0),
+        }
+        if arguments.file is None:
+            done = wb.workflows.resume(options["resume"], **how)
+        else:
+            done = wb.workflows.run(arguments.file, inputs, cached=bool(options.get("cached")), **how)
+    _print_run(done, as_json=bool(options.get("json")), is_quiet=bool(options.get("events")))
+    return 0 if done.ok else _WAITS if done.state in {"waiting", "unknown"} else 1
+
+
+def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options and the inputs that stand behind the file."""
+    parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
+    _add_options(parser)
+    taken = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
+    for name, schema in workflow.inputs.items():
+        flags = [flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in taken]
+        told = str(schema.get("description", "")).replace("%", "%%")
+        if flags:
+            parser.add_argument(*flags, dest=f"input {name}", default=argparse.SUPPRESS, metavar="VALUE", help=told)
+    found = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
+    given = dict(_pair(word) for word in found.get("input", ()))
+    given |= {name.removeprefix("input "): value for name, value in found.items() if name.startswith("input ")}
+    return found, {name: _value(name, text, workflow.inputs.get(name, {})) for name, text in given.items()}
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not sign:
+        raise InvalidArguments(f"--input {word!r} has no value.", hint="Write --input NAME=VALUE.")
+    return name, value
+
+
+def _value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the value of an input: JSON, or the text itself where a text fits."""
+    kinds = schema.get("type", "string")
+    if kinds == "string" or ("enum" in schema and all(isinstance(one, str) for one in schema["enum"])):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        if isinstance(kinds, list) and "string" in kinds:
+            return text
+        hint = f"It is {kinds}: write it as JSON."
+        raise InvalidArguments(f"the input {name} is {text!r}, which is no JSON: {exc}.", hint=hint) from None
+
+
+class _Terminal:
+    """What a person at a terminal sees of a run, and how questions are asked there."""
+
+    def __init__(self, *, is_quiet: bool, has_events: bool) -> None:
+        self._is_quiet = is_quiet
+        self._has_events = has_events
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._begun = time.monotonic()
+        self._reader: threading.Thread | None = None
+
+    def show(self, event: RunEvent) -> None:
+        """Print an event: as JSON, or what it means in a line."""
+        if self._has_events:
+            print(json.dumps(event.to_dict(), ensure_ascii=False, default=repr), flush=True)
+        elif not self._is_quiet and (line := _line(event)):
+            print(f"{time.monotonic() - self._begun:7.2f}  {line}", file=sys.stderr, flush=True)
+
+    async def ask(self, step: str, question: Mapping[str, Any]) -> Any:
+        """Ask at the terminal until an answer fits; the end of input is no answer."""
+        from nbtools.workflow.driver.questions import accept, question_text
+
+        if self._reader is None:
+            # One thread reads all lines: a question that was answered elsewhere must not swallow the next answer.
+            self._reader = threading.Thread(target=self._read, name="nbtools-answers", daemon=True)
+            self._reader.start()
+        print(f"{step} asks: {question_text(question)}", file=sys.stderr, flush=True)
+        while True:
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get_nowait()
+                if line is None:
+                    return None
+                try:
+                    return accept(question, line)
+                except NbtoolsError as exc:
+                    print("\n".join(exc.three_lines()), file=sys.stderr, flush=True)
+            await asyncio.sleep(0.1)
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._lines.put(line.strip())
+        self._lines.put(None)
+
+
+def _line(event: RunEvent) -> str:
+    """Return what an event means, in a line; nothing for those of no interest."""
+    made = event.to_dict()
+    item = made.get("item")
+    name = str(made.get("node", "")) + ("" if item is None else f"[{item}]")
+    match event.kind:
+        case "run_started":
+            return f"▸ {made['workflow']}  ({made['run_id']})"
+        case "node_started":
+            why = made.get("why") or ""
+            return f"▸ {name}" + (f"  ({why})" if why else "")
+        case "node_ended":
+            error = made["result"].get("error")
+            told = f"{error['code']}: {error['message']}" if error else made.get("why", "")
+            return f"{_SIGNS[made['state']]} {name}  {made['result'].get('duration_s', 0):.2f} s  {told}".rstrip()
+        case "node_skipped":
+            return f"- {name}  ({made['why']})"
+        case "retry_planned":
+            return f"↻ {name} again in {made['wait_s']:g} s: {made['error']['message']}"
+        case "question_answered":
+            return f"✓ {name} is answered: {made['answer']}"
+    return ""
+
+
+def _print_run(run: WorkflowRun, *, as_json: bool, is_quiet: bool) -> None:
+    if as_json:
+        print(json.dumps(_as_json(run), ensure_ascii=False, default=repr))
+        return
+    if not is_quiet:
+        for name, value in run.outputs.items():
+            print(f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    error = run.error or {}
+    if error:
+        lines = [f"{run.workflow} {run.state}: {error.get('code')}", str(error.get("message"))]
+        lines += [f"→ {error['hint']}"] if error.get("hint") else []
+        print("\n".join(lines), file=sys.stderr)
+    for asked in run.questions:
+        print(f"{asked.step} asks: {asked.text}", file=sys.stderr)
+        print(f"→ nbtools runs answer {run.run_id} {asked.step} ANSWER", file=sys.stderr)
+    if run.questions:
+        print(f"→ nbtools run --resume {run.run_id}", file=sys.stderr)
+    for line in run.drift:
+        print(f"note: {line}; this run used it as it was", file=sys.stderr)
+    print(f"{run.state}: {run.folder}", file=sys.stderr)
+
+
+def _as_json(run: WorkflowRun) -> dict[str, Any]:
+    nodes = {
+        name: {**node.view(), "attempt": node.attempt, "why": node.why} for name, node in run.progress.nodes.items()
+    }
+    asked = [{"step": one.step, "question": dict(one.question), "deadline": one.deadline} for one in run.questions]
+    told = {name: getattr(run, name) for name in ("run_id", "workflow", "state", "outputs", "error", "driver", "drift")}
+    return {**told, "folder": str(run.folder), "questions": asked, "nodes": nodes}
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    as_json = bool(getattr(arguments, "json", False))
+    with Workbench() as wb:
+        match arguments.verb:
+            case "show":
+                run = wb.workflows.show(arguments.run)
+                print(json.dumps(_as_json(run), ensure_ascii=False, default=repr) if as_json else _details(run))
+            case "answer":
+                wb.workflows.answer(arguments.run, arguments.step, arguments.answer, by=_user())
+                print("answered", file=sys.stderr)
+                if wb.workflows.show(arguments.run).driver is None:
+                    print(f"→ nbtools run --resume {arguments.run}", file=sys.stderr)
+            case "cancel":
+                wb.workflows.cancel(arguments.run, by=_user())
+            case _:
+                found = wb.workflows.runs()
+                if as_json:
+                    print(json.dumps([_as_json(run) for run in found], ensure_ascii=False, default=repr))
+                else:
+                    print("\n".join(_rows(found)) or "There are no runs yet.")
+    return 0
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"
+
+
+def _rows(runs: Sequence[WorkflowRun]) -> list[str]:
+    rows = []
+    for run in runs:
+        began = run.progress.started_at
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began)) if began else ""
+        asks = f"  {len(run.questions)} open question{'s' * (len(run.questions) > 1)}" if run.questions else ""
+        rows.append(f"{run.run_id:<44} {run.state:<9} {when}{asks}".rstrip())
+    return rows
+
+
+def _details(run: WorkflowRun) -> str:
+    lines = [f"{run.workflow}: {run.state} ({run.run_id})", f"folder: {run.folder}"]
+    if run.driver:
+        lines.append(f"driven by process {run.driver.get('pid')} on {run.driver.get('host')}")
+    width = max((len(name) for name in run.progress.nodes), default=0)
+    for name, node in run.progress.nodes.items():
+        view = node.view()
+        told = (view["error"] or {}).get("message") or " ".join(str(view["text"]).split())
+        items = (
+            f" {sum(step.has_ended for step in node.steps)}/{len(node.steps)} items" if node.items is not None else ""
+        )
+        facts = f"{node.state:<9} {view['duration_s']:8.2f} s{items}  {node.why}"
+        lines.append(f"  {name:<{width}}  {facts}  {told[:_SHOWN]}".rstrip())
+    lines += [f"  {asked.step} asks: {asked.text}" for asked in run.questions]
+    lines += [f"  {name}: {value}" for name, value in run.outputs.items()]
+    return "\n".join([*lines, *(f"note: {line}" for line in run.drift)])

@@ -1,0 +1,117 @@
+"""``nbtools run`` and ``nbtools runs``: from the file to the outputs, with questions, plans, events and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLOW = """\
+version: 1
+name: flow
+description: A flow
+inputs:
+  n: {type: integer, default: 1, description: A number}
+  to_whom: {type: string, default: world}
+nodes:
+  - {id: a, tool: calculator, args: {expression: "${inputs.n} + 1"}}
+  - {id: ask, ask: {approve: "Greet ${inputs.to_whom}?"}}
+  - {id: b, tool: string_length, args: {text: "${inputs.to_whom}"}, needs: [ask]}
+outputs: {sum: "${nodes.a.data.value}", length: "${nodes.b.data.characters | default(0)}"}
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Path:
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW, encoding="utf-8")
+    return file
+
+
+def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: Path) -> None:
+    done = nbtools("run", "flow.yaml", "--n", "4", "--to-whom", "Ann", "--json")
+    assert done.code == 3
+    run = done.json["run_id"]
+    assert [asked["step"] for asked in done.json["questions"]] == ["ask"]
+    shown = nbtools("runs", "show", run)
+    assert "ask asks: Greet Ann? [yes/no]" in shown.out
+    wrong = nbtools("runs", "answer", run, "ask", "perhaps")
+    assert (wrong.code, "neither yes nor no" in wrong.err) == (2, True)
+    wrong = nbtools("runs", "answer", run, "aks", "yes")
+    assert (wrong.code, "Did you mean 'ask'?" in wrong.err) == (2, True)
+    answered = nbtools("runs", "answer", run[:-2], "ask", "yes")
+    assert (answered.code, "--resume" in answered.err) == (0, True)
+    resumed = nbtools("run", "--resume", run)
+    assert (resumed.code, resumed.out) == (0, "sum: 5\nlength: 3\n")
+    listed = nbtools("runs")
+    assert (listed.code, run in listed.out, " ok " in listed.out) == (0, True, True)
+
+
+def test_events_are_lines_of_json(nbtools: Callable[..., Any], flow: Path) -> None:
+    done = nbtools("run", "flow.yaml", "--events")
+    kinds = [json.loads(line)["event"] for line in done.out.splitlines()]
+    assert kinds[0] == "run_started"
+    assert kinds[-1] == "run_ended"
+    assert "question_asked" in kinds
+
+
+def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "step.py").write_text("1 + 1\n")
+    (tmp_path / "coded.yaml").write_text(
+        "version: 1\nname: coded\nnodes:\n"
+        "  - {id: a, code: {file: step.py}}\n"
+        '  - {id: b, tool: calculator, args: {expression: "${nodes.a.data} * 2"}}\n'
+    )
+    planned = nbtools("run", "coded.yaml", "--plan")
+    assert planned.out.splitlines() == ["coded:", "  run     a  (never ran)", "  run     b  (needs a)"]
+    assert nbtools("runs").out == "There are no runs yet.\n"
+    assert nbtools("run", "coded.yaml").code == 0
+    assert "reuse   a" in nbtools("run", "coded.yaml", "--plan").out
+    (tmp_path / "step.py").write_text("1 + 2\n")
+    planned = nbtools("run", "coded.yaml", "--plan")
+    assert planned.out.splitlines() == ["coded:", "  run     a  (changed: code)", "  run     b  (needs a)"]
+    cached = nbtools("run", "coded.yaml", "--cached", "--json")
+    assert cached.json["nodes"]["b"]["data"]["value"] == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("flow.yaml", "--n", "x"), 2, "which is no JSON"),
+        (("flow.yaml", "--n", '"x"'), 2, "does not fit"),
+        (("flow.yaml", "--m", "1"), 2, "unrecognized arguments: --m"),
+        (("flow.yaml", "--input", "n"), 2, "has no value"),
+        (("missing.yaml",), 1, "missing.yaml"),
+        ((), 2, "name a file, or --resume RUN"),
+        (("--resume", "nothing"), 1, "there is no run 'nothing'"),
+        (("--resume", "../x"), 2, "no name of a run"),
+    ],
+)
+def test_wrong_usage_is_told(
+    nbtools: Callable[..., Any], flow: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = nbtools("run", *words)
+    assert done.code == code
+    assert told in done.err
+    assert nbtools("runs").out == "There are no runs yet.\n"
+
+
+def test_a_broken_file_shows_its_mistakes(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("version: 1\nname: x\nnodes:\n  - {id: a, tool: calculater}\n")
+    done = nbtools("run", "broken.yaml")
+    assert done.code == 1
+    assert "broken.yaml:4:19: WF036" in done.err
+
+
+def test_a_run_that_fails_says_why(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(
+        "version: 1\nname: f\nnodes:\n  - {id: a, tool: calculator, args: {expression: 1/0}}\n"
+    )
+    done = nbtools("run", "f.yaml")
+    assert done.code == 1
+    assert "f failed:" in done.err
+    run = json.loads(nbtools("runs", "--json").out)[0]
+    assert run["error"]["node"] == "a"

@@ -1,0 +1,205 @@
+"""Runs whose driver is killed: what has ended is not repeated, no effect is twice, and what is unknown is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nbtools import Workbench
+from nbtools.errors import FileMissing, PermissionDenied
+from nbtools.workflow.runs.events import NodeStarted
+from nbtools.workflow.runs.log import FrozenRun, RunLog, list_runs
+from tests.conftest import wait_until
+from tests.workflow.driver.conftest import TOOLS
+
+FLOW = """
+version: 1
+name: killed
+limits: {max_parallel: 3}
+nodes:
+  - {id: start, tool: look, args: {value: [a, b, c]}}
+  - {id: notes, tool: note, for_each: "${nodes.start.data}", args: {path: effects, line: "note ${item}", wait_s: 0.05}}
+  - {id: slow, tool: note, args: {path: effects, line: slow, wait_s: 0.2}, needs: [start]}
+  - {id: read, tool: look, args: {value: "${nodes.notes.data}"}}
+  - {id: last, tool: wreck, args: {path: effects, line: "last ${nodes.read.data | json}"}, needs: [slow]}
+outputs: {all: "${nodes.notes.data}", last: "${nodes.last.data}"}
+"""
+OUTPUTS = {"all": ["note a", "note b", "note c"], "last": 'last ["note a", "note b", "note c"]'}
+
+DRIVE = """
+import sys
+from pathlib import Path
+from nbtools import Workbench
+from tests.workflow.driver.conftest import TOOLS
+
+home, flow = sys.argv[1:]
+with Workbench(home=home, allowed_paths=["."], memory_url=":memory:", tools=TOOLS) as wb:
+    print("ready", flush=True)
+    wb.workflows.run(Path(flow).read_text()) if flow else wb.workflows.resume(wb.workflows.runs()[0].run_id)
+"""
+
+
+class Machine:
+    """A folder in which drivers are started, and killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        (folder / "flow.yaml").write_text(FLOW)
+
+    def drive(self, flow: str = "flow.yaml") -> subprocess.Popen[str]:
+        path = os.pathsep.join(map(str, [Path(__file__).parents[3], *filter(None, [os.environ.get("PYTHONPATH")])]))
+        started = subprocess.Popen(
+            [sys.executable, "-c", DRIVE, str(self.home), flow],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        return started
+
+    def workbench(self) -> Workbench:
+        return Workbench(home=self.home, allowed_paths=[self.folder], memory_url=":memory:", tools=TOOLS)
+
+    @property
+    def effects(self) -> list[str]:
+        path = self.folder / "effects"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def wait_for_start(self, driver: subprocess.Popen[str], runs: int) -> None:
+        """Wait until the newest of so many runs has begun to do something, or its driver is gone."""
+
+        def starts() -> bool:
+            found = list_runs(self.home / "runs")
+            return len(found) == runs and any(isinstance(event, NodeStarted) for event in FrozenRun(found[0]).events())
+
+        wait_until(lambda: starts() or driver.poll() is not None)
+
+    def answer_unknown(self, wb: Workbench, run_id: str) -> int:
+        """Answer as a person who has looked at the effects; return how many steps were unknown."""
+        asked = wb.workflows.show(run_id).questions
+        for question in asked:
+            name, _, item = question.step.partition("[")
+            line = {"notes": f"note {'abc'[int(item[:-1])]}" if item else "", "slow": "slow"}.get(name, OUTPUTS["last"])
+            # An effect that happened has left its line; what was done counts as done.
+            wb.workflows.answer(run_id, question.step, {"done": line} if line in self.effects else "retry")
+        return len(asked)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Machine(tmp_path)
+
+
+def test_a_step_that_was_running_is_unknown_until_somebody_says(machine):
+    driver = machine.drive()
+    wait_until(lambda: "slow" in machine.effects)
+    driver.kill()
+    driver.wait()
+    with machine.workbench() as wb:
+        [run] = wb.workflows.runs()
+        assert run.state == "lost"
+        resumed = wb.workflows.resume(run.run_id)
+        assert resumed.state == "unknown"
+        steps = {question.step: question for question in resumed.questions}
+        assert "slow" in steps
+        assert "(retry)" in steps["slow"].text
+        again = wb.workflows.resume(run.run_id)
+        assert {question.step for question in again.questions} == set(steps), "asking twice changes nothing"
+        before = machine.effects
+        wb.workflows.answer(run.run_id, "slow", "done", by="me")
+        for step in set(steps) - {"slow"}:
+            wb.workflows.answer(run.run_id, step, "retry" if f"note {'abc'[int(step[6])]}" not in before else "done")
+        done = wb.workflows.resume(run.run_id).raise_for_error()
+        assert done.progress.nodes["slow"].why == "me said that it was done"
+    assert machine.effects.count("slow") == 1
+
+
+def test_fail_ends_the_run(machine):
+    driver = machine.drive()
+    wait_until(lambda: "slow" in machine.effects)
+    driver.kill()
+    driver.wait()
+    with machine.workbench() as wb:
+        run = wb.workflows.resume(wb.workflows.runs()[0].run_id)
+        for question in run.questions:
+            wb.workflows.answer(run.run_id, question.step, "fail")
+        assert wb.workflows.resume(run.run_id).state == "failed"
+
+
+def test_a_second_driver_is_told_who_has_the_run(machine):
+    driver = machine.drive()
+    wait_until(lambda: "slow" in machine.effects)
+    with machine.workbench() as wb:
+        [run] = wb.workflows.runs()
+        assert run.driver["pid"] == driver.pid
+        with pytest.raises(PermissionDenied, match=f"process {driver.pid}"):
+            wb.workflows.resume(run.run_id)
+        driver.wait()
+        assert wb.workflows.show(run.run_id).outputs == OUTPUTS
+        with pytest.raises(FileMissing, match="no run"):
+            wb.workflows.resume("nothing-like-it")
+
+
+def test_a_half_written_end_of_the_log_is_left_out(machine):
+    driver = machine.drive()
+    wait_until(lambda: "slow" in machine.effects)
+    driver.kill()
+    driver.wait()
+    [folder] = list_runs(machine.home / "runs")
+    with (folder / "log.jsonl").open("ab") as handle:
+        handle.write(b'{"event":"node_ended","node":"slow","resu')
+    count = len(list(FrozenRun(folder).events()))
+    log = RunLog(folder)
+    log.append(NodeStarted(node="x", attempt=1, fence=9))
+    log.close()
+    assert len(list(FrozenRun(folder).events())) == count + 1
+
+
+def test_an_end_that_a_late_attempt_reports_is_refused(machine):
+    driver = machine.drive()
+    driver.wait()
+    with machine.workbench() as wb:
+        run = wb.workflows.runs()[0]
+        assert run.ok
+        assert wb.workflows.resume(run.run_id).outputs == OUTPUTS, "a run that has ended is returned as it is"
+    assert len(machine.effects) == 5
+
+
+@pytest.mark.slow
+def test_twenty_kills_at_random_moments(machine):
+    """Each run is killed and resumed until it has ended: the outputs are the same, and no effect is twice."""
+    chance = random.Random(7)
+    kills = unknown = runs = 0
+    while kills < 20:
+        (machine.folder / "effects").unlink(missing_ok=True)
+        runs, flow = runs + 1, "flow.yaml"
+        while True:
+            driver = machine.drive(flow)
+            machine.wait_for_start(driver, runs)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(chance.uniform(0.0, 0.7))
+            if driver.poll() is None:
+                driver.kill()
+                kills += 1
+            driver.wait()
+            flow = ""
+            with machine.workbench() as wb:
+                run = wb.workflows.runs()[0]
+                if run.state == "lost":
+                    run = wb.workflows.resume(run.run_id)
+                unknown += machine.answer_unknown(wb, run.run_id)
+                if run.state == "ok":
+                    break
+        assert run.outputs == OUTPUTS
+        assert len(machine.effects) == len({*machine.effects}) == 5, "an effect happened twice"
+    assert unknown > 0, "some kill must have hit a step that was running"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _WAITS = 3
-_SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "unknown": "?"}
 _SHOWN = 100
 
 
@@ -122,6 +121,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options and the inputs that stand behind the file."""
+    from nbtools.workflow.driver.definition import input_value
+
     parser = CommandParser(prog=f"nbtools run {arguments.file}", description=workflow.description)
     _add_options(parser)
     taken = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
@@ -133,7 +134,7 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
     found = {**vars(arguments), **vars(parser.parse_args(arguments.rest))}
     given = dict(_pair(word) for word in found.get("input", ()))
     given |= {name.removeprefix("input "): value for name, value in found.items() if name.startswith("input ")}
-    return found, {name: _value(name, text, workflow.inputs.get(name, {})) for name, text in given.items()}
+    return found, {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in given.items()}
 
 
 def _pair(word: str) -> tuple[str, str]:
@@ -141,20 +142,6 @@ def _pair(word: str) -> tuple[str, str]:
     if not sign:
         raise InvalidArguments(f"--input {word!r} has no value.", hint="Write --input NAME=VALUE.")
     return name, value
-
-
-def _value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Return the value of an input: JSON, or the text itself where a text fits."""
-    kinds = schema.get("type", "string")
-    if kinds == "string" or ("enum" in schema and all(isinstance(one, str) for one in schema["enum"])):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as exc:
-        if isinstance(kinds, list) and "string" in kinds:
-            return text
-        hint = f"It is {kinds}: write it as JSON."
-        raise InvalidArguments(f"the input {name} is {text!r}, which is no JSON: {exc}.", hint=hint) from None
 
 
 class _Terminal:
@@ -169,9 +156,11 @@ class _Terminal:
 
     def show(self, event: RunEvent) -> None:
         """Print an event: as JSON, or what it means in a line."""
+        from nbtools.workflow.runs.lines import event_line
+
         if self._has_events:
             print(json.dumps(event.to_dict(), ensure_ascii=False, default=repr), flush=True)
-        elif not self._is_quiet and (line := _line(event)):
+        elif not self._is_quiet and (line := event_line(event)):
             print(f"{time.monotonic() - self._begun:7.2f}  {line}", file=sys.stderr, flush=True)
 
     async def ask(self, step: str, question: Mapping[str, Any]) -> Any:
@@ -198,30 +187,6 @@ class _Terminal:
         for line in sys.stdin:
             self._lines.put(line.strip())
         self._lines.put(None)
-
-
-def _line(event: RunEvent) -> str:
-    """Return what an event means, in a line; nothing for those of no interest."""
-    made = event.to_dict()
-    item = made.get("item")
-    name = str(made.get("node", "")) + ("" if item is None else f"[{item}]")
-    match event.kind:
-        case "run_started":
-            return f"▸ {made['workflow']}  ({made['run_id']})"
-        case "node_started":
-            why = made.get("why") or ""
-            return f"▸ {name}" + (f"  ({why})" if why else "")
-        case "node_ended":
-            error = made["result"].get("error")
-            told = f"{error['code']}: {error['message']}" if error else made.get("why", "")
-            return f"{_SIGNS[made['state']]} {name}  {made['result'].get('duration_s', 0):.2f} s  {told}".rstrip()
-        case "node_skipped":
-            return f"- {name}  ({made['why']})"
-        case "retry_planned":
-            return f"↻ {name} again in {made['wait_s']:g} s: {made['error']['message']}"
-        case "question_answered":
-            return f"✓ {name} is answered: {made['answer']}"
-    return ""
 
 
 def _print_run(run: WorkflowRun, *, as_json: bool, is_quiet: bool) -> None:

@@ -52,4 +52,5 @@ CATALOGUE: tuple[MagicEntry, ...] = (
     # %nbtools is the status card, so the shelf's other name is a word of its own.
     _entry("tools", "tools:MAGIC", "line", always="nbshelf"),
     _entry("tool", "tool:MAGIC", "line"),
+    _entry("workflow", "workflow:MAGIC", "line", "cell"),
 )

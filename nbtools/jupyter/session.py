@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
     from nbtools.workbench import Workbench
 
-__all__ = ["NotebookSession"]
+__all__ = ["NotebookSession", "read_line"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class NotebookSession:
         if self._prepared is not found:
             found.use_frames(self.shell.user_ns.get)
             if isinstance(found.door.approver, Nobody):
-                found.door.approver = AskTerminal(reader=_read_line)
+                found.door.approver = AskTerminal(reader=read_line)
             self._prepared = found
         return found
 
@@ -143,7 +143,7 @@ class NotebookSession:
             ) from None
 
 
-def _read_line(prompt: str) -> str:
+def read_line(prompt: str) -> str:
     """Read a line as the front end of the moment does; one that cannot ask is at its end."""
     try:
         return builtins.input(prompt)  # looked up now: a kernel replaces it while a cell runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ from nbtools.workflow.spec import (
 )
 from nbtools.workflow.validation import validate
 
-__all__ = ["RunDefinition", "check_inputs"]
+__all__ = ["RunDefinition", "check_inputs", "input_value"]
 
 _ENVIRONMENT = re.compile(r"\benv(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\[['\"]([^'\"]+)['\"]\])")
 _SHORTEST_SECRET = 6
@@ -211,6 +212,20 @@ class RunDefinition:
             if not FrozenRun(place).has_ended:
                 return RunLog(place)
             count += 1
+
+
+def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
+    """Return the value of an input: JSON, or the text itself where a text fits."""
+    kinds = schema.get("type", "string")
+    if kinds == "string" or ("enum" in schema and all(isinstance(one, str) for one in schema["enum"])):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        if isinstance(kinds, list) and "string" in kinds:
+            return text
+        hint = f"It is {kinds}: write it as JSON."
+        raise InvalidArguments(f"the input {name} is {text!r}, which is no JSON: {exc}.", hint=hint) from None
 
 
 def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+"""``%workflow`` and ``%%workflow``: check, preview, run and answer workflows from a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.jupyter.session import read_line
+
+if TYPE_CHECKING:
+    from nbtools.workflow.runs.events import RunEvent
+
+__all__ = ["MAGIC"]
+
+
+def _usage(prog: str, cell: bool) -> MagicParser:
+    if cell:
+        parser = MagicParser(prog, description="Run the workflow that the cell holds as YAML.")
+        parser.take("--plan", action="store_true", help="only say what would run, and why")
+        return _with_inputs(parser)
+    parser = MagicParser(prog, description="Workflows: YAML files that are checked, run, resumed and shown.")
+    for name, about in (("run", "run a workflow file"), ("plan", "say what a run would do, and why; nothing runs")):
+        made = parser.leaf(name, about)
+        made.take("file", metavar="FILE", kind="file")
+        _with_inputs(made)
+    parser.leaf("validate", "show everything that is wrong with a file").take("file", metavar="FILE", kind="file")
+    parser.leaf("list", "list the newest runs", default=True)
+    for name, about in (
+        ("show", "show a run"),
+        ("resume", "go on with a run that waits, or whose driver was lost"),
+        ("cancel", "ask whoever drives a run to end it"),
+    ):
+        parser.leaf(name, about).take("run", metavar="RUN", help="its name, or the start of it")
+    answer = parser.leaf("answer", "answer a question of a run")
+    answer.take("run", metavar="RUN", help="its name, or the start of it")
+    answer.take("step", metavar="NODE", help="the node that asks, such as agree or each[2]/agree")
+    answer.take("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
+    return parser
+
+
+def _with_inputs(parser: MagicParser) -> MagicParser:
+    parser.take("--cached", action="store_true", help="use results again where nothing has changed")
+    parser.take("inputs", metavar="NAME=VALUE", nargs="*", help="values of the inputs; {expression} gives a variable")
+    return parser
+
+
+def _run(request: MagicRequest) -> Any:
+    if request.cell is not None:
+        source = request.cell if request.cell.endswith("\n") else f"{request.cell}\n"
+        return _plan(request, source) if request.args.plan else _start(request, source)
+    found = _COMMANDS[request.args.command](request)
+    request.bind(found)
+    return found
+
+
+def _inputs(request: MagicRequest, source: str) -> dict[str, Any]:
+    """Return the inputs that the line gives, each read as its schema says."""
+    from nbtools.workflow.driver.definition import input_value
+
+    report = request.session.workbench.workflows.validate(source)
+    report.raise_for_errors()
+    schemas: Mapping[str, Any] = report.workflow.inputs
+    made: dict[str, Any] = {}
+    for word in request.args.inputs:
+        name, sign, text = str(word).partition("=")
+        if not sign:
+            raise InvalidArguments(f"{str(word)!r} is no input.", hint="Write NAME=VALUE.")
+        made[name] = input_value(name, text, schemas.get(name, {}))
+    return made
+
+
+def _start(request: MagicRequest, source: str) -> Any:
+    inputs = _inputs(request, source)
+    return _drive(request, "arun", source, inputs, cached=request.args.cached)
+
+
+def _drive(request: MagicRequest, name: str, *given: Any, **options: Any) -> Any:
+    """Run or resume, with a line for each event, and ask the user what a run asks."""
+    from nbtools.workflow.runs.lines import event_line
+
+    workflows = request.session.workbench.workflows
+
+    async def ask(step: str, question: Mapping[str, Any]) -> Any:
+        from nbtools.workflow.driver.questions import accept, question_text
+
+        prompt = f"{step} asks: {question_text(question)} "
+        while True:
+            try:
+                said = await in_thread(read_line, prompt)
+            except EOFError:
+                return None  # nobody can be asked here
+            try:
+                return accept(question, said)
+            except NbtoolsError as exc:
+                prompt = f"{exc} "
+
+    def work(live: Any) -> Any:
+        def show(event: RunEvent) -> None:
+            if line := event_line(event):
+                live("stdout", f"{line}\n")
+
+        return getattr(workflows, name)(*given, on_event=show, ask=ask, **options)
+
+    run = request.session.drive("workflow", work, stopped=request.bind)[0]
+    request.bind(run)
+    return run
+
+
+def _plan(request: MagicRequest, source: str) -> Any:
+    return request.session.workbench.workflows.plan(source, _inputs(request, source))
+
+
+def _answer(request: MagicRequest) -> Any:
+    args = request.args
+    request.session.workbench.workflows.answer(args.run, args.step, args.answer, by="notebook")
+    request.note("answered")
+
+
+def _cancel(request: MagicRequest) -> Any:
+    request.session.workbench.workflows.cancel(request.args.run, by="notebook")
+    request.note("its driver is asked to end it")
+
+
+def _list(request: MagicRequest) -> Any:
+    from nbtools.jupyter.display.blocks import Table, moment
+
+    found: Sequence[Any] = request.session.workbench.workflows.runs()
+    rows = tuple(
+        (run.run_id, run.state, moment(run.progress.started_at), ", ".join(asked.step for asked in run.questions))
+        for run in found
+    )
+    return Table(columns=("run", "state", "started", "asks"), rows=rows, empty="There are no runs yet.")
+
+
+_COMMANDS = {
+    "run": lambda request: _start(request, request.args.file),
+    "plan": lambda request: _plan(request, request.args.file),
+    "validate": lambda request: request.session.workbench.workflows.validate(request.args.file),
+    "list": _list,
+    "show": lambda request: request.session.workbench.workflows.show(request.args.run),
+    "resume": lambda request: _drive(request, "aresume", request.args.run),
+    "cancel": _cancel,
+    "answer": _answer,
+}
+MAGIC = Magic(usage=_usage, run=_run)

@@ -1,0 +1,33 @@
+"""What happens in a run, in a line each, for terminals and cells."""
+
+from __future__ import annotations
+
+from nbtools.workflow.runs.events import RunEvent
+
+__all__ = ["event_line"]
+
+_SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "unknown": "?"}
+
+
+def event_line(event: RunEvent) -> str:
+    """Return what an event means, in a line; nothing for those of no interest."""
+    made = event.to_dict()
+    item = made.get("item")
+    name = str(made.get("node", "")) + ("" if item is None else f"[{item}]")
+    match event.kind:
+        case "run_started":
+            return f"▸ {made['workflow']}  ({made['run_id']})"
+        case "node_started":
+            why = made.get("why") or ""
+            return f"▸ {name}" + (f"  ({why})" if why else "")
+        case "node_ended":
+            error = made["result"].get("error")
+            told = f"{error['code']}: {error['message']}" if error else made.get("why", "")
+            return f"{_SIGNS[made['state']]} {name}  {made['result'].get('duration_s', 0):.2f} s  {told}".rstrip()
+        case "node_skipped":
+            return f"- {name}  ({made['why']})"
+        case "retry_planned":
+            return f"↻ {name} again in {made['wait_s']:g} s: {made['error']['message']}"
+        case "question_answered":
+            return f"✓ {name} is answered: {made['answer']}"
+    return ""

@@ -1,0 +1,64 @@
+"""``%workflow`` and ``%%workflow``: from the cell to the outputs and back."""
+
+from __future__ import annotations
+
+import pytest
+
+CELL = """%%workflow {inputs}
+version: 1
+name: flow
+inputs: {{n: {{type: integer, default: 1}}}}
+nodes:
+  - {{id: a, tool: calculator, args: {{expression: "${{inputs.n}} * 2"}}}}
+  - {{id: b, code: "nodes['a']['value'] + 1", needs: [a]}}
+outputs: {{b: "${{nodes.b.data}}"}}
+"""
+ASKING = """%%workflow
+version: 1
+name: asking
+nodes:
+  - {id: q, ask: {choose: [x, y]}}
+outputs: {q: "${nodes.q.data}"}
+"""
+
+
+def test_a_cell_runs_its_workflow(notebook):
+    done = notebook.run(CELL.format(inputs="n=4 -o run"))
+    assert notebook["run"].outputs == {"b": 9}
+    assert "✓ a" in done.stdout
+
+
+def test_a_cell_only_plans(notebook):
+    plan = notebook.run(CELL.format(inputs="--plan")).value
+    assert [str(node) for node in plan.nodes] == ["run     a  (never ran)", "run     b  (needs a)"]
+
+
+def test_where_nobody_can_be_asked_the_run_waits_and_is_answered_by_lines(notebook):
+    run = notebook.run(ASKING).value
+    assert run.state == "waiting"
+    notebook.run(f"%workflow answer {run.run_id} q y")
+    done = notebook.run(f"%workflow resume {run.run_id}").value
+    assert done.outputs == {"q": "y"}
+    assert notebook.run(f"%workflow show {run.run_id}").value.state == "ok"
+    assert run.run_id in str(notebook.run("%workflow").value)
+
+
+def test_a_person_is_asked_until_the_answer_fits(notebook, monkeypatch):
+    said = iter(["z", "2"])
+    monkeypatch.setattr("builtins.input", lambda _: next(said))
+    assert notebook.run(ASKING).value.outputs == {"q": "y"}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("%workflow run missing.yaml", "missing.yaml"),
+        ("%workflow show nothing", "there is no run"),
+        ("%workflow rnu x", "Did you mean"),
+        (CELL.format(inputs="n"), "Write NAME=VALUE"),
+        (CELL.format(inputs="m=1"), "no input 'm'"),
+        (CELL.format(inputs="n=x"), "no JSON"),
+    ],
+)
+def test_what_is_wrong_is_told(notebook, line, words):
+    assert words in "\n".join(notebook.run(line).lines)

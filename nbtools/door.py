@@ -133,7 +133,7 @@ class Door:
             How the tool may call other tools: an executor's ``acall``.
         """
         started_at, begun = time.time(), time.perf_counter()
-        call = self._with_run(call)
+        call, recorded = self._with_run(call), dict[str, Any]()
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
@@ -150,6 +150,7 @@ class Door:
                     timeout=self._timeout(prepared),
                     perform=perform,
                     judge=functools.partial(self._judge_other, prepared),
+                    recorded=recorded,
                 )
                 result = await self._run(prepared, context)
             except ApprovalPending as exc:
@@ -168,6 +169,8 @@ class Door:
         if changed := (call.approval or {}).get("changed"):
             told = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
             result = dataclasses.replace(result, text=f"{told}\n{result.text}")
+        if recorded:
+            call = call.but(arguments={**call.arguments, **recorded})
         result = self._keep(call, result, started_at, begun)
         return result if tool.on_error == "continue" else result.raise_for_error()
 
@@ -383,6 +386,7 @@ def _traceback(exc: BaseException) -> str:
     return "".join(traceback.format_exception(exc))[-8_000:]
 
 
+@dataclasses.dataclass(slots=True)
 class _JsonValues:
     """Makes JSON of what a tool returned: containers copied, frames, arrays, dates and records made plain.
 
@@ -393,9 +397,8 @@ class _JsonValues:
         times too large must not be copied first.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._left = limit
+    limit: int
+    used: int = 0
 
     def of(self, value: Any, place: _Place = None, depth: int = 0) -> Any:
         """Return a value as JSON.
@@ -407,22 +410,22 @@ class _JsonValues:
         LimitExceeded
             It is too large.
         """
-        self._left -= 2 + (len(value) if isinstance(value, str) else 0)
-        if self._left < 0:
-            raise _too_large(f"more than {self._limit:,}", self._limit)
+        self.used += 2 + (len(value) if isinstance(value, str) else 0)
+        if self.used > self.limit:
+            raise _too_large(f"more than {self.limit:,}", self.limit)
         if value is None or isinstance(value, str | bool):
             return value
         if isinstance(value, int | float):
             if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
                 raise _no_json(place, f"an integer of {value.bit_length():,} bits")
-            self._left -= len(str(value))
+            self.used += len(str(value))
             # JSON has no NaN and no infinity; null is how frames write a missing number.
             return value if isinstance(value, int) or math.isfinite(value) else None
         if depth > _MAX_DEPTH:
             raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
         if isinstance(value, Mapping):
             names = [str(key) for key in value]
-            self._left -= sum(map(len, names))
+            self.used += sum(map(len, names))
             items = zip(names, value.values(), strict=True)
             return {name: self.of(item, (place, f".{name}"), depth + 1) for name, item in items}
         if isinstance(value, list | tuple | set | frozenset):

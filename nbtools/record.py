@@ -23,7 +23,7 @@ from nbtools.redaction import MASK, conceal_start, known_forms, secrecy
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
-__all__ = ["CallRecord", "CallRecorder", "name_of"]
+__all__ = ["CallRecord", "CallRecorder", "Digest", "name_of"]
 
 _KEPT = 1_000
 _BATCH = 100
@@ -90,13 +90,13 @@ class CallRecord:
             call_id=call.call_id,
             run_id=call.run_id,
             parent_id=call.parent_id,
-            tool=_writable(call.tool[:_MAX_NAME]),
+            tool=_ShortJson().of(call.tool[:_MAX_NAME]),
             caller=call.caller,
             session=name_of(call.session) if call.session else "",
             arguments=_ShortJson().of(arguments),
             ok=result.ok,
             code=result.error.code if result.error else None,
-            message=conceal_start(_writable(result.error.message), _MAX_TEXT) if result.error else None,
+            message=_ShortJson().of(result.error.message) if result.error else None,
             started_at=started_at,
             duration_s=result.duration_s,
             artifacts=tuple({**a.to_dict(), "sha256": a.sha256} for a in result.artifacts),
@@ -116,37 +116,45 @@ def name_of(session: str) -> str:
     return hashlib.sha256(session.encode()).hexdigest()[:16] if session else ""
 
 
-def _without_stored(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+class Digest(dict[str, Any]):
+    """Size in bytes and SHA-256 of a value's JSON text, which stand in a record for the value."""
+
+    def __init__(self, text: str) -> None:
+        data = text.encode()
+        super().__init__(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _without_stored(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments of a call, of what a save stores only size and hash."""
-    stored = _STORED.get(tool)
-    return {name: _digest(value) if name == stored else value for name, value in arguments.items()}
-
-
-def _digest(value: Any) -> Any:
-    """Return size and hash of a JSON value; what is no JSON is refused by the memory, and returned as it is."""
+    stored = _STORED.get(tool, "")
+    value = arguments.get(stored)
+    if stored not in arguments or isinstance(value, Digest):
+        return arguments
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return {**arguments, stored: Digest(text)}
     except (TypeError, ValueError, RecursionError):
-        return value
-    return {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        return arguments  # what is no JSON is refused by the memory
 
 
+@dataclasses.dataclass(slots=True)
 class _ShortJson:
-    """Makes short JSON without secrets: long texts are cut, and so is what comes after `_MAX_ALL` characters of all."""
+    """Makes short JSON without secrets: long texts are cut, and so is what comes after the first characters of all.
 
-    _left = _MAX_ALL
+    A text has no halves of characters either: a single one would make the whole table of records unreadable.
+    """
 
-    def __init__(self) -> None:
-        self._known = known_forms()
+    left: int = _MAX_ALL
+    known: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is no JSON by its ``repr``."""
         if value is None or isinstance(value, bool | int | float):
-            self._left -= 8
+            self.left -= 8
             return value
         if isinstance(value, str):
             return self._text(value)
-        room = min(_MAX_ITEMS, max(self._left // 8, 0))
+        room = min(_MAX_ITEMS, max(self.left // 8, 0))
         if isinstance(value, Mapping) and depth < 6:
             made = {
                 self._text(name): MASK if item and secrecy(name) == 2 else self.of(item, depth + 1)
@@ -162,14 +170,10 @@ class _ShortJson:
             return f"<{type(value).__name__}>"
 
     def _text(self, text: str) -> str:
-        most = min(_MAX_TEXT, max(self._left, 0))
-        self._left -= min(len(text), most)
-        return conceal_start(_writable(text), most, self._known)
-
-
-def _writable(text: str) -> str:
-    """Return a text without halves of characters: a single one would make the whole table of records unreadable."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+        most = min(_MAX_TEXT, max(self.left, 0))
+        self.left -= min(len(text), most)
+        whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
+        return conceal_start(whole, most, self.known)
 
 
 class CallRecorder:

@@ -128,7 +128,8 @@ class ToolCall:
 class Context:
     """What a running tool may use: who called, the services, a way to show output, and other tools.
 
-    Annotate a parameter with it to have it handed in.
+    Annotate a parameter with it to have it handed in. What a tool puts into `recorded` stands in the record of the
+    call in place of the argument of that name.
     """
 
     call: ToolCall
@@ -136,6 +137,7 @@ class Context:
     timeout: float | None = None
     perform: Callable[[ToolCall], Awaitable[ToolResult]] | None = dataclasses.field(default=None, repr=False)
     judge: Callable[[Mapping[str, Any]], None] | None = dataclasses.field(default=None, repr=False)
+    recorded: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def call_id(self) -> str:

@@ -27,6 +27,7 @@ from nbtools.visible import brief, visible
 __all__ = [
     "KEEP",
     "ChangeKind",
+    "JsonText",
     "Keep",
     "Limits",
     "MemoryRecord",
@@ -306,8 +307,14 @@ def tags_of(words: Iterable[str] | None) -> list[str] | None:
     return None if words is None else [tag for word in words for tag in word.split(",") if tag]
 
 
-def encode_value(value: Any, limits: Limits) -> str:
-    """Return the value as JSON text.
+class JsonText(str):
+    """The JSON text of a value, as `encode_value` returns it; `AgentMemory.write` takes it in place of the value."""
+
+    __slots__ = ()
+
+
+def encode_value(value: Any, limits: Limits) -> JsonText:
+    """Return the value as JSON text; such a text is returned as it is.
 
     Raises
     ------
@@ -316,6 +323,8 @@ def encode_value(value: Any, limits: Limits) -> str:
     LimitExceeded
         The text is longer than the limit.
     """
+    if isinstance(value, JsonText):
+        return value
     # Encoded first and judged afterwards: nearly every value is JSON, and the walk that names a fault takes five times
     # as long as the encoder.
     try:
@@ -335,7 +344,7 @@ def encode_value(value: Any, limits: Limits) -> str:
             f"The value is {size:,} bytes as JSON, at most {limits.value_bytes:,} are allowed.",
             hint="write a file and keep its path, or split the value over several keys",
         )
-    return text
+    return JsonText(text)
 
 
 def _moment(text: str | datetime) -> datetime:

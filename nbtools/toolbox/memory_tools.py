@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Gt, Interval
 
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
+from nbtools.record import Digest
 from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
 from nbtools.toolbox.result_types import NoteDeleted, NoteFound, NoteSaved
@@ -99,9 +100,13 @@ def memory_save(
     MemoryWriteFailed
         The store cannot be written.
     """
-    from nbtools.memory.records import ttl_of
+    from nbtools.memory.records import encode_value, ttl_of
 
-    record = _memory(ctx, scope).write(key, value, tags=tags, ttl=ttl_of(ttl))
+    memory = _memory(ctx, scope)
+    # Encoded once: the record of the call holds how long the text is, and its hash.
+    text = encode_value(value, memory.limits)
+    ctx.recorded["value"] = Digest(text)
+    record = memory.write(key, text, tags=tags, ttl=ttl_of(ttl))
     data = {"key": key, "version": record.version, "tags": list(record.tags)}
     return Output(data=data, text=f"Memory item '{key}' saved successfully.")
 

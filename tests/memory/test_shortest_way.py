@@ -14,7 +14,7 @@ from tests.memory.conftest import end_keeper
 
 # Of the whole way: argument, door, memory and record. Memory's own share is the first number.
 MOST_IN_MEMORY = 17
-MOST_IN_ALL = 73
+MOST_IN_ALL = 70
 
 SAVE = """
 import json, pathlib, sys, threading
@@ -75,4 +75,21 @@ def test_a_saved_value_lies_on_the_disk_five_times_at_most(home):
     # Once in the journal, twice in DuckDB (the record and its history), twice in the index (the value and its word).
     assert 1 <= sum(found.values()) <= 5, found
     text = json.dumps(value).encode()
+    assert record["arguments"]["value"] == {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+
+
+def test_a_saved_value_is_encoded_once(home, monkeypatch):
+    value, encoded, dumps = {"rows": [1, 2, 3]}, [], json.dumps
+
+    def note(given, **how):
+        encoded.append(given)
+        return dumps(given, **how)
+
+    # The memory has an encoder of its own, which is the one time.
+    monkeypatch.setattr(json, "dumps", note)
+    with Workbench() as bench:
+        assert bench.call("memory_save", {"key": "note", "value": value}).ok
+        (record,) = bench.call_records()
+    assert value not in encoded
+    text = dumps(value, separators=(",", ":")).encode()
     assert record["arguments"]["value"] == {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}

@@ -1,7 +1,8 @@
 """Which files a script wrote in its working folder, and what becomes of them.
 
-A file counts when its status changed after the moment the script began: the change time is set by the system and
-cannot be turned back, and both sides of the comparison come from the file system.
+A file counts when a listing that was taken before the script began lacks it, or shows it with another inode, size or
+time. No clock decides this: file systems take their times from one that may be behind ours or, where they keep fine
+times for files that somebody looked at, ahead of it; a server's is another clock altogether.
 
 What lies in a folder of the kernel's own is taken out of the script's reach before anybody looks at it: a process that
 still runs could put a link, a pipe or a device in its place. It is moved, or copied where a session goes on with it, to
@@ -17,81 +18,101 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from nbtools.errors import NbtoolsError
 from nbtools.paths import Folder, Roots
 
-__all__ = ["MOST_FILES", "is_written_since", "keep", "moment", "written_since"]
+__all__ = ["MOST_FILES", "Listing", "keep"]
 
 MOST_FILES = 1_000
 """How many files of one run are told, and how many are kept of all runs."""
 
 # A script may unpack a data set or install packages in its folder: the look at it must stay short.
 _MOST_ENTRIES = 20_000
+# The look before it, too, and the script waits for it: about 5 microseconds an entry.
+_MOST_LISTED = 5_000
+_COARSEST_NS = 2 * 10**9  # the times of FAT
+_TICK_S = 0.01  # of Linux, at most
+_CLOCK_REALTIME_COARSE = 5  # <linux/time.h>, which Python's `time` has no name for
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
 _DEPTH = 6
-_TICK_PART_S = 0.0005
 # What tools make by the thousand, and nobody means as a result.
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
-def moment() -> int:
-    """Return now, in nanoseconds, as file systems tell it: what is written later has this time or a later one.
+class Listing:
+    """What lay in a folder before a script ran there.
 
-    No clock of ours will do. Files get their times from a coarse clock, up to 10 ms behind the fine one, and newer
-    kernels of Linux give a finer time to a file that somebody has looked at. A file of our own is touched twice: what
-    was written before the second touch is older, because there the kernel gives the finer time, or the tick has passed.
+    Hidden files and folders, caches and links are left out. The first 5,000 entries are listed, nearest first. What
+    lies beyond them is judged by its change time alone: it counts as written when that is at most 2 s before the
+    listing, or later.
+
+    Parameters
+    ----------
+    folder
+        The script's working folder. It need not exist.
+    other
+        A path outside of it that is looked at too, such as the place of a picture.
     """
-    if sys.platform != "linux":
-        return time.time_ns()
-    probe = os.memfd_create("nbtools-clock")
+
+    def __init__(self, folder: Path, other: Path | None = None) -> None:
+        self._folder = folder
+        self._begun = time.time_ns()
+        found, self._is_whole = _files(folder, _MOST_LISTED)
+        self._before = {entry.path: state for entry in found if (state := _state(entry)) is not None}
+        if other is not None and (state := _state(other)) is not None:
+            self._before[str(other)] = state
+        if sys.platform == "linux" and self._before:
+            _pass_tick(max(changed for *_, changed in self._before.values()))
+
+    def has_changed(self, path: Path) -> bool:
+        """Tell whether a regular file exists that is not as it was; the path is in the folder, or is the other one."""
+        return (now := _state(path)) is not None and now != self._before.get(str(path))
+
+    def written(self) -> tuple[Path, ...]:
+        """Return the files below the folder that were made or changed, at most 1,000, sorted by path.
+
+        A folder with more than 20,000 entries is looked through in part, nearest first.
+        """
+        made: list[Path] = []
+        for entry in _files(self._folder, _MOST_ENTRIES)[0]:
+            if (now := _state(entry)) is None:
+                continue
+            before = self._before.get(entry.path)
+            is_listed = before is not None or self._is_whole
+            if now != before if is_listed else now[-1] >= self._begun - _COARSEST_NS:
+                made.append(Path(entry.path))
+                if len(made) >= MOST_FILES:
+                    break
+        return tuple(sorted(made))
+
+
+def _state(place: os.DirEntry[str] | Path) -> tuple[int, int, int, int] | None:
+    """Return what tells a regular file from an earlier one of its name, the change time last; `None` for others."""
     try:
-        first = _touched(probe)
-        while (now := _touched(probe)) == first:
-            time.sleep(_TICK_PART_S)
-        return now
-    finally:
-        os.close(probe)
-
-
-def _touched(descriptor: int) -> int:
-    """Let a file change now, and return when that was."""
-    os.utime(descriptor)
-    return os.fstat(descriptor).st_ctime_ns
-
-
-def is_written_since(path: Path, begun: int) -> bool:
-    """Tell whether a regular file exists and was made or changed after `begun`."""
-    try:
-        found = path.lstat()
+        found = place.stat(follow_symlinks=False)
     except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_ctime_ns >= begun
+        return None  # gone meanwhile, or never there
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def written_since(folder: Path, begun: int) -> tuple[Path, ...]:
-    """Return the files below `folder` that were made or changed after `begun`, sorted by path.
-
-    Hidden files and folders, caches and links are left out. A folder with more than 20,000 entries is looked through
-    in part, nearest first.
-    """
-    found = []
-    for entry in _walk(folder):
-        try:
-            if entry.stat(follow_symlinks=False).st_ctime_ns >= begun:
-                found.append(Path(entry.path))
-        except OSError:
-            continue  # gone meanwhile
-        if len(found) >= MOST_FILES:
-            break
-    return tuple(sorted(found))
+def _pass_tick(newest: int) -> None:
+    """Wait until the clock of file systems is later than a change, so that the next one gets another time."""
+    # At most 10 ms, and only when a file was just written. A change in the future is of another machine's clock.
+    end = time.monotonic() + _TICK_S
+    while time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) <= newest <= time.time_ns() and time.monotonic() < end:
+        time.sleep(0.0005)
 
 
-def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _files(folder: Path, most: int) -> tuple[list[os.DirEntry[str]], bool]:
+    """Return the files below a folder, and whether these are all of them."""
     # Breadth first, so that what is cut off lies deep.
+    found: list[os.DirEntry[str]] = []
     todo, seen = [(str(folder), 0)], 0
     while todo:
         path, depth = todo.pop(0)
@@ -101,15 +122,16 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
             continue
         for entry in entries:
             seen += 1
-            if seen > _MOST_ENTRIES:
-                return
+            if seen > most:
+                return found, False
             if entry.name.startswith(".") or entry.name in _SKIPPED:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if depth < _DEPTH:
                     todo.append((entry.path, depth + 1))
             elif entry.is_file(follow_symlinks=False):
-                yield entry
+                found.append(entry)
+    return found, True
 
 
 def keep(found: Iterable[Path], folder: Path, place: Path, *, move: bool) -> tuple[dict[Path, Path], tuple[str, ...]]:
@@ -118,7 +140,7 @@ def keep(found: Iterable[Path], folder: Path, place: Path, *, move: bool) -> tup
     Parameters
     ----------
     found
-        What `written_since` found.
+        What `Listing.written` found.
     folder
         The script's folder.
     place
@@ -195,7 +217,7 @@ def _copy(source: Folder, hall: Folder, name: str, draft: str, room: int) -> int
 
 def _make_room(place: Path) -> None:
     """Remove the oldest files when there are too many."""
-    files = [Path(entry.path) for entry in _walk(place)]
+    files = [Path(entry.path) for entry in _files(place, _MOST_ENTRIES)[0]]
     if len(files) > MOST_FILES:
         aged = sorted(files, key=lambda path: path.lstat().st_ctime_ns)
         for path in aged[: len(files) - MOST_FILES]:

@@ -284,8 +284,7 @@ class Kernels:
             # A folder that the caller gave stays as it is: the script opens the inputs where they are.
             links=context.links if is_own else {},
         )
-        # Taken before the code is sent: all that it writes is later.
-        begun = artifacts.moment()
+        before = await aio.in_thread(artifacts.Listing, folder, context.figure_path)
         execution = await lease.kernel.run(
             request.code,
             timeout=request.timeout,
@@ -295,7 +294,7 @@ class Kernels:
             world=context,
         )
         place = (request.place or self._place) if is_own else None
-        collecting = aio.in_thread(_collect, execution, context, begun, place=place, move=request.session is None)
+        collecting = aio.in_thread(_collect, execution, context, before, place=place, move=request.session is None)
         # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
         execution = await to_the_end(collecting)
         notes = (*request.notes, *execution.notes)
@@ -477,7 +476,9 @@ def _context(
     )
 
 
-def _collect(execution: Execution, context: RunContext, begun: int, *, place: Path | None, move: bool) -> Execution:
+def _collect(
+    execution: Execution, context: RunContext, before: artifacts.Listing, *, place: Path | None, move: bool
+) -> Execution:
     """Return the execution with the files that it left.
 
     Parameters
@@ -489,11 +490,11 @@ def _collect(execution: Execution, context: RunContext, begun: int, *, place: Pa
     """
     folder, figure = context.cwd, context.figure_path
     assert folder is not None, "every run has a folder"
-    found = execution.artifacts or artifacts.written_since(folder, begun)
+    found = execution.artifacts or before.written()
     if len(found) >= artifacts.MOST_FILES:
         note = f"the first {artifacts.MOST_FILES:,} files that the script wrote are told; there may be more"
         execution = dataclasses.replace(execution, notes=(*execution.notes, note))
-    if figure is not None and not artifacts.is_written_since(figure, begun):
+    if figure is not None and not before.has_changed(figure):
         figure = None
     if figure is not None and figure not in found:
         found = (*found, figure)

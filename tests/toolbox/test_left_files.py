@@ -164,7 +164,7 @@ def test_what_is_no_file_any_more_is_not_kept(tmp_path, kind, move) -> None:
     (folder / "deep").mkdir(parents=True)
     for name in ("good.txt", "bad.txt", "deep/lost.txt"):
         (folder / name).write_text("harmless")
-    found = artifacts.written_since(folder, 0)
+    found = [folder / name for name in ("good.txt", "bad.txt", "deep/lost.txt")]
     (folder / "bad.txt").unlink()
     swaps(tmp_path)[kind](folder / "bad.txt")
     (folder / "deep").rename(folder / "other")

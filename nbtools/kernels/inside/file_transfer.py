@@ -12,25 +12,25 @@ import os
 import pathlib
 import shutil
 import tempfile
-import time
 
 __all__ = ["begin", "clean", "get", "list_changed", "put"]
 
 # Lists, because these functions change them and the module runs as text, where `global` reads badly.
 _FOLDER: list[pathlib.Path] = []
-_BEGUN: list[int] = []
+_BEFORE: list[dict[str, tuple[int, int, int, int]]] = []
 _MOST_FILES = 1_000
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
 def begin() -> str:
-    """Make the missing folders of this kernel, return where they are, and store the time."""
+    """Make the missing folders of this kernel, return where they are, and store what lies in them."""
     if not _FOLDER or not _FOLDER[0].is_dir():
         _FOLDER[:] = [pathlib.Path(tempfile.mkdtemp(prefix="nbtools-"))]
     # A session keeps its working folder, but a script may have removed any of the three.
     for name in ("in", "out", "work"):
         (_FOLDER[0] / name).mkdir(exist_ok=True)
-    _BEGUN[:] = [time.time_ns()]
+    # No clock tells what was written later: that of file systems is behind or ahead of the processor's.
+    _BEFORE[:] = [_states()]
     return json.dumps({"folder": str(_FOLDER[0])})
 
 
@@ -45,9 +45,16 @@ def put(place: str, data: str, *, append: bool) -> str:
 
 def list_changed() -> str:
     """List which files of the working and the output folder were changed since `begin`, with their sizes."""
-    found: dict[str, int] = {}
-    # Clocks of file systems are coarser than the processor's.
-    begun = _BEGUN[0] - 20_000_000
+    changed: dict[str, int] = {}
+    for name, state in _states().items():
+        if state != _BEFORE[0].get(name) and len(changed) < _MOST_FILES:
+            changed[name] = state[0]
+    return json.dumps({"changed": changed})
+
+
+def _states() -> dict[str, tuple[int, int, int, int]]:
+    """Return the size, inode and times of each file of the working and the output folder."""
+    found = {}
     for top in ("work", "out"):
         for folder, folders, files in os.walk(_FOLDER[0] / top):
             folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
@@ -55,9 +62,9 @@ def list_changed() -> str:
                 path = pathlib.Path(folder, name)
                 if not name.startswith(".") and path.is_file() and not path.is_symlink():
                     state = path.stat()
-                    if max(state.st_mtime_ns, state.st_ctime_ns) >= begun and len(found) < _MOST_FILES:
-                        found[path.relative_to(_FOLDER[0]).as_posix()] = state.st_size
-    return json.dumps({"changed": found})
+                    key = path.relative_to(_FOLDER[0]).as_posix()
+                    found[key] = (state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+    return found
 
 
 def get(place: str, at: int, size: int) -> str:

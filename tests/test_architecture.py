@@ -167,7 +167,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "cli": (1_200, 9),  # with the commands on runs of workflows
     "confine": (1_590, 9),
     "jupyter": (3_860, 36),  # with the magic of workflows
-    "kernels": (8_090, 44),  # with the value of the last expression, and tables as Parquet files
+    "kernels": (8_120, 44),  # files by a listing, with the value of the last expression, and tables as Parquet files
     "mcp_client": (900, 6),
     "mcp_server": (1_240, 7),
     "memory": (9_620, 42),

@@ -24,7 +24,7 @@ from pathlib import Path
 from nbtools.errors import NbtoolsError
 from nbtools.paths import Folder, Roots
 
-__all__ = ["MOST_FILES", "Listing", "keep"]
+__all__ = ["MOST_FILES", "FolderState", "keep"]
 
 MOST_FILES = 1_000
 """How many files of one run are told, and how many are kept of all runs."""
@@ -43,7 +43,7 @@ _DEPTH = 6
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
-class Listing:
+class FolderState:
     """What lay in a folder before a script ran there.
 
     Hidden files and folders, caches and links are left out. The first 5,000 entries are listed, nearest first. What
@@ -140,7 +140,7 @@ def keep(found: Iterable[Path], folder: Path, place: Path, *, move: bool) -> tup
     Parameters
     ----------
     found
-        What `Listing.written` found.
+        What `FolderState.written` found.
     folder
         The script's folder.
     place

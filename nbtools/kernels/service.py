@@ -284,7 +284,7 @@ class Kernels:
             # A folder that the caller gave stays as it is: the script opens the inputs where they are.
             links=context.links if is_own else {},
         )
-        before = await aio.in_thread(artifacts.Listing, folder, context.figure_path)
+        before = await aio.in_thread(artifacts.FolderState, folder, context.figure_path)
         execution = await lease.kernel.run(
             request.code,
             timeout=request.timeout,
@@ -477,7 +477,7 @@ def _context(
 
 
 def _collect(
-    execution: Execution, context: RunContext, before: artifacts.Listing, *, place: Path | None, move: bool
+    execution: Execution, context: RunContext, before: artifacts.FolderState, *, place: Path | None, move: bool
 ) -> Execution:
     """Return the execution with the files that it left.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.kernels import artifacts
-from nbtools.kernels.artifacts import Listing
+from nbtools.kernels.artifacts import FolderState
 
 
 @pytest.fixture(params=["fine times", "coarse times"])
@@ -32,7 +32,7 @@ def times(request, monkeypatch) -> None:
 def test_files_that_were_made_or_changed_are_artifacts(tmp_path: Path) -> None:
     for name in ("before.txt", "changed.txt", "replaced.txt"):
         (tmp_path / name).write_text("x")
-    before = Listing(tmp_path)
+    before = FolderState(tmp_path)
     for name in ("new.txt", ".hidden", "sub/deep.csv", "__pycache__/m.pyc", "node_modules/a.js"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("y")
@@ -45,7 +45,7 @@ def test_files_that_were_made_or_changed_are_artifacts(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
-    before = Listing(tmp_path / "absent")
+    before = FolderState(tmp_path / "absent")
     assert before.written() == ()
     assert not before.has_changed(tmp_path / "absent" / "a.png")
     (tmp_path / "absent").mkdir()
@@ -62,7 +62,7 @@ def test_what_is_written_at_once_before_and_after_is_told_apart(tmp_path: Path) 
         early.stat()  # the next change of what was looked at gets a finer time
         early.write_text("2")
         both.write_text("1")
-        before = Listing(tmp_path)
+        before = FolderState(tmp_path)
         late.write_text("2")
         both.write_text("2")
         assert before.written() == (both, late)
@@ -74,7 +74,7 @@ def test_times_that_are_set_by_hand_do_not_count(tmp_path: Path, shift_s: float)
     now = time.time_ns() + int(shift_s * 10**9)
     old.write_text("x")
     os.utime(old, ns=(now, now))
-    before = Listing(tmp_path)
+    before = FolderState(tmp_path)
     new.write_text("x")
     os.utime(new, ns=(now, now))
     assert before.written() == (new,)
@@ -92,7 +92,7 @@ def test_the_clock_of_another_machine_does_not_count(
 
     monkeypatch.setattr(artifacts, "_state", served)
     (tmp_path / "old.txt").write_text("x")
-    before = Listing(tmp_path)
+    before = FolderState(tmp_path)
     (tmp_path / "new.txt").write_text("x")
     assert before.written() == (tmp_path / "new.txt",)
 
@@ -101,7 +101,7 @@ def test_a_picture_outside_the_folder_is_looked_at_too(tmp_path: Path) -> None:
     folder, picture = tmp_path / "work", tmp_path / "out.png"
     folder.mkdir()
     picture.write_bytes(b"old")
-    before = Listing(folder, picture)
+    before = FolderState(folder, picture)
     assert not before.has_changed(picture)
     picture.write_bytes(b"new")
     assert before.has_changed(picture)
@@ -117,7 +117,7 @@ def test_in_a_large_folder_what_was_not_listed_goes_by_its_time(
     for number in range(30):
         (deep / f"{number}.txt").touch()
     # A change time cannot be set, so the start of the script is.
-    before = Listing(tmp_path)
+    before = FolderState(tmp_path)
     before._begun += 3 * 10**9
     (tmp_path / "near.txt").touch()
     assert before.written() == ()
@@ -128,5 +128,5 @@ def test_in_a_large_folder_what_was_not_listed_goes_by_its_time(
 def test_a_listing_of_many_files_is_cut(tmp_path: Path) -> None:
     for number in range(6_000):
         (tmp_path / f"{number}.txt").touch()
-    before = Listing(tmp_path)
+    before = FolderState(tmp_path)
     assert len(before._before) == 5_000

@@ -7,9 +7,9 @@ A module imports its own package and the floors below it, never up, never sidewa
      7  fronts       jupyter/  |  cli/                                  nobody imports these
      6  serving      mcp_server                                         the fronts start it
      5  assembly     parts → workbench, shared, health                  the only place that wires parts together
-     4  conduct      workflow/                                          files of steps, checked before they run
+     4  conduct      workflow/  |  agent/                               files of steps, and a model at work: strangers
      3  tools        toolbox/                                           the tools we ship
-     2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any agent
+     2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any model
      1  contract     result, docstring, parameters → tool → schema → prepared → gate, record → door → registry → execute
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read

@@ -180,6 +180,8 @@ class Settings(TypedDict, total=False):
     sql_limit: int | None
     sql_max_bytes: int | str | None
     connections: Mapping[str, Any] | None
+    model: str | None
+    models: Mapping[str, Any] | None
     enabled_tools: str | Sequence[str] | None
     policy: Mapping[str, Any] | None
     mcp_servers: Mapping[str, Any] | None
@@ -228,6 +230,8 @@ class Config:
     sql_limit: int = _setting("rows that a model's query returns unless it says otherwise", _count, 10_000)
     sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20)
     connections: Mapping[str, Any] = _setting("named SQL connections", _table, dict)
+    model: str | None = _setting("model that agents use where none is named", _text, None)
+    models: Mapping[str, Any] = _setting("short names of models: to provider:model, base_url, api_key", _table, dict)
     enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",))
     tools: Mapping[str, Any] = _setting("configured tools: name to fixed_config, exposed_inputs, …", _table, dict)
     policy: Mapping[str, Any] = _setting("gate: tool name or effect to allow, ask or deny", _table, dict)

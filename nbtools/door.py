@@ -120,6 +120,19 @@ class Door:
         self.grants = Grants()
         self.run_id = fresh_id()
 
+    def but(
+        self, *, services: Mapping[type, Callable[[], Any]] | None = None, approver: Approver | None = None
+    ) -> Door:
+        """Return a door under the same rules and with the same record, with more services or another approver."""
+        return Door(
+            services={**self.services, **(services or {})},
+            model_services=self.model_services,
+            rules=self.rules,
+            approver=approver or self.approver,
+            recorder=self.recorder,
+            limits=self.limits,
+        )
+
     async def admit(self, tool: Tool, call: ToolCall, perform: Callable[[ToolCall], Any] | None = None) -> ToolResult:
         """Perform a call of a tool; an expected failure is in the result.
 

@@ -21,7 +21,10 @@ __all__ = ["Check", "doctor", "not_offered", "status"]
 # Extra to the package that shows whether it is installed, and what it is for.
 _EXTRAS = {
     "adbc": ("adbc_driver_postgresql", "SQL on PostgreSQL through Arrow"),
-    "anthropic": ("anthropic", "the memory for Anthropic's own client"),
+    "agent": ("pydantic_ai", "agents"),
+    "anthropic": ("anthropic", "Anthropic's models, and the memory for its own client"),
+    "openai": ("openai", "OpenAI's models, and servers that speak its protocol"),
+    "gemini": ("google.genai", "Gemini's models"),
     "mcp": ("mcp", "tools over MCP"),
     "postgres": ("psycopg", "memory and SQL on PostgreSQL"),
     "cloud": ("obstore", "memory files in object stores"),

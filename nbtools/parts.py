@@ -26,6 +26,7 @@ from nbtools.result import ToolResult
 from nbtools.tool import Tool, ToolCall, tool_of
 
 if TYPE_CHECKING:
+    from nbtools.agent import AgentService
     from nbtools.kernels import Kernels
     from nbtools.kernels.warden.runtime_dir import RuntimeDir
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
@@ -231,16 +232,9 @@ class Parts:
         approver: Approver | None = None,
         services: Mapping[type, Callable[[], Any]] | None = None,
         tools: Registry | None = None,
-    ) -> Executor:
+    ) -> LocalExecutor:
         """Return an executor that asks somebody else for approval, has more services, or offers other tools."""
-        known = self.door
-        door = Door(
-            services={**known.services, **(services or {})},
-            model_services=known.model_services,
-            rules=known.rules,
-            approver=approver or known.approver,
-            recorder=known.recorder,
-        )
+        door = self.door.but(services=services, approver=approver)
         return LocalExecutor(self.executor.tools() if tools is None else tools, door=door)
 
     @until_closed
@@ -257,6 +251,20 @@ class Parts:
             memory=lambda: self.memory,
         )
         return Workflows(host, check_open=self.check_open)
+
+    @until_closed
+    def agent(self) -> AgentService:
+        """A model at work with the tools: ``wb.agent("…")``, ``await wb.agent.arun("…")``."""
+        from nbtools.agent import AgentHost, AgentService
+
+        host = AgentHost(
+            executor=self.executor_with,
+            repository=lambda: self.memory.repository,
+            agent_id=self.config.agent_id,
+            model=self.config.model,
+            models=self.config.models,
+        )
+        return AgentService(host, check_open=self.check_open)
 
     async def aperform(
         self, call: ToolCall, work: Callable[[], Any], *, door: Door | None = None, **how: Any

@@ -90,6 +90,7 @@ DOORS = {"nbtools", "nbtools.__main__"}
 # level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
 # may stand anywhere, as long as it and the rooms import each other in no circle.
 ROOMS: dict[str, list[str]] = {
+    "agent": ["models records", "service"],
     "jupyter": ["line display", "completion magics"],
     "memory": [
         "records",
@@ -163,7 +164,8 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_400, 30),  # with workflows, answers that change arguments, the safe reader of YAML, and rules for redirects
+    "": (8_450, 30),  # with workflows, agents, answers that change arguments, YAML read safely, rules for redirects
+    "agent": (3_200, 18),  # the loop, bridge, approvals, budgets, store, models, the scripted model, profiles
     "cli": (1_200, 9),  # with the commands on runs of workflows
     "confine": (1_590, 9),
     "jupyter": (3_860, 36),  # with the magic of workflows

@@ -73,6 +73,10 @@ def _code_of(ask: Callable[[], Any]) -> str:
     return "ok"
 
 
+def _ask_agent(bench: Workbench, world: World) -> str:
+    return _code_of(lambda: bench.agent("Go!"))
+
+
 def _printed(bench: Workbench, code: str) -> str:
     ran = bench.call("code_execute", {"code": code}).raise_for_error().data
     return str(ran["stdout"]).strip() if ran["success"] else str(ran["error"]).split(": ")[1].split()[0]
@@ -248,6 +252,8 @@ def _cases(w: World) -> dict[str, Case]:
         "tools": Case(
             {"reckon": {"tool": "calculator"}}, _tools, ["calculator", "shell", "reckon"], ["calculator", "shell"]
         ),
+        "model": Case("nobody:x", _ask_agent, "INVALID_ARGUMENTS", "CONFIG_MISSING"),
+        "models": Case({"m": "openai:x"}, _ask_agent, "CONFIG_MISSING", "INVALID_ARGUMENTS", {"model": "m"}),
         "policy": Case({"calculator": "deny"}, _calculator, "PERMISSION_DENIED", "ok"),
         "mcp_servers": Case({"s": {"command": sys.executable, "args": ["-c", SERVER]}}, _outside, True, False),
     }
@@ -275,7 +281,8 @@ class _Keeping(BaseHTTPRequestHandler):
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in list(os.environ):
-        if name.startswith("NBTOOLS_") or name in {"ALLOWED_PATHS", "ALLOWED_COMMANDS", "WEB_SEARCH_PROVIDER"}:
+        others = {"ALLOWED_PATHS", "ALLOWED_COMMANDS", "WEB_SEARCH_PROVIDER", "OPENAI_API_KEY"}
+        if name.startswith("NBTOOLS_") or name in others:
             monkeypatch.delenv(name)
     for place in ("near", "far"):
         (tmp_path / place).mkdir()
@@ -316,7 +323,7 @@ def _sources() -> Iterator[Any]:
 
 
 NAMES = sorted({field.name for field in dataclasses.fields(Config)} - {"sources", "otel"})
-TABLES = {"connections", "tools", "policy", "mcp_servers"}
+TABLES = {"connections", "models", "tools", "policy", "mcp_servers"}
 STARTS_KERNELS = {
     *("kernels", "sandbox", "model_sandbox", "network", "spares", "preloads", "kernel_timeout", "kernel_memory"),
     "kernel_idle",

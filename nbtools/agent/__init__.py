@@ -1,0 +1,12 @@
+"""A model at work with tools: the loop, its limits, approvals, and what is kept of it.
+
+The loop stands on pydantic-ai (extra ``agent``); nothing outside this package imports that.
+"""
+
+from __future__ import annotations
+
+from nbtools.agent.records.budgets import Budgets
+from nbtools.agent.run import AgentRun
+from nbtools.agent.service import AgentHost, AgentService, RunSettings
+
+__all__ = ["AgentHost", "AgentRun", "AgentService", "Budgets", "RunSettings"]

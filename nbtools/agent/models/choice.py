@@ -1,0 +1,266 @@
+"""The one table of providers and models, and how a model is made ready.
+
+`PROVIDERS` is the only place that names models. The setting ``models`` adds to it and overrides it: a short name to a
+model, or to a mapping with ``model``, ``base_url`` (a local server that speaks a provider's protocol), ``api_key`` or
+``api_key_variable``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbtools.errors import ConfigInvalid, ConfigMissing, did_you_mean
+from nbtools.lazy import has, need
+
+__all__ = ["PROVIDERS", "SCRIPTED", "ModelChoice", "Provider", "choose_model", "keys", "require_agent"]
+
+SCRIPTED = "scripted"
+_ENTRY = ("model", "base_url", "api_key", "api_key_variable")
+# Attempts on 429 and 503 are one more than that.
+_RETRIES = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Provider:
+    """A provider of models.
+
+    Attributes
+    ----------
+    extra
+        The extra of ``nbtools-kit`` that brings its package.
+    module
+        What has to be there to be imported.
+    variables
+        Where its key is looked for, the first that is set.
+    models
+        Short names to models.
+    """
+
+    extra: str
+    module: str
+    variables: tuple[str, ...]
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+_OPENAI = Provider(
+    extra="openai", module="openai", variables=("OPENAI_API_KEY",), models={"gpt": "gpt-5.2", "gpt-mini": "gpt-5-mini"}
+)
+PROVIDERS: dict[str, Provider] = {
+    "anthropic": Provider(
+        extra="anthropic",
+        module="anthropic",
+        variables=("ANTHROPIC_API_KEY",),
+        models={"claude": "claude-sonnet-4-6", "opus": "claude-opus-4-7", "haiku": "claude-haiku-4-5"},
+    ),
+    "openai": _OPENAI,
+    # The older protocol, which local servers (Ollama, vLLM, llama.cpp) speak.
+    "openai-chat": dataclasses.replace(_OPENAI, models={}),
+    "gemini": Provider(
+        extra="gemini",
+        module="google.genai",
+        variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        models={"gemini": "gemini-3-pro-preview", "gemini-flash": "gemini-2.5-flash"},
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """A model that was chosen, ready to be built.
+
+    Attributes
+    ----------
+    name
+        ``provider:model``, or ``scripted``.
+    provider, model
+        Its parts.
+    base_url
+        Where its server is; `None` is the provider's own.
+    made
+        The model itself, where it was given made.
+    key
+        The key; not shown.
+    """
+
+    name: str
+    provider: str
+    model: str
+    base_url: str | None = None
+    made: Any = dataclasses.field(default=None, repr=False)
+    key: str | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def has_price(self) -> bool:
+        """Whether a price is known, so that a budget of money can be held."""
+        if self.provider not in _PRICES or self.base_url is not None:
+            return False
+        from genai_prices import Usage, calc_price
+
+        try:
+            calc_price(Usage(input_tokens=1), self.model, provider_id=_PRICES[self.provider])
+        except LookupError:
+            return False
+        return True
+
+    def build(self) -> Any:
+        """Return the model for pydantic-ai, with its client."""
+        return self.made if self.made is not None else _BUILDERS[self.provider](self)
+
+
+_PRICES = {"anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "gemini": "google"}
+
+
+def _anthropic(choice: ModelChoice) -> Any:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    provider = AnthropicProvider(api_key=choice.key, base_url=choice.base_url)
+    return AnthropicModel(choice.model, provider=provider, settings={"max_retries": _RETRIES})
+
+
+def _openai(choice: ModelChoice) -> Any:
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    provider = OpenAIProvider(api_key=choice.key, base_url=choice.base_url)
+    kind: Any = OpenAIChatModel if choice.provider == "openai-chat" else OpenAIResponsesModel
+    return kind(choice.model, provider=provider, settings={"max_retries": _RETRIES})
+
+
+def _gemini(choice: ModelChoice) -> Any:
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    provider = GoogleProvider(api_key=choice.key or "", base_url=choice.base_url)
+    return GoogleModel(choice.model, provider=provider, settings={"max_retries": _RETRIES})
+
+
+_BUILDERS: dict[str, Callable[[ModelChoice], Any]] = {
+    "anthropic": _anthropic,
+    "openai": _openai,
+    "openai-chat": _openai,
+    "gemini": _gemini,
+}
+
+
+def require_agent() -> None:
+    """See to it that the package the loop stands on is there.
+
+    Raises
+    ------
+    MissingExtra
+        It is not installed.
+    """
+    need("pydantic_ai", extra="agent", why="Running an agent")
+
+
+def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> ModelChoice:
+    """Return the model of a name, checked as far as that goes without a call.
+
+    Parameters
+    ----------
+    name
+        ``provider:model``, a short name of the table or the setting, or ``scripted``; a model of pydantic-ai, which is
+        taken as it is; `None` where none was given.
+    models
+        The setting ``models``.
+    environ
+        Variables; `None` takes the process's own.
+
+    Raises
+    ------
+    ConfigMissing
+        No model was named, or its key or package is missing.
+    ConfigInvalid
+        The name is unknown.
+    """
+    environ = os.environ if environ is None else environ
+    known = {short: f"{provider}:{model}" for provider, p in PROVIDERS.items() for short, model in p.models.items()}
+    if name is None:
+        raise ConfigMissing(
+            "no model was named.",
+            hint=f"Give a model (provider:model, or {', '.join(known)}), or set NBTOOLS_MODEL.",
+            tried="starting an agent",
+        )
+    if not isinstance(name, str):
+        return _given(name)
+    if name == SCRIPTED:
+        return ModelChoice(name=SCRIPTED, provider=SCRIPTED, model=SCRIPTED)
+    given = _entry(name, models[name]) if name in models else {}
+    full = given.get("model", known.get(name, name))
+    provider, _, model = full.partition(":")
+    provider = {"google": "gemini"}.get(provider, provider)
+    if provider not in PROVIDERS or not model:
+        names = [*known, *models, *(f"{each}:" for each in PROVIDERS), SCRIPTED]
+        raise ConfigInvalid(
+            f"there is no model {full!r}.",
+            hint=did_you_mean(full, names, f"Write provider:model; providers are {', '.join(PROVIDERS)}."),
+            tried="starting an agent",
+        )
+    about = PROVIDERS[provider]
+    need(about.module, extra=about.extra, why=f"Using {provider}'s models")
+    key, _ = _key(provider, given, models, environ)
+    base_url = given.get("base_url")
+    if key is None and base_url is None:
+        variable = given.get("api_key_variable", about.variables[0])
+        raise ConfigMissing(
+            f"{provider} needs a key, and {variable} is not set.",
+            hint=f"Set {variable}, or api_key of the model in the setting models; or play a script: model='scripted'.",
+            tried=f"starting an agent with {full}",
+        )
+    # A server of one's own asks for no key, and the clients insist on one.
+    return ModelChoice(name=full, provider=provider, model=model, base_url=base_url, key=key or "none")
+
+
+def _given(model: Any) -> ModelChoice:
+    require_agent()
+    from pydantic_ai.models import Model
+
+    if not isinstance(model, Model):
+        raise ConfigInvalid(f"{model!r} is no model.", hint="Give a name, or a model of pydantic-ai.")
+    return ModelChoice(name=model.model_name, provider="given", model=model.model_name, made=model)
+
+
+def _entry(name: str, given: Any) -> dict[str, Any]:
+    made = {"model": given} if isinstance(given, str) else given
+    if not isinstance(made, Mapping) or not all(isinstance(value, str) for value in made.values()):
+        raise ConfigInvalid(f"models: {name!r} is {given!r}.", hint="Use a name, or a mapping of texts with model.")
+    for key in made:
+        if key not in _ENTRY:
+            hint = did_you_mean(str(key), _ENTRY, f"Use {', '.join(_ENTRY)}.")
+            raise ConfigInvalid(f"models: {name!r} has no key {key!r}.", hint=hint)
+    return dict(made)
+
+
+def _key(
+    provider: str, given: Mapping[str, Any], models: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[str | None, str]:
+    """Return the key of a provider, and where it came from."""
+    whole = models.get(provider)
+    entries = (given, whole if isinstance(whole, Mapping) else {})
+    for entry in entries:
+        if entry.get("api_key"):
+            return entry["api_key"], "the setting models"
+    named = [entry["api_key_variable"] for entry in entries if entry.get("api_key_variable")]
+    for variable in (*named, *(PROVIDERS[provider].variables if provider in PROVIDERS else ())):
+        if environ.get(variable):
+            return environ[variable], variable
+    return None, ""
+
+
+def keys(models: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """Return a row for each provider: whether it can be used, its key masked, and where the key came from."""
+    environ = os.environ if environ is None else environ
+    rows = []
+    for name, provider in PROVIDERS.items():
+        key, source = _key(name, {}, models, environ)
+        shown = f"{key[:3]}…{key[-2:]}" if key and len(key) > 12 else "…" if key else ""
+        try:
+            there = has(provider.module) and has("pydantic_ai")
+        except ModuleNotFoundError:
+            there = False
+        rows.append({"provider": name, "key": shown, "source": source, "extra": "" if there else provider.extra})
+    return rows

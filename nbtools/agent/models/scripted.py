@@ -1,0 +1,220 @@
+"""``model: scripted``: a list of turns in YAML plays the model, for demos and tests without a key.
+
+All else is real: schemas, validation, tools, approvals, log. A script looks like this::
+
+    turns:
+      - say: I look at the file.
+        calls:
+          - {tool: sql_query, arguments: {query: "select count(*) as n from 'penguins.csv'"}}
+      - when: {tool: sql_query, ok: true, contains: "344"}
+        say: There are 344 penguins.
+      - say: I could not count them.
+
+At each request the next turn is played whose ``when`` holds; those in between are left out. Which turns were played is
+read from the messages, so a run that goes on in another process goes on in the script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from nbtools.errors import ConfigMissing, FileMissing, ParseError, did_you_mean
+from nbtools.parsing import from_yaml
+
+__all__ = ["LABEL", "Script", "Turn", "read_script", "scripted_model"]
+
+LABEL = "scripted (no LLM)"
+_TURN = {"say": str, "calls": list, "answer": dict, "when": dict, "repeat": bool, "wait": (int, float)}
+_CALL = {"tool": str, "arguments": dict, "id": str, "raw": str}
+_WHEN = {"tool": str, "ok": bool, "contains": str, "prompt": str}
+_KINDS = {str: "text", list: "a list", dict: "a mapping", bool: "true or false", (int, float): "a number"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One answer of the model.
+
+    Attributes
+    ----------
+    say
+        Text.
+    answer
+        The answer by the schema, where the run has one.
+    calls
+        Calls that it asks for: ``tool``, ``arguments`` and optionally ``id``; ``raw`` in place of ``arguments`` is
+        sent as it is, to see what becomes of broken JSON.
+    when
+        Conditions, all of which must hold: ``tool`` (the last result of that tool, else the last result), ``ok``,
+        ``contains`` (text of that result), ``prompt`` (text of the last message of the person).
+    repeat
+        Whether it is played again for as long as its conditions hold.
+    wait
+        Seconds before it answers.
+    """
+
+    say: str = ""
+    answer: Mapping[str, Any] | None = None
+    calls: tuple[Mapping[str, Any], ...] = ()
+    when: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    repeat: bool = False
+    wait: float = 0.0
+
+
+class Script:
+    """The turns of a script, and the place where it came from.
+
+    Parameters
+    ----------
+    text
+        YAML: a mapping with ``turns``, or the list itself.
+    name
+        What errors call it.
+
+    Raises
+    ------
+    ParseError
+        The text is no such script; the message tells line and column.
+    """
+
+    def __init__(self, text: str, name: str = "the script") -> None:
+        self._name = name
+        self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        from_yaml(text)  # bounded: what nests too deeply or explodes is refused before it is composed
+        top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        turns: Any = top
+        if isinstance(top, yaml.MappingNode):
+            turns = dict(self._items(top, {"turns": list})).get("turns")
+        if not isinstance(turns, yaml.SequenceNode) or not turns.value:
+            raise self._mistake(top, "a script is a list of turns.", "Write turns: [{say: Hello}].")
+        self.turns = tuple(self._turn(node) for node in turns.value)
+
+    def _mistake(self, node: Any, problem: str, hint: str | None = None) -> ParseError:
+        place = f":{node.start_mark.line + 1}:{node.start_mark.column + 1}" if node is not None else ""
+        return ParseError(f"{self._name}{place}: {problem}", hint=hint, tried="reading the script of a model")
+
+    def _items(self, node: Any, known: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return keys and nodes of a mapping whose keys and kinds of values are known."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self._mistake(node, "this is no mapping.", f"Its keys may be {', '.join(known)}.")
+        found: list[tuple[str, Any]] = []
+        for key, value in node.value:
+            if key.value not in known:
+                told = did_you_mean(str(key.value), known, f"Use {', '.join(known)}.")
+                raise self._mistake(key, f"{key.value!r} is no key here.", told)
+            kind = known[key.value]
+            if not isinstance(self._value(value), kind) or (kind is not bool and isinstance(self._value(value), bool)):
+                raise self._mistake(value, f"{key.value!r} is not {_KINDS[kind]}.")
+            found.append((key.value, value))
+        return found
+
+    def _value(self, node: Any) -> Any:
+        return from_yaml(yaml.serialize(node))
+
+    def _turn(self, node: Any) -> Turn:
+        given = dict(self._items(node, _TURN))
+        made: dict[str, Any] = {
+            name: self._value(each) for name, each in given.items() if name not in {"calls", "when"}
+        }
+        calls = [dict(self._items(call, _CALL)) for call in given["calls"].value] if "calls" in given else []
+        for call, where in zip(calls, given["calls"].value if calls else (), strict=True):
+            if "tool" not in call:
+                raise self._mistake(where, "a call names its tool.", "Add tool: NAME.")
+        when = dict(self._items(given["when"], _WHEN)) if "when" in given else {}
+        if not calls and not {"say", "answer"} & made.keys():
+            raise self._mistake(node, "a turn says something or calls something.", "Add say:, calls: or answer:.")
+        return Turn(
+            **made,
+            calls=tuple({name: self._value(each) for name, each in call.items()} for call in calls),
+            when={name: self._value(each) for name, each in when.items()},
+        )
+
+    def next_turn(self, messages: Sequence[ModelMessage], model_name: str) -> tuple[int, Turn]:
+        """Return the number and the turn that answers these messages.
+
+        Raises
+        ------
+        ConfigMissing
+            No turn is left whose conditions hold.
+        """
+        at = 0
+        for number, message in enumerate(messages):
+            if isinstance(message, ModelResponse) and message.model_name == model_name:
+                at = self._following(self._chosen(messages[:number], at))
+        chosen = self._chosen(messages, at)
+        if chosen >= len(self.turns):
+            raise ConfigMissing(
+                f"{self._name} has no turn for this: it has {len(self.turns)}, and no condition of those left holds.",
+                hint="Add a turn to the script.",
+            )
+        return chosen, self.turns[chosen]
+
+    def _following(self, played: int) -> int:
+        return played if played < len(self.turns) and self.turns[played].repeat else played + 1
+
+    def _chosen(self, messages: Sequence[ModelMessage], start: int) -> int:
+        fits = (n for n in range(start, len(self.turns)) if _holds(self.turns[n].when, messages))
+        return next(fits, len(self.turns))
+
+
+def read_script(path: str | Path) -> str:
+    """Return the text of a script.
+
+    Raises
+    ------
+    FileMissing
+        It cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise FileMissing(f"the script {str(path)!r} cannot be read: {exc}.") from None
+
+
+def _holds(when: Mapping[str, Any], messages: Sequence[ModelMessage]) -> bool:
+    if not when:
+        return True
+    parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
+    if "prompt" in when:
+        prompts = [part.content for part in parts if isinstance(part, UserPromptPart)]
+        if not prompts or when["prompt"] not in str(prompts[-1]):
+            return False
+    if not {"tool", "ok", "contains"} & when.keys():
+        return True
+    wanted = when.get("tool")
+    results = [part for part in parts if isinstance(part, ToolReturnPart) and wanted in {None, part.tool_name}]
+    if not results:
+        return False
+    ok = results[-1].outcome == "success"
+    return when.get("ok", ok) == ok and when.get("contains", "") in results[-1].model_response_str()
+
+
+def scripted_model(script: Script) -> FunctionModel:
+    """Return the model that plays a script."""
+    name = f"scripted:{script.digest}"
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        number, turn = script.next_turn(messages, name)
+        if turn.wait:
+            await asyncio.sleep(turn.wait)
+        for word in turn.say.splitlines(keepends=True):
+            yield word
+        asked = sum(isinstance(message, ModelResponse) for message in messages)
+        calls = list(turn.calls)
+        if turn.answer is not None and info.output_tools:
+            calls.append({"tool": info.output_tools[0].name, "arguments": turn.answer})
+        for index, call in enumerate(calls):
+            written = call.get("raw", json.dumps(call.get("arguments", {}), ensure_ascii=False))
+            call_id = call.get("id", f"turn{number + 1}-{asked}-{index + 1}")
+            yield {index: DeltaToolCall(name=call["tool"], json_args=written, tool_call_id=call_id)}
+
+    return FunctionModel(stream_function=answer, model_name=name)

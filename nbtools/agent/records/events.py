@@ -1,0 +1,201 @@
+"""What happens in a run, as frozen records: one stream for programs, terminals, notebooks and the log.
+
+Each event says whose it is (`run_id`), when it was, and, where no model is at work, the label ``scripted (no LLM)``.
+New kinds may join; whoever reads a stream ignores the kinds that it does not know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from nbtools.result import ToolResult
+
+__all__ = [
+    "AgentEvent",
+    "AgentRunEnded",
+    "AgentRunStarted",
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "BudgetReached",
+    "CallEnded",
+    "CallProposed",
+    "CallStarted",
+    "MessageDelivered",
+    "RunStatus",
+    "TextDelta",
+    "UsageChanged",
+]
+
+RunStatus = Literal["running", "done", "pending", "budget", "cancelled", "failed"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentEvent:
+    """One thing that happened in a run.
+
+    Attributes
+    ----------
+    run_id
+        The run.
+    label
+        ``scripted (no LLM)`` where a script plays the model, else empty.
+    at
+        Seconds since the epoch.
+    """
+
+    kind: ClassVar[str] = ""
+    run_id: str = ""
+    label: str = ""
+    at: float = dataclasses.field(default_factory=time.time)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON values, its kind among them."""
+        made = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if isinstance(made.get("result"), ToolResult):
+            made["result"] = made["result"].to_dict()
+        return {"kind": self.kind, **made}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentRunStarted(AgentEvent):
+    """A run began, or goes on; `tools` are the names that the model is offered."""
+
+    kind: ClassVar[str] = "run_started"
+    conversation_id: str
+    model: str
+    prompt: str | None
+    tools: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextDelta(AgentEvent):
+    """The model wrote some more text; `step` counts its answers from 1."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+    step: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallProposed(AgentEvent):
+    """The model asked for a call, with the arguments as it wrote them."""
+
+    kind: ClassVar[str] = "call_proposed"
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallStarted(AgentEvent):
+    """A call goes to the door."""
+
+    kind: ClassVar[str] = "call_started"
+    call_id: str
+    tool: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CallEnded(AgentEvent):
+    """A call came back.
+
+    Attributes
+    ----------
+    call_id, tool
+        Which call.
+    result
+        The whole result, for the person.
+    sent
+        The text that the model is given, which may be shorter.
+    """
+
+    kind: ClassVar[str] = "call_ended"
+    call_id: str
+    tool: str
+    result: ToolResult
+    sent: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ApprovalAsked(AgentEvent):
+    """Somebody is asked whether a call may run.
+
+    Attributes
+    ----------
+    call_id, tool
+        Which call.
+    arguments
+        What the tool would get: validated, defaults filled in, paths followed.
+    consequence, reason
+        What a yes would do, and why it is asked.
+    text
+        The request as a person reads it.
+    digest
+        What the approval is bound to.
+    """
+
+    kind: ClassVar[str] = "approval_asked"
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    consequence: str
+    reason: str
+    text: str
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ApprovalAnswered(AgentEvent):
+    """Somebody answered; `arguments` are the changed ones, `None` where nothing was changed."""
+
+    kind: ClassVar[str] = "approval_answered"
+    call_id: str
+    tool: str
+    answer: str
+    by: str
+    reason: str = ""
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UsageChanged(AgentEvent):
+    """What the run has used so far; `usd` is `None` where the model has no known price."""
+
+    kind: ClassVar[str] = "usage"
+    steps: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    usd: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetReached(AgentEvent):
+    """A budget is used up: its name, what was allowed and what was found."""
+
+    kind: ClassVar[str] = "budget_reached"
+    budget: str
+    allowed: float
+    found: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MessageDelivered(AgentEvent):
+    """What a person typed meanwhile is with the model."""
+
+    kind: ClassVar[str] = "message_delivered"
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentRunEnded(AgentEvent):
+    """The run is over, or waits (`pending`); `text` is the last answer, `error` says why it failed or stopped."""
+
+    kind: ClassVar[str] = "run_ended"
+    status: RunStatus
+    text: str
+    error: str | None = None

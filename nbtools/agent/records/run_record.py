@@ -1,0 +1,127 @@
+"""What is kept of a run: what it was asked, under which options, what it used, how it ended, what it waits for."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.agent.records.budgets import Budgets, Ledger
+from nbtools.agent.records.events import RunStatus
+from nbtools.telemetry import fresh_id
+
+__all__ = ["RunOptions", "RunRecord", "is_alive", "this_process"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run works; kept with it, so that it goes on in the same way.
+
+    Attributes
+    ----------
+    script
+        The text of the script that plays the model, where one does.
+    tools
+        Names or patterns of the tools that the model is offered.
+    read_only
+        Whether only tools that change nothing are offered.
+    plan
+        Whether the run ends with a plan, having changed nothing.
+    instructions
+        Sentences that the model is told besides those of every run.
+    output_schema
+        JSON Schema of the answer; `None` is text.
+    model_settings
+        Settings of the request: ``temperature``, ``max_tokens``, ….
+    on_error
+        ``"fail"`` ends the run at the first call that fails.
+    context_tokens
+        Tokens above which old results are shortened in what the model is sent.
+    retries
+        How often the model may correct an answer that does not fit the schema, or the name of a tool.
+    """
+
+    script: str | None = None
+    tools: tuple[str, ...] = ("*",)
+    read_only: bool = False
+    plan: bool = False
+    instructions: tuple[str, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
+    model_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    on_error: str = "continue"
+    context_tokens: int = 120_000
+    retries: int = 3
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> RunOptions:
+        """Return stored options."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        made = {name: value for name, value in given.items() if name in names}
+        return cls(**{**made, "tools": tuple(made["tools"]), "instructions": tuple(made["instructions"])})
+
+
+def this_process() -> dict[str, Any]:
+    """Return what tells this process from every other: host, id and start."""
+    import platform
+
+    import psutil
+
+    return {"host": platform.node(), "pid": os.getpid(), "created": round(psutil.Process().create_time(), 2)}
+
+
+@dataclasses.dataclass(kw_only=True)
+class RunRecord:
+    """One run, as it is stored; see the module."""
+
+    prompt: str
+    options: RunOptions
+    model: str
+    label: str = ""
+    run_id: str = dataclasses.field(default_factory=fresh_id)
+    conversation_id: str = dataclasses.field(default_factory=fresh_id)
+    ledger: Ledger = dataclasses.field(default_factory=lambda: Ledger(budgets=Budgets()))
+    status: RunStatus = "running"
+    text: str = ""
+    value: Any = None
+    error: Mapping[str, Any] | None = None
+    pending: tuple[Mapping[str, Any], ...] = ()
+    started_at: float = dataclasses.field(default_factory=time.time)
+    ended_at: float | None = None
+    began_at: str | None = None
+    ended_with: str | None = None
+    logged: int = 0
+    owner: Mapping[str, Any] = dataclasses.field(default_factory=this_process)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        made = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**made, "options": dataclasses.asdict(self.options), "ledger": self.ledger.to_dict()}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> RunRecord:
+        """Return a stored record."""
+        read = {"options": RunOptions.from_dict(given["options"]), "ledger": Ledger.from_dict(given["ledger"])}
+        return cls(**{**given, **read, "pending": tuple(given["pending"])})
+
+    @property
+    def state(self) -> str:
+        """The status, or ``"interrupted"`` where the process that ran it is gone."""
+        return "interrupted" if self.status == "running" and not is_alive(self.owner) else self.status
+
+
+def is_alive(owner: Mapping[str, Any]) -> bool:
+    """Tell whether a process still runs; one of another machine counts as running."""
+    import platform
+
+    import psutil
+
+    if owner.get("host") != platform.node():
+        return True
+    try:
+        found = psutil.Process(int(owner["pid"]))
+        is_same: bool = abs(found.create_time() - float(owner["created"])) < 1
+        return is_same and found.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, KeyError, ValueError):
+        return False

@@ -1,0 +1,248 @@
+"""Runs and their conversations, kept in the memory's repository.
+
+A conversation is a chain of messages, each stored once, as pydantic-ai's `ConversationStore` has it; a run is a record
+beside it: what was asked, of which model, what it used, how it ended, what it waits for, and its log of events. All of
+it lies in one scope of its own, so that no search of the memory meets it, and every write is one batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pydantic
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+
+from nbtools.aio import in_thread
+from nbtools.errors import MemoryNotFound, VersionConflict, did_you_mean
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Change, Query, Repository
+
+__all__ = ["RunStore", "StoredConversation"]
+
+_SCOPE = "nbtools.agent"
+# Texts are cut into values that every store takes.
+_CHUNK = 400_000
+_RECORD: pydantic.TypeAdapter[ConversationRecord] = pydantic.TypeAdapter(ConversationRecord)
+
+
+class RunStore(ConversationStore):
+    """Conversations and runs in a repository.
+
+    Parameters
+    ----------
+    repository
+        Where they lie.
+    agent_id
+        Whose they are.
+    """
+
+    def __init__(self, repository: Repository, agent_id: str) -> None:
+        self._repository = repository
+        self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
+
+    # -- the five primitives of a conversation store -------------------------------------------------------------------
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Return what is kept of a conversation besides its messages."""
+        found = await self._value(f"conversation/{conversation_id}")
+        return None if found is None else _RECORD.validate_python(found)
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """Return the conversations, the newest first."""
+        made = [_RECORD.validate_python(value) for value in await in_thread(self._below, "conversation/")]
+        made = [record for record in made if scope is None or record.scope == scope]
+        return sorted(made, key=lambda record: record.updated_at, reverse=True)[:limit]
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+        also: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store a record, its new messages and, in the same batch, other values by their keys."""
+        key = f"conversation/{record.conversation_id}"
+        version = await in_thread(self._version, key, record.conversation_id, expected_revision)
+        values = {f"entry/{entry.id}": _entry_to_dict(entry) for entry in new_entries}
+        changes = [self._write(key, _RECORD.dump_python(record, mode="json"), version)]
+        changes += [self._write(name, value) for name, value in {**values, **(also or {})}.items()]
+        try:
+            await in_thread(self._repository.apply, changes)
+        except VersionConflict:
+            raise ConversationConflict(record.conversation_id) from None
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Delete a conversation's record; its messages stay, because a fork may share them."""
+        key = f"conversation/{conversation_id}"
+        version = await in_thread(self._version, key, conversation_id, expected_revision)
+        change = Change(kind="delete", scope=self._scope, key=key, if_version=version)
+        try:
+            await in_thread(self._repository.apply, [change])
+        except VersionConflict:
+            raise ConversationConflict(conversation_id) from None
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return one message."""
+        found = await self._value(f"entry/{entry_id}")
+        if found is None:
+            raise LookupError(entry_id)
+        return _entry_from_dict(found)
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    async def put(self, values: Mapping[str, Any]) -> None:
+        """Store values by their keys, in one batch."""
+        await in_thread(self._repository.apply, [self._write(key, value) for key, value in values.items()])
+
+    async def run(self, run_id: str) -> dict[str, Any]:
+        """Return the record of a run, by its id or the beginning of it.
+
+        Raises
+        ------
+        MemoryNotFound
+            There is none, or several begin so.
+        """
+        found = await self._value(f"run/{run_id}")
+        if found is not None:
+            return dict(found)
+        known = {record["run_id"]: record for record in await self.runs(limit=None)}
+        fitting = [name for name in known if run_id and name.startswith(run_id)]
+        if len(fitting) == 1:
+            return dict(known[fitting[0]])
+        problem = f"{len(fitting)} runs begin with {run_id!r}." if fitting else f"there is no run {run_id!r}."
+        raise MemoryNotFound(problem, hint=did_you_mean(run_id, known, "nbtools agent runs lists them."))
+
+    async def runs(self, limit: int | None = 20) -> list[dict[str, Any]]:
+        """Return the records of runs, the newest first."""
+        found = await in_thread(self._below, "run/")
+        return sorted(found, key=lambda record: float(record["started_at"]), reverse=True)[:limit]
+
+    async def log(self, run_id: str) -> list[dict[str, Any]]:
+        """Return the events of a run, as dicts, in order."""
+        parts = await in_thread(self._below, f"log/{run_id}/")
+        return [event for part in parts for event in part]
+
+    async def marks(self, run_id: str) -> dict[str, dict[str, Any]]:
+        """Return what is known of calls that may change something: the id of each to its state."""
+        found = await in_thread(self._below, f"call/{run_id}/")
+        return {mark["id"]: mark for mark in found}
+
+    def text_values(self, name: str, text: str) -> dict[str, Any]:
+        """Return the values that keep a long text under a name."""
+        parts = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
+        return {f"text/{name}/{number:04d}": part for number, part in enumerate(parts)}
+
+    def load_text(self, name: str) -> str | None:
+        """Return a long text; blocks, and `None` when there is none."""
+        return "".join(self._below(f"text/{name}/")) or None
+
+    # -- the repository ------------------------------------------------------------------------------------------------
+
+    def _write(self, key: str, value: Any, version: int | None = None) -> Change:
+        text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str)
+        return Change(kind="write", scope=self._scope, key=key, value=text, if_version=version)
+
+    async def _value(self, key: str) -> Any:
+        return await in_thread(self._load, key)
+
+    def _load(self, key: str) -> Any:
+        found = self._repository.query(Query(scope=self._scope, keys=(key,))).records
+        return found[0].value if found else None
+
+    def _below(self, prefix: str) -> list[Any]:
+        return [record.value for record in self._repository.query(Query(scope=self._scope, prefix=prefix)).records]
+
+    def _version(self, key: str, conversation_id: str, expected_revision: str | None) -> int:
+        """Return the version of a stored record whose revision is the expected one."""
+        found = self._repository.query(Query(scope=self._scope, keys=(key,))).records
+        if (found[0].value["revision"] if found else None) != expected_revision:
+            raise ConversationConflict(conversation_id)
+        return found[0].version if found else 0
+
+
+def _entry_to_dict(entry: ConversationEntry) -> dict[str, Any]:
+    message: list[ModelMessage] = [entry.message]
+    return {
+        "id": entry.id,
+        "parent_id": entry.parent_id,
+        "message": json.loads(ModelMessagesTypeAdapter.dump_json(message))[0],
+    }
+
+
+def _entry_from_dict(given: Mapping[str, Any]) -> ConversationEntry:
+    message = ModelMessagesTypeAdapter.validate_python([given["message"]])[0]
+    return ConversationEntry(id=given["id"], parent_id=given["parent_id"], message=message)
+
+
+class StoredConversation:
+    """A conversation as it is in the store, which grows with the messages of a run.
+
+    Parameters
+    ----------
+    store
+        Where it lies.
+    conversation_id
+        Which one; it need not be there yet.
+    """
+
+    def __init__(self, store: RunStore, conversation_id: str) -> None:
+        self._store = store
+        self._record: ConversationRecord | None = None
+        self._entries: list[ConversationEntry] = []
+        self.id = conversation_id
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        """Its messages, oldest first."""
+        return [entry.message for entry in self._entries]
+
+    @property
+    def head(self) -> str | None:
+        """The id of its newest message."""
+        return self._entries[-1].id if self._entries else None
+
+    async def load(self) -> None:
+        """Read what is stored."""
+        self._record = await self._store.read_record(self.id)
+        if self._record is not None:
+            self._entries = await self._store.read_history(self._record.head_id)
+
+    async def save(self, messages: Sequence[ModelMessage], also: Mapping[str, Any]) -> None:
+        """Store the messages that are new and, in the same batch, other values by their keys.
+
+        Raises
+        ------
+        ConversationConflict
+            Somebody else has stored messages meanwhile.
+        """
+        same = 0
+        for entry, message in zip(self._entries, messages, strict=False):
+            if entry.message is not message and entry.message != message:
+                break
+            same += 1
+        kept, left = self._entries[:same], self._entries[same:]
+        added: list[ConversationEntry] = []
+        parent = kept[-1].id if kept else None
+        for message in messages[same:]:
+            added.append(ConversationEntry(parent_id=parent, message=message))
+            parent = added[-1].id
+        known = self._record
+        record = ConversationRecord(
+            conversation_id=self.id,
+            head_id=parent,
+            forked_from=known.forked_from if known else None,
+            forked_at=known.forked_at if known else None,
+            branches=[*(known.branches if known else ()), *(entry.id for entry in left[-1:])],
+        )
+        revision = known.revision if known else None
+        await self._store.write_record(record, new_entries=added, expected_revision=revision, also=also)
+        self._record, self._entries = record, [*kept, *added]

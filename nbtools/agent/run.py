@@ -1,0 +1,236 @@
+"""A run as people and programs hold it: what it says while it goes on, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from nbtools import aio
+from nbtools.agent.approvals import PendingApproval
+from nbtools.agent.records.events import AgentEvent, CallEnded
+from nbtools.agent.records.run_record import RunRecord
+from nbtools.errors import ApprovalPending
+from nbtools.result import ErrorInfo, ToolResult
+
+__all__ = ["AgentRun"]
+
+
+class AgentRun:
+    """One run of an agent.
+
+    Iterate over it, sync or async, for its events, from the first one on and as often as wanted; `wait` for its end.
+
+    Parameters
+    ----------
+    record
+        What is kept of it.
+
+    Examples
+    --------
+    ::
+
+        run = wb.agent.start("How many penguins are there?", model="claude")
+        for event in run:
+            print(event.kind)
+        print(run.text)
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._lock = threading.Lock()
+        self._events: list[AgentEvent] = []
+        self._takers: list[Callable[[AgentEvent | None], None]] = []
+        self._done = threading.Event()
+        self._cancel: Callable[[], object] = lambda: None
+        self._say: Callable[[str], object] = lambda _: None
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+        return self._record.run_id
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation that it belongs to."""
+        return self._record.conversation_id
+
+    @property
+    def status(self) -> str:
+        """``running``, ``done``, ``pending`` (it waits for approval), ``budget``, ``cancelled`` or ``failed``."""
+        return self._record.status
+
+    @property
+    def model(self) -> str:
+        """The model that answered."""
+        return self._record.model
+
+    @property
+    def label(self) -> str:
+        """``scripted (no LLM)`` where a script played the model, else empty."""
+        return self._record.label
+
+    @property
+    def prompt(self) -> str:
+        """What was asked."""
+        return self._record.prompt
+
+    @property
+    def text(self) -> str:
+        """The answer; what it had so far where it stopped before."""
+        return self._record.text
+
+    @property
+    def value(self) -> Any:
+        """The answer by the schema, where one was given."""
+        return self._record.value
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Steps, tool calls, tokens, seconds, and US dollars where the price is known, else `None`."""
+        return self._record.ledger.counts()
+
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """The calls that wait for an answer, which ``wb.agent.resume`` takes."""
+        return tuple(PendingApproval(**item) for item in self._record.pending)
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """Why it failed, or which budget was reached; `None` where neither happened."""
+        return None if self._record.error is None else ErrorInfo(**self._record.error)
+
+    @property
+    def events(self) -> tuple[AgentEvent, ...]:
+        """What happened so far in this process."""
+        with self._lock:
+            return tuple(self._events)
+
+    @property
+    def calls(self) -> tuple[CallEnded, ...]:
+        """The calls that came back so far, in the order in which they did."""
+        return tuple(event for event in self.events if isinstance(event, CallEnded))
+
+    def raise_for_error(self) -> AgentRun:
+        """Return the run, if it is done.
+
+        Raises
+        ------
+        NbtoolsError
+            It failed, was stopped, reached a budget, or waits for approval.
+        """
+        if self.status == "pending":
+            names = ", ".join(item.tool for item in self.pending)
+            raise ApprovalPending(
+                f"the run waits for approval of {names}.", hint=f"wb.agent.resume({self.run_id!r}, …)"
+            )
+        error = self.error
+        if error is None and self.status != "done":
+            error = ErrorInfo(code="CANCELLED", message=f"the run is {self.status}.")
+        if error is not None:
+            ToolResult(ok=False, tool="agent", call_id=self.run_id, text=error.message, error=error).raise_for_error()
+        return self
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Stop it; returns at once, from any thread. The conversation can go on."""
+        self._cancel()
+
+    def say(self, text: str) -> None:
+        """Hand the model a message at its next step."""
+        self._say(text)
+
+    async def await_end(self) -> AgentRun:
+        """Wait until it is over or waits, and return it; whoever is cancelled meanwhile cancels the run."""
+        try:
+            async for _ in self:
+                pass
+        except asyncio.CancelledError:
+            self.cancel()
+            await aio.in_thread(self._done.wait, 5.0)
+            return self
+        return self
+
+    def wait(self, timeout: float | None = None) -> AgentRun:
+        """Block until it is over or waits; Ctrl-C and Stop cancel it.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; `None` waits for ever. The run goes on when they are over.
+        """
+        try:
+            self._done.wait(timeout)
+        except KeyboardInterrupt:
+            self.cancel()
+            self._done.wait(5.0)
+            raise aio.Interrupted(self) from None
+        return self
+
+    def __iter__(self) -> Iterator[AgentEvent]:
+        taken: queue.SimpleQueue[AgentEvent | None] = queue.SimpleQueue()
+        self._give_to(taken.put)
+        while (event := taken.get()) is not None:
+            yield event
+
+    async def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        running = asyncio.get_running_loop()
+        taken: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
+
+        def take(event: AgentEvent | None) -> None:
+            running.call_soon_threadsafe(taken.put_nowait, event)
+
+        self._give_to(take)
+        while (event := await taken.get()) is not None:
+            yield event
+
+    def _give_to(self, take: Callable[[AgentEvent | None], None]) -> None:
+        with self._lock:
+            for event in self._events:
+                take(event)
+            if self._done.is_set():
+                take(None)
+            else:
+                self._takers.append(take)
+
+    # -- for whoever runs it -------------------------------------------------------------------------------------------
+
+    def follow(self, *, cancel: Callable[[], object], say: Callable[[str], object]) -> None:
+        """Take what stops the run, and what hands it a message."""
+        self._cancel, self._say = cancel, say
+
+    def take(self, event: AgentEvent) -> None:
+        """Hand an event to all who listen."""
+        with self._lock:
+            self._events.append(event)
+            self._tell(event)
+
+    def end(self) -> None:
+        """Tell all who listen that nothing more comes."""
+        with self._lock:
+            self._done.set()
+            self._tell(None)
+            self._takers.clear()
+
+    def _tell(self, event: AgentEvent | None) -> None:
+        for take in list(self._takers):
+            try:
+                take(event)
+            except RuntimeError:  # its loop is closed: nobody waits there any more
+                self._takers.remove(take)
+
+    def __repr__(self) -> str:
+        used = self.usage
+        money = "" if used["usd"] is None else f", {used['usd']:.4f} USD"
+        tokens = used["input_tokens"] + used["output_tokens"]
+        told = f"{used['steps']} steps, {used['tool_calls']} calls, {tokens:,} tokens, {used['seconds']:.1f} s{money}"
+        lines = [f"AgentRun {self.run_id}: {self.status} ({self.label or self.model}; {told})"]
+        lines += [self.text] if self.text else []
+        lines += [f"{self.error.code}: {self.error.message}"] if self.error else []
+        lines += [f"waits for an answer to {item.id}:\n{item.text}" for item in self.pending]
+        return "\n".join(lines)

@@ -1,0 +1,406 @@
+"""``wb.agent``: starts runs, goes on with them, and tells of those that were."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from nbtools import aio
+from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
+from nbtools.agent.own_tools import OWN_TOOLS, Ask
+from nbtools.agent.profiles import with_profile
+from nbtools.agent.records.budgets import Budgets, Ledger
+from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
+from nbtools.agent.run import AgentRun
+from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
+from nbtools.execute import LocalExecutor
+from nbtools.gate import Approver, Grants, Reply
+from nbtools.registry import Registry
+from nbtools.tool import tool_of
+
+if TYPE_CHECKING:
+    from nbtools.agent.records.store import RunStore
+    from nbtools.memory.repository import Repository
+
+__all__ = ["AgentHost", "AgentService", "ResumeSettings", "RunSettings"]
+
+
+class RunSettings(TypedDict, total=False):
+    """What `AgentService.run` and its like take besides the prompt; what is not given has its default.
+
+    See `RunOptions` for ``tools``, ``read_only``, ``plan``, ``instructions``, ``output_schema``, ``model_settings``,
+    ``on_error``, ``context_tokens`` and ``retries``. ``model`` is a name, or a model of pydantic-ai. ``script`` is the
+    text or the path of a script that plays the model. ``budgets`` are `Budgets` or a mapping.
+    ``profile`` is the path of a file, or a mapping, with any of these. ``after`` is a run, or its id, whose
+    conversation goes on. ``approver`` answers when the gate asks, ``ask`` when the model does.
+    """
+
+    model: Any
+    script: str | Path | None
+    tools: str | Sequence[str]
+    read_only: bool
+    plan: bool
+    instructions: str | Sequence[str]
+    output_schema: Mapping[str, Any] | None
+    model_settings: Mapping[str, Any] | None
+    on_error: str
+    context_tokens: int
+    retries: int
+    budgets: Budgets | Mapping[str, Any] | None
+    profile: str | Path | Mapping[str, Any] | None
+    after: str | AgentRun | None
+    approver: Approver | None
+    ask: Ask | None
+
+
+class ResumeSettings(TypedDict, total=False):
+    """What `AgentService.resume` takes besides the run and the answers.
+
+    ``budgets`` hold in place of those that the run had; what was used counts on. ``model`` answers in place of the one
+    that did. ``approver`` and ``ask`` are as in `RunSettings`.
+    """
+
+    budgets: Mapping[str, Any] | None
+    model: Any
+    approver: Approver | None
+    ask: Ask | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentHost:
+    """The parts of a workbench that runs use.
+
+    Attributes
+    ----------
+    executor
+        Returns who performs calls and asks for approval; given an approver, one that asks that one.
+    repository
+        Returns where runs are kept.
+    agent_id
+        Whose they are.
+    model, models
+        The settings of these names.
+    """
+
+    executor: Callable[[Approver | None], LocalExecutor]
+    repository: Callable[[], Repository]
+    agent_id: str
+    model: str | None
+    models: Mapping[str, Any]
+
+
+class AgentService:
+    """Runs models in a loop with tools.
+
+    Parameters
+    ----------
+    host
+        See `AgentHost`.
+    check_open
+        Raises when the workbench is closed.
+    """
+
+    def __init__(self, host: AgentHost, *, check_open: Callable[[], None] = lambda: None) -> None:
+        self._host = host
+        self._check_open = check_open
+        self._grants = Grants()
+        self._lock = threading.Lock()
+        self._live: weakref.WeakValueDictionary[str, AgentRun] = weakref.WeakValueDictionary()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    async def astart(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
+        """Start a run, and return it at once; see `RunSettings`.
+
+        Raises
+        ------
+        ConfigMissing, ConfigInvalid, InvalidArguments
+            No model, key or script, or a setting that does not fit.
+        """
+        return await aio.here(self._start(prompt, dict(settings)))
+
+    start = aio.blocking(astart)
+
+    async def arun(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
+        """Run to the end, or to where approval is waited for, and return the run; see `RunSettings`.
+
+        A run that fails, is stopped or reaches a budget is returned too; `AgentRun.raise_for_error` raises for it.
+
+        Raises
+        ------
+        ConfigMissing, ConfigInvalid, InvalidArguments
+            No model, key or script, or a setting that does not fit.
+        """
+        return await (await self.astart(prompt, **settings)).await_end()
+
+    run = aio.blocking(arun)
+
+    def __call__(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
+        """Run to the end; the same as `run`."""
+        return self.run(prompt, **settings)
+
+    async def aresume(
+        self,
+        run: str | AgentRun,
+        answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
+        **settings: Unpack[ResumeSettings],
+    ) -> AgentRun:
+        """Go on with a run that waits, was stopped, failed, or whose process has ended, and return it at its end.
+
+        Parameters
+        ----------
+        run
+            The run, its id, or the beginning of it.
+        answers
+            Answers to the calls that wait, by their ids, or one for all: ``"once"``, ``"tool"``, ``"content"``,
+            ``"no"``, a `nbtools.gate.Reply` with changes or a reason; `True` is once. The approver is asked for the
+            others.
+        **settings
+            See `ResumeSettings`.
+
+        Raises
+        ------
+        InvalidArguments
+            It is done or runs, or an answer is to a call that does not wait.
+        MemoryNotFound
+            There is no such run.
+        """
+        return await (await self.astart_again(run, answers, **settings)).await_end()
+
+    resume = aio.blocking(aresume)
+
+    async def astart_again(
+        self,
+        run: str | AgentRun,
+        answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
+        **settings: Unpack[ResumeSettings],
+    ) -> AgentRun:
+        """Go on with a run as `aresume` does, and return it at once."""
+        return await aio.here(self._start_again(run, answers, settings))
+
+    # -- what was ------------------------------------------------------------------------------------------------------
+
+    async def aruns(self, limit: int | None = 20) -> list[dict[str, Any]]:
+        """Return what is kept of runs, the newest first; ``state`` is `RunRecord.state`."""
+        self._check_open()
+        found = await aio.here(self._store().runs(limit))
+        return [{**record, "state": RunRecord.from_dict(record).state} for record in found]
+
+    runs = aio.blocking(aruns)
+
+    async def aget(self, run_id: str) -> AgentRun:
+        """Return a run, by its id or the beginning of it; one of this process with its events.
+
+        Raises
+        ------
+        MemoryNotFound
+            There is none, or several begin so.
+        """
+        self._check_open()
+        record = RunRecord.from_dict(await aio.here(self._store().run(run_id)))
+        live = self._live.get(record.run_id)
+        if live is not None:
+            return live
+        found = AgentRun(record)
+        found.end()
+        return found
+
+    get = aio.blocking(aget)
+
+    async def alog(self, run_id: str) -> list[dict[str, Any]]:
+        """Return what happened in a run, event by event, as dicts; also of a run of another process."""
+        self._check_open()
+        record = await aio.here(self._store().run(run_id))
+        return await aio.here(self._store().log(record["run_id"]))
+
+    log = aio.blocking(alog)
+
+    async def amessages(self, run_id: str) -> list[Any]:
+        """Return the messages of a run's conversation, as pydantic-ai has them."""
+        self._check_open()
+        record = await aio.here(self._store().run(run_id))
+        return [entry.message for entry in await aio.here(self._store().read_history(record["ended_with"]))]
+
+    messages = aio.blocking(amessages)
+
+    def cancel_all(self) -> None:
+        """Stop every run of this process."""
+        for run in list(self._live.values()):
+            if run.status == "running":
+                run.cancel()
+
+    # -- on nbtools' loop ----------------------------------------------------------------------------------------------
+
+    def _store(self) -> RunStore:
+        require_agent()
+        from nbtools.agent.records.store import RunStore
+
+        return RunStore(self._host.repository(), self._host.agent_id)
+
+    async def _start(self, prompt: str, settings: dict[str, Any]) -> AgentRun:
+        self._check_open()
+        if not prompt.strip():
+            raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.", tried="starting an agent")
+        given = await aio.in_thread(with_profile, settings)
+        after, approver, ask = (given.pop(name, None) for name in ("after", "approver", "ask"))
+        budgets, model = Budgets.of(given.pop("budgets", None)), given.pop("model", None)
+        options = _options(given)
+        if model is None:
+            model = self._host.model if options.script is None else SCRIPTED
+        choice = choose_model(model, self._host.models)
+        executor = await aio.in_thread(self._executor, options, approver)
+        record = RunRecord(
+            prompt=prompt, options=options, model=choice.name, ledger=Ledger(budgets=budgets), label=_label(choice)
+        )
+        _check_price(choice, budgets)
+        if after is not None:
+            record.conversation_id = await self._conversation_after(after)
+        return self._launch(record, choice, executor, ask, prompt)
+
+    async def _conversation_after(self, after: str | AgentRun) -> str:
+        """Return the conversation of a run, or a branch of it where it has gone on since."""
+        store = self._store()
+        run_id = after.run_id if isinstance(after, AgentRun) else after
+        record = RunRecord.from_dict(await store.run(run_id))
+        if record.state in {"running", "pending"}:
+            raise InvalidArguments(
+                f"the run {record.run_id} is {record.state}.",
+                hint="Resume or cancel it first.",
+                tried="going on after it",
+            )
+        known = await store.read_record(record.conversation_id)
+        if known is None or record.ended_with in {None, known.head_id}:
+            return record.conversation_id
+        return (await store.fork(record.conversation_id, from_entry=record.ended_with)).conversation_id
+
+    async def _start_again(
+        self,
+        run: str | AgentRun,
+        answers: Any,
+        settings: ResumeSettings,
+    ) -> AgentRun:
+        self._check_open()
+        run_id = run.run_id if isinstance(run, AgentRun) else run
+        record = RunRecord.from_dict(await self._store().run(run_id))
+        tried = f"resuming the run {record.run_id}"
+        live = self._live.get(record.run_id)
+        is_running = record.status == "running" and (
+            live.status == "running" if live is not None else is_alive(record.owner) and record.owner != this_process()
+        )
+        if record.status == "done" or is_running:
+            told = "it is done" if record.status == "done" else f"it runs in process {record.owner.get('pid')}"
+            raise InvalidArguments(f"{told}.", hint="Start another one with after=.", tried=tried)
+        replies = _replies(answers, [item["id"] for item in record.pending], tried)
+        if (budgets := settings.get("budgets")) is not None:
+            given = {k: v for k, v in dataclasses.asdict(record.ledger.budgets).items() if k not in budgets}
+            record.ledger.budgets = Budgets.of({**given, **budgets})
+        choice = choose_model(settings.get("model") or record.model, self._host.models)
+        record.model, record.label = choice.name, _label(choice)
+        _check_price(choice, record.ledger.budgets)
+        executor = await aio.in_thread(self._executor, record.options, settings.get("approver"))
+        record.status, record.owner, record.error, record.ended_at = "running", this_process(), None, None
+        return self._launch(record, choice, executor, settings.get("ask"), None, replies)
+
+    def _executor(self, options: RunOptions, approver: Approver | None) -> LocalExecutor:
+        """Return who performs the calls: with the tools that are offered, and no others."""
+        behind = self._host.executor(approver)
+        chosen = behind.tools().select(*options.tools)
+        if options.read_only or options.plan:
+            chosen = Registry(tool for tool in chosen.values() if tool.effects.read_only)
+        own = [tool_of(function) for function in OWN_TOOLS]
+        door = behind.door.but()
+        door.grants = self._grants
+        return LocalExecutor(chosen.without(*(t.name for t in own if t.name in chosen)).with_tool(*own), door=door)
+
+    def _launch(
+        self,
+        record: RunRecord,
+        choice: ModelChoice,
+        executor: LocalExecutor,
+        ask: Ask | None,
+        prompt: str | None,
+        answers: Mapping[str, Reply] | None = None,
+    ) -> AgentRun:
+        from nbtools.agent.loop import RunLoop
+
+        run = AgentRun(record)
+        loop = aio.loop()
+        model = _build(choice, record.options)
+        playing = RunLoop(
+            record, store=self._store(), model=model, executor=executor, ask=ask, emit=run.take, answers=answers
+        )
+        run.follow(cancel=playing.cancel, say=lambda text: loop.call_soon_threadsafe(playing.say, text))
+        self._live[record.run_id] = run
+
+        async def play() -> None:
+            try:
+                await playing.play(prompt)
+            finally:
+                run.end()
+
+        task = loop.create_task(play())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return run
+
+
+def _build(choice: ModelChoice, options: RunOptions) -> Any:
+    if choice.provider != SCRIPTED:
+        return choice.build()
+    from nbtools.agent.models.scripted import Script, scripted_model
+
+    if options.script is None:
+        raise ConfigMissing("the model is scripted, and there is no script.", hint="Give one: script='turns.yaml'.")
+    return scripted_model(Script(options.script))
+
+
+def _label(choice: ModelChoice) -> str:
+    return "scripted (no LLM)" if choice.provider == SCRIPTED else ""
+
+
+def _check_price(choice: ModelChoice, budgets: Budgets) -> None:
+    if budgets.usd is not None and not choice.has_price:
+        raise ConfigInvalid(
+            f"a budget of money cannot be held: {choice.name} has no known price.",
+            hint="Give a budget of tokens instead.",
+            tried="starting an agent",
+        )
+
+
+def _options(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a run; a script may be a path or the text itself."""
+    made = {name: value for name, value in given.items() if value is not None}
+    for name in ("tools", "instructions"):
+        if name in made:
+            made[name] = (made[name],) if isinstance(made[name], str) else tuple(made[name])
+    if "script" in made:
+        made["script"] = _script_text(made["script"])
+    return RunOptions(**made)
+
+
+def _script_text(given: str | Path) -> str:
+    from nbtools.agent.models.scripted import Script, read_script
+
+    is_text = isinstance(given, str) and "\n" in given
+    text, name = (str(given), "the script") if is_text else (read_script(given), str(given))
+    Script(text, name)  # mistakes are told before anything runs
+    return text
+
+
+def _replies(answers: Any, waiting: Sequence[str], tried: str) -> dict[str, Reply]:
+    """Return the replies to calls that wait, by their ids."""
+    if answers is None:
+        return {}
+    if not isinstance(answers, Mapping):
+        answers = dict.fromkeys(waiting, answers)
+    for name in answers:
+        if name not in waiting:
+            hint = f"Those that wait are {', '.join(waiting) or 'none'}."
+            raise InvalidArguments(f"no call {name!r} waits for an answer.", hint=hint, tried=tried)
+    return {name: Reply.of("once" if said is True else said) for name, said in answers.items()}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["brief", "visible"]
+__all__ = ["aligned", "brief", "visible"]
 
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
 _BLANK = frozenset(
@@ -49,3 +51,21 @@ def brief(value: Any, longest: int = 80) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     flat = visible(" ".join(text.split()))
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+
+
+def aligned(rows: Sequence[Sequence[Any]], width: int | None = None) -> list[str]:
+    """Return rows as lines with their columns below each other, nothing for `None`; the widest column gives way.
+
+    Parameters
+    ----------
+    rows
+        At least one, all with as many values.
+    width
+        Characters of a line at the most; `None` asks the terminal.
+    """
+    cells = [["" if value is None else brief(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    spare = (width or shutil.get_terminal_size((120, 24)).columns) - 2 * (len(widths) - 1)
+    while sum(widths) > spare and max(widths) > 12:
+        widths[widths.index(max(widths))] -= 1
+    return ["  ".join(brief(text, w).ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in cells]

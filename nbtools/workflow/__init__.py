@@ -12,6 +12,7 @@ The modules build on each other in this order::
     runs/         a run: its events, the state that they lead to, what comes next, and where it is kept
     validation    all checks over a file and the files that it names
     driver/       does what the plan of a run says, and looks up what earlier runs have left
+    views/        what people see of a run: its graph, a table
     service       run, resume, preview, show, answer, cancel
 
 `validate` needs the tools and nothing else; it runs nothing. `Workflows` is ``wb.workflows`` of a workbench.

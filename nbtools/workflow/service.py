@@ -27,7 +27,11 @@ from nbtools.workflow.findings import Report
 from nbtools.workflow.runs.events import RunEvent
 from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
 from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
+from nbtools.workflow.views.cards import run_card
+from nbtools.workflow.views.graph import graph_text
+from nbtools.workflow.views.table import table
 
 __all__ = ["OpenQuestion", "WorkflowRun", "Workflows"]
 
@@ -81,6 +85,8 @@ class WorkflowRun:
         Who drives it now: process, machine, since when; `None` when nobody does.
     drift
         What is different from the files of now, in words; a run always uses those of its start.
+    definition
+        What runs, as it was at the start; `None` where that cannot be read any more.
     """
 
     run_id: str
@@ -93,6 +99,7 @@ class WorkflowRun:
     questions: tuple[OpenQuestion, ...] = ()
     driver: Mapping[str, Any] | None = None
     drift: tuple[str, ...] = ()
+    definition: Workflow | None = dataclasses.field(default=None, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -125,6 +132,25 @@ class WorkflowRun:
         lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
         lines += [f"  {found.step} asks: {found.text}" for found in self.questions]
         return "\n".join(lines)
+
+    def graph(self) -> str:
+        """Return the nodes in the order in which they can start, with their states, as lines of text."""
+        return "" if self.definition is None else graph_text(self.definition, self.progress)
+
+    def table(self) -> str:
+        """Return the nodes with attempts, seconds, reasons and results, as lines of text."""
+        return table(self.progress)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the run and its nodes at an IPython prompt."""
+        printer.text(f"{self}\n\n{self.table()}")
+
+    def _repr_html_(self) -> str:
+        """Show the run as a card: graph, nodes, outputs, pictures, and questions with what answers them."""
+        asked = [(found.step, found.text, found.question) for found in self.questions]
+        return run_card(
+            self.run_id, self.state, self.progress, self.definition, asked, error=self.error, drift=self.drift
+        )
 
 
 class Workflows:
@@ -290,7 +316,7 @@ class Workflows:
             There is no such run.
         """
         run = self._find(run_id)
-        progress = _progress(run)
+        progress, definition = _progress(run)
         driver = run.holder()
         state = "lost" if progress.state in {"running", "pending"} and driver is None else progress.state
         return WorkflowRun(
@@ -304,6 +330,7 @@ class Workflows:
             questions=tuple(_questions(run, progress)),
             driver=driver,
             drift=tuple(run.drift()),
+            definition=definition,
         )
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:
@@ -326,7 +353,7 @@ class Workflows:
             The step asks nothing, or the answer does not fit.
         """
         run = self._find(run_id)
-        found = {question.step: question for question in _questions(run, _progress(run))}
+        found = {question.step: question for question in _questions(run, _progress(run)[0])}
         if step not in found:
             hint = did_you_mean(step, found, f"Open are {', '.join(found)}." if found else "The run asks nothing.")
             raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint, tried="answering")
@@ -348,13 +375,13 @@ class Workflows:
         return FrozenRun(self._host.runs / run_id)
 
 
-def _progress(run: FrozenRun) -> RunState:
+def _progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
     from nbtools.workflow.checks.shape import read_workflow
     from nbtools.workflow.document import Document
 
     workflow, _, _ = read_workflow(Document.open(run.main, str(run.main)))
     names = [] if workflow is None else [node.id for node in workflow.nodes]
-    return RunState.of(names, inputs=run.facts["inputs"], events=run.events())
+    return RunState.of(names, inputs=run.facts["inputs"], events=run.events()), workflow
 
 
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:
@@ -366,7 +393,7 @@ def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator
     for folder in sorted((run.folder / "sub").glob("*")):
         with contextlib.suppress(NbtoolsError):
             inner = FrozenRun(folder)
-            yield from _questions(inner, _progress(inner), f"{prefix}{folder.name}/")
+            yield from _questions(inner, _progress(inner)[0], f"{prefix}{folder.name}/")
 
 
 def _place(folder: Path, step: str) -> tuple[Path, str, int | None]:

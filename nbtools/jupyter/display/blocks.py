@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, overload
 
 from nbtools import html_parts
-from nbtools.visible import brief, visible
+from nbtools.visible import aligned, visible
 
 __all__ = ["Block", "Card", "Listing", "Records", "Table", "duration", "moment", "size"]
 
@@ -92,13 +91,8 @@ class Table(Block):
 
     def to_text(self) -> str:
         """Return columns aligned by spaces, nothing for `None`; the widest gives way to the terminal's width."""
-        cells = [["" if value is None else brief(value) for value in row] for row in (self.columns, *self.rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        spare = shutil.get_terminal_size((120, 24)).columns - 2 * (len(widths) - 1)
-        while sum(widths) > spare and max(widths) > 12:
-            widths[widths.index(max(widths))] -= 1
-        lines = [[brief(text, w).ljust(w) for text, w in zip(row, widths, strict=True)] for row in cells]
-        body = ["  ".join(line).rstrip() for line in lines] if self.rows else [self.empty]
+        lines = aligned((self.columns, *self.rows))
+        body = lines if self.rows else [self.empty]
         return "\n".join(line for line in (self.title, *body, self.footer) if line)
 
     def to_html(self) -> str:

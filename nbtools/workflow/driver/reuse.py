@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from nbtools import html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.step_factory import StepFactory
@@ -131,9 +133,13 @@ class PreviewedNode:
     action: Literal["run", "reuse", "skip", "ask", "fail", "decide"]
     why: str = ""
 
+    @property
+    def label(self) -> str:
+        """The node, with the number of the item."""
+        return self.node if self.item is None else f"{self.node}[{self.item}]"
+
     def __str__(self) -> str:
-        name = self.node if self.item is None else f"{self.node}[{self.item}]"
-        return f"{self.action:<7} {name}" + (f"  ({self.why})" if self.why else "")
+        return f"{self.action:<7} {self.label}" + (f"  ({self.why})" if self.why else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,6 +151,20 @@ class Preview:
 
     def __str__(self) -> str:
         return "\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes)])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the lines at an IPython prompt."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Show the nodes as a table."""
+        rows = [(found.label, found.action, found.why) for found in self.nodes]
+        return html_parts.table(("node", "action", "why"), rows, title=self.workflow, below=_counts(self.nodes))
+
+
+def _counts(nodes: tuple[PreviewedNode, ...]) -> str:
+    counted = collections.Counter(found.action for found in nodes)
+    return " · ".join(f"{count} {action}" for action, count in counted.items())
 
 
 def preview(definition: RunDefinition, inputs: Mapping[str, Any], earlier: EarlierRuns) -> Preview:

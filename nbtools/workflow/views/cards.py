@@ -1,0 +1,124 @@
+"""A run as a card in a notebook: its graph, its nodes, what it returned, and what it asks."""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nbtools import html_parts
+from nbtools.visible import visible
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import Workflow
+from nbtools.workflow.views.graph import graph_svg
+from nbtools.workflow.views.pictures import PictureBudget, artifacts_of
+from nbtools.workflow.views.signs import SIGNS
+from nbtools.workflow.views.table import COLUMNS, rows_of
+
+__all__ = ["answer_command", "graph_part", "headline", "output_part", "progress_parts", "question_part", "run_card"]
+
+_PICTURES = 4 * 2**20
+_LONGEST = 4_000
+
+
+def run_card(
+    run_id: str,
+    state: str,
+    progress: RunState,
+    workflow: Workflow | None,
+    questions: Iterable[tuple[str, str, Mapping[str, Any]]] = (),
+    *,
+    error: Mapping[str, Any] | None = None,
+    drift: Iterable[str] = (),
+) -> str:
+    """Return the card of a run.
+
+    Parameters
+    ----------
+    run_id, state
+        Name of the run, and its state in a word.
+    progress
+        The states of its nodes.
+    workflow
+        What runs; `None` where its file cannot be read any more.
+    questions
+        Open questions: step, text, and the question as data.
+    error
+        Why it failed.
+    drift
+        What is different from the files of now.
+    """
+    parts = [headline(progress.workflow, state, run_id, progress)]
+    if error is not None:
+        parts.append(
+            html_parts.error_block(str(error.get("code", "")), str(error.get("message", "")), error.get("hint"))
+        )
+    parts += [question_part(run_id, *question) for question in questions]
+    parts += progress_parts(progress, workflow)
+    parts.append(output_part(progress.outputs or {}))
+    parts += PictureBudget(_PICTURES).images(artifacts_of(progress))
+    parts += [html_parts.footer(line) for line in drift]
+    return f"<div>{''.join(parts)}</div>"
+
+
+def headline(name: str, state: str, run_id: str, progress: RunState) -> str:
+    """Return what ran, with its state, the seconds of driving, and what models took."""
+    sign = SIGNS.get(state, SIGNS["unknown"])
+    shape = (
+        f"<svg width='14' height='14' viewBox='0 0 14 14' style='vertical-align:-2px'><path d='{sign.shape}' "
+        f"fill='none' stroke='{sign.colour}' stroke-width='2.2' stroke-linecap='round'/></svg>"
+    )
+    facts = [run_id, f"{progress.seconds:.2f} s"]
+    facts += [f"{progress.tokens:,} tokens"] * bool(progress.tokens)
+    facts += [f"{progress.usd:.4f} USD"] * bool(progress.usd)
+    return f"<div>{shape} <b>{html.escape(name)}</b> {html.escape(state)}{html_parts.footer(' · '.join(facts))}</div>"
+
+
+def progress_parts(progress: RunState, workflow: Workflow | None, *, now: float | None = None) -> list[str]:
+    """Return the graph and the table of the nodes."""
+    drawn = [] if workflow is None else [graph_part(workflow, progress, now=now)]
+    return [*drawn, html_parts.table(COLUMNS, rows_of(progress, now=now))]
+
+
+def graph_part(workflow: Workflow, progress: RunState | None = None, *, now: float | None = None) -> str:
+    """Return the graph in a frame that scrolls where it is too large."""
+    return f"<div style='overflow:auto;max-height:480px;margin:6px 0'>{graph_svg(workflow, progress, now=now)}</div>"
+
+
+def output_part(outputs: Mapping[str, Any]) -> str:
+    """Return what a run returned; nothing where that is nothing."""
+    if not outputs:
+        return ""
+    rows = []
+    for name, value in outputs.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
+        cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
+        shown = html_parts.preformatted(visible(cut, lines=True))
+        rows.append(f"<tr><th style='text-align:left;vertical-align:top'>{html.escape(name)}</th><td>{shown}</td></tr>")
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
+
+
+def question_part(run_id: str, step: str, text: str, question: Mapping[str, Any]) -> str:
+    """Return an open question and the command that answers it."""
+    asked = f"<div><b>{html.escape(step)}</b> asks: {html.escape(visible(text, lines=True))}</div>"
+    command = html.escape(answer_command(run_id, step, question))
+    style = f"border-left:3px solid {SIGNS['waiting'].colour};padding-left:8px;margin:4px 0"
+    return f"<div style='{style}'>{asked}<code>{command}</code></div>"
+
+
+def answer_command(run_id: str, step: str, question: Mapping[str, Any]) -> str:
+    """Return the command that answers a question, with an answer that fits."""
+    return shlex.join(["nbtools", "runs", "answer", run_id, step, next(_answers(question))])
+
+
+def _answers(question: Mapping[str, Any]) -> Iterator[str]:
+    if "approve" in question:
+        yield "yes"
+    elif "choose" in question:
+        yield str(question["choose"][0])
+    elif "fill" in question:
+        yield json.dumps(dict.fromkeys(question["fill"].get("properties", {}), "…"), ensure_ascii=False)
+    else:
+        yield "retry"

@@ -1,0 +1,62 @@
+"""Pictures that steps made, as parts of a page that needs nothing beside itself."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import NbtoolsError
+from nbtools.result import Artifact
+from nbtools.workflow.runs.state import RunState
+
+__all__ = ["PictureBudget", "artifacts_of"]
+
+_MOST_EACH = 4 * 2**20
+# A picture inside of `img` loads nothing and runs nothing, an SVG neither.
+_KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})
+
+
+class PictureBudget:
+    """Makes `img` elements as long as their bytes fit.
+
+    Parameters
+    ----------
+    most
+        Bytes of all pictures together.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def images(self, artifacts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield an element for each picture among files; of one that is too large or gone, a line that says so."""
+        for artifact in artifacts:
+            mime, path = artifact.get("mime", ""), Path(artifact["path"])
+            if mime not in _KINDS:
+                continue
+            size = int(artifact.get("size", 0))
+            name = html.escape(path.name, quote=True)
+            if size > min(self._left, _MOST_EACH):
+                yield f"<div>{name}: {size:,} bytes, too large to be shown here</div>"
+                continue
+            try:
+                content = Artifact(path=str(path), mime=mime, size=size).read()
+            except (NbtoolsError, OSError):
+                yield f"<div>{name} is gone</div>"
+                continue
+            self._left -= len(content)
+            source = f"data:{mime};base64,{base64.b64encode(content).decode()}"
+            yield f"<img alt='{name}' title='{name}' src='{source}' style='max-width:min(100%,520px);background:#fff'>"
+
+
+def artifacts_of(state: RunState) -> Iterator[Mapping[str, Any]]:
+    """Yield the files of all steps, once each."""
+    seen: set[str] = set()
+    for node in state.nodes.values():
+        for artifact in node.view()["artifacts"]:
+            if artifact["path"] not in seen:
+                seen.add(artifact["path"])
+                yield artifact

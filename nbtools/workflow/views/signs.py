@@ -1,0 +1,109 @@
+"""How a state is told: by a word, a mark, a shape and a colour, so that no picture relies on colour alone.
+
+The colours have a contrast of at least 3 to 1 on white and on black, so a picture needs to know nothing of its page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.visible import brief
+from nbtools.workflow.runs.state import ENDED, NodeState, StepState
+from nbtools.workflow.spec import AskNode, CodeFile, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+
+__all__ = ["SIGNS", "StateSign", "count_of", "seconds_of", "shown_state", "stated", "what_runs", "words_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StateSign:
+    """How pictures tell a state.
+
+    Attributes
+    ----------
+    mark
+        One character for terminals.
+    colour
+        For pages.
+    shape
+        The path of an SVG, 14 units wide and high, drawn as a line.
+    outline
+        Width of the line around a node, and its dashes.
+    """
+
+    mark: str
+    colour: str
+    shape: str
+    outline: tuple[float, str] = (1.5, "")
+
+
+SIGNS: Mapping[str, StateSign] = {
+    "pending": StateSign(mark=".", colour="#868e96", shape="M7 3a4 4 0 1 0 .01 0", outline=(1, "5 3")),
+    "running": StateSign(mark=">", colour="#3b82f6", shape="M4 2.5L11.5 7L4 11.5Z", outline=(3, "")),
+    "waiting": StateSign(
+        mark="?", colour="#b7791f", shape="M4.5 5a2.5 2.5 0 1 1 3.6 2.2Q7 7.8 7 9.2M7 11.6v.6", outline=(3, "10 3")
+    ),
+    "ok": StateSign(mark="+", colour="#2e9e4f", shape="M2.5 7.5L5.8 11L11.5 3.5"),
+    "reused": StateSign(mark="=", colour="#0d9488", shape="M11.5 7a4.5 4.5 0 1 1-1.6-3.4M10.2 1v3h-3"),
+    "failed": StateSign(mark="x", colour="#e5484d", shape="M3 3L11 11M11 3L3 11", outline=(3, "")),
+    "skipped": StateSign(mark="-", colour="#868e96", shape="M3 7h8", outline=(1, "1 3")),
+    "cancelled": StateSign(mark="/", colour="#868e96", shape="M3.5 3.5h7v7h-7z", outline=(1.5, "1 3")),
+    "unknown": StateSign(mark="!", colour="#a855f7", shape="M7 2v6.5M7 11v1", outline=(3, "2 3")),
+}
+"""Each state with its sign, and ``reused``: it is ok by what an earlier run left."""
+
+
+def shown_state(step: StepState) -> str:
+    """Return the state of a step as it is shown: one of `SIGNS`."""
+    return "reused" if step.state == "ok" and step.why.startswith("reused from ") else step.state
+
+
+def count_of(node: NodeState) -> tuple[int, int] | None:
+    """Return how many items of a node have ended, and how many there are; `None` for a node without items."""
+    return None if node.items is None else (sum(step.state in ENDED for step in node.steps), len(node.steps))
+
+
+def stated(node: StepState) -> str:
+    """Return the state in words, with the count of items: ``running 3/10``."""
+    counted = count_of(node) if isinstance(node, NodeState) else None
+    return shown_state(node) + (f" {counted[0]}/{counted[1]}" if counted else "")
+
+
+def seconds_of(step: StepState, now: float | None = None) -> float | None:
+    """Return how many seconds a step took, or has taken so far; `None` where it has not begun."""
+    if step.started_at is None:
+        return None
+    if step.ended_at is None and step.state not in {"running", "waiting"}:
+        return None
+    return max(0.0, (step.ended_at or now or time.time()) - step.started_at)
+
+
+def what_runs(node: NodeFields) -> str:
+    """Return what a node runs: the tool, the language or the script, the model, the kind of question, the file."""
+    match node:
+        case ToolNode():
+            return node.tool
+        case CodeNode():
+            return node.code.file if isinstance(node.code, CodeFile) else node.language
+        case PromptNode():
+            return f"prompt {node.model or ''}".strip()
+        case AskNode():
+            return next(name for name in ("approve", "choose", "fill") if hasattr(node.ask, name))
+        case WorkflowNode():
+            return node.workflow
+    return node.kind
+
+
+def words_of(result: Mapping[str, Any] | None, longest: int = 80) -> str:
+    """Return the first words of a result: of its error, its data or its text; empty where there is none."""
+    if result is None:
+        return ""
+    if error := result.get("error"):
+        return brief(f"{error['code']}: {error['message']}", longest)
+    data = result.get("data")
+    if isinstance(data, Mapping) and "row_count" in data:
+        columns = data.get("columns") or []
+        return brief(f"{data['row_count']:,} rows of {', '.join(map(str, columns))}", longest)
+    return brief(result.get("text") or "", longest) if data is None else brief(data, longest)

@@ -1,0 +1,56 @@
+"""The nodes of a run as a table: state, attempt, seconds, why, and the first words of the result or the error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbtools.visible import aligned
+from nbtools.workflow.runs.state import RunState, StepState
+from nbtools.workflow.views.signs import seconds_of, shown_state, stated, words_of
+
+__all__ = ["COLUMNS", "rows_of", "table"]
+
+COLUMNS = ("node", "state", "attempt", "seconds", "why", "result")
+_MOST_ITEMS = 10
+# What has gone as it should is in the line of the node.
+_UNTOLD = frozenset({"ok", "reused", "pending"})
+
+
+def table(state: RunState, *, now: float | None = None, width: int | None = None) -> str:
+    """Return the table for a terminal.
+
+    Of a node with items, those that run, wait, failed or are unknown have lines of their own: ten at the most.
+
+    Parameters
+    ----------
+    state
+        The run.
+    now
+        The present, in seconds since 1970; `None` asks the clock.
+    width
+        Characters of a line at the most; `None` asks the terminal.
+    """
+    return "\n".join(aligned([COLUMNS, *rows_of(state, now=now)], width))
+
+
+def rows_of(state: RunState, *, now: float | None = None, longest: int = 80) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table."""
+    for name, node in state.nodes.items():
+        yield _row(name, node, now, longest)
+        told = [(i, step) for i, step in enumerate(node.steps) if shown_state(step) not in _UNTOLD]
+        for i, step in told[:_MOST_ITEMS]:
+            yield _row(f"{name}[{i}]", step, now, longest)
+        if len(told) > _MOST_ITEMS:
+            yield (f"… {len(told) - _MOST_ITEMS:,} more", *("",) * (len(COLUMNS) - 1))
+
+
+def _row(name: str, step: StepState, now: float | None, longest: int) -> tuple[str, ...]:
+    seconds = seconds_of(step, now)
+    return (
+        name,
+        stated(step),
+        str(step.attempt or ""),
+        "" if seconds is None else f"{seconds:.2f}",
+        step.why,
+        words_of(step.result, longest),
+    )

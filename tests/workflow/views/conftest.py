@@ -1,0 +1,7 @@
+"""The workbench of the driver's tests: views are tried on real runs."""
+
+from __future__ import annotations
+
+from tests.workflow.driver.conftest import folder, wb
+
+__all__ = ["folder", "wb"]

@@ -100,7 +100,8 @@ class Parts:
         return self._folder.path / ARTIFACTS
 
     def _artifacts_folder(self) -> Path | None:
-        return self.artifacts if self.opened("_folder") else None
+        folder: RuntimeDir | None = self.__dict__.get("_folder")
+        return None if folder is None else folder.path / ARTIFACTS
 
     @until_closed
     def memory(self) -> AgentMemory:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 from nbtools import aio
 from nbtools.config import Config, Settings, with_settings
 from nbtools.gate import Approver
+from nbtools.lazy import until_closed
 from nbtools.parts import Parts
 from nbtools.result import ToolResult
 from nbtools.tool import Caller, Tool, ToolCall
@@ -121,7 +122,7 @@ class Workbench(Parts):
 
     call = aio.blocking(acall)
 
-    @property
+    @until_closed
     def tools(self) -> ToolFunctions:
         """The tools as functions: ``wb.tools.data_analyze(input_file_path=…, analysis_script=…)``."""
         return ToolFunctions(self.executor.tools, self.call, self.acall)

@@ -117,7 +117,7 @@ class Collector:
         self.error = ErrorDetail(name=name, value=_cut(value, _MOST_MESSAGE), traceback=told, line=line)
 
     def set_error(self, name: str, value: str) -> None:
-        """Choose the last exception of this name and message as the end of the code; print the others to stderr.
+        """Choose the last exception of this name and message as the end of the code; the others go to stderr.
 
         A kernel sends an error for whatever goes wrong, also while it shows something before or after the end.
         """
@@ -125,21 +125,12 @@ class Collector:
         named = (name, _cut(value, _MOST_MESSAGE))
         cause = next((one for one in reversed(told) if (one.name, one.value) == named), self.error)
         self._others, self.error = [one for one in told if one is not cause], cause
-        self._tell_others()
 
     def clear_error(self) -> None:
-        """Print all exceptions to stderr: the code went on to its end."""
+        """Leave no exception as the end of the code, which went on: all of them are printed to stderr."""
         if self.error is not None:
             self._others.append(self.error)
             self.error = None
-        self._tell_others()
-
-    def _tell_others(self) -> None:
-        others, self._others = self._others, []
-        for error in others:
-            text = error.traceback or f"{error.name}: {error.value}"
-            so_far = self._text["stderr"][-1:] or ["\n"]
-            self.stream("stderr", "\n" * (not so_far[0].endswith("\n")) + text.rstrip("\n") + "\n")
 
     def overflow(self) -> None:
         """Mark the run as runaway: the kernel itself dropped output far beyond the limit."""
@@ -152,7 +143,10 @@ class Collector:
         """
         if status not in _OWN_ENDS and self.error is not None and self.error.name != "KeyboardInterrupt":
             self.clear_error()
-        self._tell_others()
+        for other in self._others:
+            text = other.traceback or f"{other.name}: {other.value}"
+            so_far = self._text["stderr"][-1:] or ["\n"]
+            self.stream("stderr", "\n" * (not so_far[0].endswith("\n")) + text.rstrip("\n") + "\n")
         error = self.error if status == "error" else None
         if error is not None:
             self._emit(

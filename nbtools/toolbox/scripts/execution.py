@@ -134,7 +134,7 @@ async def run(
         variables=variables,
         inputs_paths=inputs,
         figure_path=figure,
-        on_output=show,
+        on_output=None if ctx.call.on_output is None else show,
         memory=_ScriptMemory(ctx),
     )
     if not execution.artifacts:

@@ -245,11 +245,13 @@ async def code_execute(
     Cancelled
         Somebody stopped it; the output so far is in data.
     """
+    from nbtools.kernels import Kernels
+
     roots = ctx.use(Roots)
     folder = _folder(ctx) if working_dir is None else roots.resolve(working_dir)
     if folder is not None and not folder.is_dir():
         raise InvalidArguments(f"{working_dir!r} is no folder.", hint="Give a folder as working_dir.")
-    seconds = _timeout(ctx, timeout)
+    seconds = timeout or ctx.use(Kernels).timeout
     execution, artifacts = await run(
         ctx, code, language=language, session=session, timeout=seconds, variables={}, cwd=folder
     )
@@ -269,7 +271,9 @@ async def _run_over_file(
     figure: Path | None = None,
 ) -> tuple[Execution, tuple[Artifact, ...]]:
     """Run a script that finds a file in ``input_file_path``; raise the error of a run that failed."""
-    roots, seconds = ctx.use(Roots), _timeout(ctx, timeout)
+    from nbtools.kernels import Kernels
+
+    roots, seconds = ctx.use(Roots), timeout or ctx.use(Kernels).timeout
     file = _input_file(roots, path)
     execution, artifacts = await run(
         ctx,
@@ -346,13 +350,6 @@ def _report(data: dict[str, Any]) -> str:
 def _folder(ctx: Context) -> Path | None:
     """Return where a script runs: a person's in the working folder, a confined one in a folder of its own."""
     return None if is_confined(ctx) else ctx.use(Roots).start()
-
-
-def _timeout(ctx: Context, given: float | None) -> float:
-    """Return the seconds that a script may take: those that were given, else the setting's."""
-    from nbtools.kernels import Kernels
-
-    return given or ctx.use(Kernels).timeout
 
 
 def _input_file(roots: Roots, path: str) -> Path:

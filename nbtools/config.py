@@ -185,6 +185,7 @@ class Settings(TypedDict, total=False):
     enabled_tools: str | Sequence[str] | None
     policy: Mapping[str, Any] | None
     mcp_servers: Mapping[str, Any] | None
+    workflows: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     otel: bool | None
 
 
@@ -236,6 +237,7 @@ class Config:
     tools: Mapping[str, Any] = _setting("configured tools: name to fixed_config, exposed_inputs, …", _table, dict)
     policy: Mapping[str, Any] = _setting("gate: tool name or effect to allow, ask or deny", _table, dict)
     mcp_servers: Mapping[str, Any] = _setting("outside MCP servers", _table, dict)
+    workflows: tuple[Path, ...] = _setting("workflow files that are offered as tools", _paths, ())
     otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False)
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
-    from nbtools.workflow.service import Workflows
+    from nbtools.workflow.service import WorkflowRun, Workflows
 
 __all__ = ["Parts"]
 
@@ -208,7 +208,15 @@ class Parts:
         for fault in faults:
             warnings.warn(fault, stacklevel=2)
         configured = [shelf.create_tool_from_config(given, name=name) for name, given in self.config.tools.items()]
-        return shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+        made = shelf.without(*(t.name for t in configured if t.name in shelf)).with_tool(*configured)
+        if not self.config.workflows:
+            return made
+        from nbtools.workflow.offered import workflow_tool
+
+        async def run(*given: Any, **options: Any) -> WorkflowRun:
+            return await self.workflows.arun(*given, **options)
+
+        return made.with_tool(*(workflow_tool(file, run, known=made) for file in self.config.workflows))
 
     @until_closed
     def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:

@@ -207,7 +207,7 @@ def _connection(bench: Workbench, world: World) -> bool:
 
 
 def _tools(bench: Workbench, world: World) -> list[str]:
-    return [name for name in ("calculator", "shell", "reckon") if name in bench.executor.tools()]
+    return [name for name in ("calculator", "shell", "reckon", "flow") if name in bench.executor.tools()]
 
 
 def _calculator(bench: Workbench, world: World) -> str:
@@ -219,6 +219,12 @@ def _outside(bench: Workbench, world: World) -> bool:
 
 
 BARE = {"preloads": []}
+
+
+def _workflow(folder: Path) -> Path:
+    file = folder / "flow.yaml"
+    file.write_text('version: 1\nname: flow\nnodes:\n  - {id: a, tool: calculator, args: {expression: "1"}}\n')
+    return file
 
 
 def _cases(w: World) -> dict[str, Case]:
@@ -255,6 +261,7 @@ def _cases(w: World) -> dict[str, Case]:
         "model": Case("nobody:x", _ask_agent, "INVALID_ARGUMENTS", "CONFIG_MISSING"),
         "models": Case({"m": "openai:x"}, _ask_agent, "CONFIG_MISSING", "INVALID_ARGUMENTS", {"model": "m"}),
         "policy": Case({"calculator": "deny"}, _calculator, "PERMISSION_DENIED", "ok"),
+        "workflows": Case([_workflow(w.folder)], _tools, ["calculator", "shell", "flow"], ["calculator", "shell"]),
         "mcp_servers": Case({"s": {"command": sys.executable, "args": ["-c", SERVER]}}, _outside, True, False),
     }
 

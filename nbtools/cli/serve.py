@@ -23,6 +23,9 @@ def add_commands(commands: Any) -> None:
     mcp.add_argument("--http", type=_port, metavar="PORT", help="serve over HTTP at this port; 0 takes a free port")
     mcp.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     mcp.add_argument("--no-token", action="store_true", help="let every client on this machine in, without a token")
+    mcp.add_argument(
+        "--workflow", action="append", metavar="FILE", help="offer this workflow file as a tool too; may be repeated"
+    )
     mcp.add_argument("--folder", type=_folder, metavar="DIR", help="folder to work in (default: where it is started)")
     mcp.add_argument(
         "--print-config", action="store_true", help="print the lines for a client's configuration file, and leave"
@@ -47,7 +50,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
 
     if arguments.folder is not None:
         os.chdir(arguments.folder)
-    config = Config.load()
+    config = Config.load(workflows=arguments.workflow)
     if config.no_model_paths:
         print(f"no folder is allowed: {config.no_model_paths} {HOW_TO_ALLOW}", file=sys.stderr)
     if arguments.print_config and arguments.http is None:

@@ -13,6 +13,7 @@ The modules build on each other in this order::
     validation    all checks over a file and the files that it names
     driver/       does what the plan of a run says, and looks up what earlier runs have left
     views/        what people see of a run: its graph, a table
+    offered       files as tools
     service       run, resume, preview, show, answer, cancel
 
 `validate` needs the tools and nothing else; it runs nothing. `Workflows` is ``wb.workflows`` of a workbench.
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from nbtools.workflow.expressions import fill, truth
     from nbtools.workflow.findings import Report, WorkflowFinding, explain
     from nbtools.workflow.graph import edges
-    from nbtools.workflow.service import OpenQuestion, WorkflowRun, Workflows
+    from nbtools.workflow.service import OpenQuestion, WorkflowExecutor, WorkflowRun, Workflows
     from nbtools.workflow.spec import Workflow, editor_schema
     from nbtools.workflow.validation import validate
 
@@ -36,6 +37,7 @@ __all__ = [
     "OpenQuestion",
     "Report",
     "Workflow",
+    "WorkflowExecutor",
     "WorkflowFinding",
     "WorkflowRun",
     "Workflows",
@@ -53,6 +55,7 @@ __getattr__ = facade(
         "OpenQuestion": "nbtools.workflow.service",
         "Report": "nbtools.workflow.findings",
         "Workflow": "nbtools.workflow.spec",
+        "WorkflowExecutor": "nbtools.workflow.service",
         "WorkflowFinding": "nbtools.workflow.findings",
         "WorkflowRun": "nbtools.workflow.service",
         "Workflows": "nbtools.workflow.service",

@@ -16,7 +16,10 @@ from typing import Any
 
 from nbtools import aio
 from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
+from nbtools.execute import Executor
+from nbtools.registry import Registry
 from nbtools.result import ErrorInfo, ToolResult
+from nbtools.tool import Tool, ToolCall
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.local import AskPerson, Drive, DriveOptions
@@ -24,6 +27,7 @@ from nbtools.workflow.driver.questions import accept, question_text
 from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview
 from nbtools.workflow.driver.steps import StepRunner
 from nbtools.workflow.findings import Report
+from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
 from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
 from nbtools.workflow.runs.state import RunState
@@ -33,7 +37,7 @@ from nbtools.workflow.views.cards import run_card
 from nbtools.workflow.views.graph import graph_text
 from nbtools.workflow.views.table import table
 
-__all__ = ["OpenQuestion", "WorkflowRun", "Workflows"]
+__all__ = ["OpenQuestion", "WorkflowExecutor", "WorkflowRun", "Workflows"]
 
 _SHOWN_RUNS = 200
 
@@ -165,12 +169,29 @@ class Workflows:
     """
 
     def __init__(self, host: WorkflowHost, *, check_open: Callable[[], None] = lambda: None) -> None:
-        self._host = host
+        self.host = dataclasses.replace(host, workflow_tool=lambda path, name: self.tool(path, name=name))
         self._check_open = check_open
+
+    def tool(self, path: str | os.PathLike[str], *, name: str | None = None) -> Tool:
+        """Return a workflow file as a tool: its inputs are the parameters, its outputs the data.
+
+        Parameters
+        ----------
+        path
+            The file.
+        name
+            Of the tool; `None` takes the workflow's own.
+
+        Raises
+        ------
+        ConfigInvalid
+            The workflow has mistakes.
+        """
+        return workflow_tool(Path(path), self.arun, name=name, known=self.host.tools())
 
     def validate(self, source: str | os.PathLike[str]) -> Report:
         """Return what is wrong with a workflow: a path, or YAML that has a line break; nothing runs."""
-        return validate(source, self._host.tools())
+        return validate(source, self.host.tools())
 
     async def arun(
         self,
@@ -211,7 +232,7 @@ class Workflows:
         report = await aio.in_thread(self.validate, source)
         report.raise_for_errors()
         given = check_inputs(report.workflow, inputs or {})
-        folder = self._host.runs / fresh_run_id(report.workflow.name)
+        folder = self.host.runs / fresh_run_id(report.workflow.name)
         is_text = isinstance(source, str) and "\n" in source
 
         def create() -> RunLog:
@@ -221,7 +242,7 @@ class Workflows:
             return RunLog(folder)
 
         log = await aio.in_thread(create)
-        reuse = EarlierRuns(self._host.runs, report.workflow.name, but=folder.name) if cached else None
+        reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if cached else None
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, reuse=reuse)
         return await aio.here(self._drive(log, options))
 
@@ -257,8 +278,8 @@ class Workflows:
 
     async def _drive(self, log: RunLog, options: DriveOptions) -> WorkflowRun:
         try:
-            definition = await aio.in_thread(RunDefinition.of_run, log, self._host)
-            drive = Drive(log, definition, StepRunner(self._host, definition.tools), options)
+            definition = await aio.in_thread(RunDefinition.of_run, log, self.host)
+            drive = Drive(log, definition, StepRunner(self.host, definition.tools), options)
             await drive.adrive()
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
@@ -296,13 +317,13 @@ class Workflows:
         report.raise_for_errors()
         given = check_inputs(report.workflow, inputs or {})
         path = Path(report.path) if report.files else Path.cwd() / "<text>"
-        definition = RunDefinition(path, report.workflow, self._host, folder=Path.cwd())
-        return preview(definition, given, EarlierRuns(self._host.runs, report.workflow.name))
+        definition = RunDefinition(path, report.workflow, self.host, folder=Path.cwd())
+        return preview(definition, given, EarlierRuns(self.host.runs, report.workflow.name))
 
     def runs(self) -> list[WorkflowRun]:
         """Return the newest 200 runs, the newest first."""
         found = []
-        for folder in list_runs(self._host.runs)[:_SHOWN_RUNS]:
+        for folder in list_runs(self.host.runs)[:_SHOWN_RUNS]:
             with contextlib.suppress(NbtoolsError, OSError):
                 found.append(self.show(folder.name))
         return found
@@ -369,10 +390,40 @@ class Workflows:
     def _find(self, run_id: str) -> FrozenRun:
         if not run_id or "/" in run_id or run_id.startswith("."):
             raise InvalidArguments(f"{run_id!r} is no name of a run.", hint="nbtools runs lists them.")
-        if not (self._host.runs / run_id / "run.json").exists():
-            close = [run.name for run in list_runs(self._host.runs) if run.name.startswith(run_id)]
+        if not (self.host.runs / run_id / "run.json").exists():
+            close = [run.name for run in list_runs(self.host.runs) if run.name.startswith(run_id)]
             run_id = close[0] if len(close) == 1 else run_id
-        return FrozenRun(self._host.runs / run_id)
+        return FrozenRun(self.host.runs / run_id)
+
+
+class WorkflowExecutor:
+    """Offers workflow files as tools, one for each.
+
+    Parameters
+    ----------
+    workflows
+        Those of a workbench, which run them.
+    files
+        Paths of the files.
+
+    Raises
+    ------
+    ConfigInvalid
+        A file has mistakes.
+    """
+
+    def __init__(self, workflows: Workflows, files: list[str | Path] | tuple[str | Path, ...]) -> None:
+        host = workflows.host
+        tools = Registry(workflow_tool(Path(file), workflows.arun, known=host.tools()) for file in files)
+        self._inner: Executor = host.executor(tools, {})
+
+    def tools(self) -> Registry:
+        """Return the workflows as tools."""
+        return self._inner.tools()
+
+    async def acall(self, call: ToolCall) -> ToolResult:
+        """Run a workflow; an expected failure is in the result."""
+        return await self._inner.acall(call)
 
 
 def _progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:

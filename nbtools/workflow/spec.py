@@ -41,6 +41,7 @@ __all__ = [
     "Workflow",
     "WorkflowNode",
     "editor_schema",
+    "literals",
     "tag_of",
 ]
 
@@ -388,6 +389,11 @@ class Workflow(Model):
         required = [name for name, schema in self.inputs.items() if "default" not in schema]
         made: _JsonSchema = {"type": "object", "properties": dict(self.inputs), "additionalProperties": False}
         return made | ({"required": required} if required else {})
+
+
+def literals(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a node that hold no expression: they are fixed where the node is offered as a tool."""
+    return {name: value for name, value in args.items() if "${" not in repr(value)}
 
 
 def editor_schema() -> _JsonSchema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from nbtools.workflow.spec import (
     PromptNode,
     ToolNode,
     WorkflowNode,
+    literals,
 )
 
 __all__ = ["check_calls", "configure"]
@@ -115,14 +117,22 @@ def _source_node(subject: Subject, entry: ConfiguredNode, place: Place) -> Calle
         subject.tell("WF026", (*place, "node"), f"There is no node {entry.node!r}.", hint)
         return None
     node = subject.nodes[entry.node][1] if entry.node in subject.nodes else None
-    if isinstance(node, ToolNode):
-        return subject.callee(node.tool)
-    if isinstance(node, WorkflowNode):
-        return _source_workflow(subject, node.workflow)
+    if isinstance(node, ToolNode | WorkflowNode):
+        found = subject.callee(node.tool) if isinstance(node, ToolNode) else _source_workflow(subject, node.workflow)
+        return None if found is None else _without(found, literals(node.args))
     if node is not None:
         message = f"{entry.node} is a {node.kind} node."
         subject.tell("WF040", (*place, "node"), message, "Only tool nodes and workflow nodes become tools.")
     return None
+
+
+def _without(source: Callee, given: Mapping[str, Any]) -> Callee:
+    """Return something to call without the parameters that are given."""
+    schema = dict(source.parameters.schema)
+    properties = {key: value for key, value in schema.get("properties", {}).items() if key not in given}
+    schema |= {"properties": properties, "required": [key for key in schema.get("required", ()) if key not in given]}
+    parameters = ANY if source.parameters.is_any() else SchemaType(schema)
+    return dataclasses.replace(source, parameters=parameters, given=source.given | frozenset(given))
 
 
 def _check_fixed(subject: Subject, source: Callee, fixed: Mapping[str, Any], exposed: Any, place: Place) -> None:

@@ -30,6 +30,7 @@ from nbtools.workflow.spec import (
     ToolNode,
     Workflow,
     WorkflowNode,
+    literals,
 )
 from nbtools.workflow.validation import validate
 
@@ -91,17 +92,26 @@ class RunDefinition:
                 made.append(registry.create_tool_from_config(given, name=name))
             elif isinstance(entry, ConfiguredNode):
                 made.append(self._node_tool(registry, name, entry))
+            else:
+                given = {"tool": name, **entry.model_dump(exclude_none=True, exclude={"workflow"})}
+                made.append(self._offered(entry.workflow, name).create_tool_from_config(given, name=name))
         return registry.with_tool(*made) if made else registry
 
     def _node_tool(self, registry: Registry, name: str, entry: ConfiguredNode) -> Tool:
-        """Return a tool node of the file as a tool: what the node sets is fixed."""
+        """Return a node of the file as a tool: what the node sets is fixed."""
         node = self._by_name[entry.node]
-        if not isinstance(node, ToolNode):
-            raise ConfigInvalid(f"tools.{name}: {entry.node} is no tool node.", hint="Name a tool node.")
-        fixed = {key: value for key, value in node.args.items() if "${" not in repr(value)}
-        given: dict[str, Any] = {"tool": node.tool, "fixed_config": {**fixed, **entry.fixed_config}}
+        assert isinstance(node, ToolNode | WorkflowNode), "validation lets no other be a tool"
+        source = registry if isinstance(node, ToolNode) else self._offered(node.workflow, name)
+        given: dict[str, Any] = {"tool": node.tool if isinstance(node, ToolNode) else name}
+        given["fixed_config"] = {**literals(node.args), **entry.fixed_config}
         given |= {key: getattr(entry, key) for key in ("description", "exposed_inputs", "on_error")}
-        return registry.create_tool_from_config({k: v for k, v in given.items() if v is not None}, name=name)
+        return source.create_tool_from_config({k: v for k, v in given.items() if v is not None}, name=name)
+
+    def _offered(self, path: str, name: str) -> Registry:
+        """Return a registry of one workflow file, as a tool of that name."""
+        if self._host.workflow_tool is None:
+            raise ConfigInvalid(f"tools.{name}: no workflow can be a tool here.")
+        return Registry([self._host.workflow_tool(self.path.parent / path, name)])
 
     def texts(self, node: NodeFields) -> dict[str, Any]:
         """Return the fields of a node in which expressions are filled in when it starts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.execute import Executor
 from nbtools.registry import Registry
+from nbtools.tool import Tool
 from nbtools.workflow.spec import PromptNode
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class WorkflowHost:
         Return the managed kernels, and the agent's memory.
     prompter
         Asks models; `None` where there is no agent, and then prompt nodes fail.
+    workflow_tool
+        Returns a workflow file as a tool of that name.
     """
 
     runs: Path
@@ -98,3 +101,4 @@ class WorkflowHost:
     kernels: Callable[[], Kernels]
     memory: Callable[[], AgentMemory]
     prompter: Prompter | None = None
+    workflow_tool: Callable[[Path, str], Tool] | None = None

@@ -164,6 +164,7 @@ class Door:
                     perform=perform,
                     judge=functools.partial(self._judge_other, prepared),
                     recorded=recorded,
+                    effects=prepared.effects,
                 )
                 result = await self._run(prepared, context)
             except ApprovalPending as exc:

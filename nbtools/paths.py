@@ -323,7 +323,7 @@ class Roots:
         with self.folder(real.parent) as folder:
             return folder.open_file(real.name, flags, mode)
 
-    def write_file(self, real: Path, content: bytes | BinaryIO) -> None:
+    def write_file(self, real: Path, content: bytes | BinaryIO, *, overwrite: bool = True) -> None:
         """Put a file in place whole: a reader sees the old content or the new, never a part.
 
         The content of an open file is copied. Missing folders are made. A file that was there keeps its mode.
@@ -331,10 +331,11 @@ class Roots:
         Raises
         ------
         PathNotAllowed
-            A part of the path became a link or is no folder, the path is a folder, or it may not be written.
+            A part of the path became a link or is no folder, the path is a folder, or it may not be written; or
+            something is there, and `overwrite` is false.
         """
         with self.folder(real.parent, make=True) as folder:
-            folder.replace(real.name, content)
+            folder.replace(real.name, content, overwrite=overwrite)
 
 
 class Folder:
@@ -404,7 +405,9 @@ class Folder:
             raise PathNotAllowed(f"{str(self.path / name)!r} is no regular file.")
         return handle
 
-    def replace(self, name: str, content: bytes | BinaryIO, *, mode: int | None = None) -> None:
+    def replace(
+        self, name: str, content: bytes | BinaryIO, *, mode: int | None = None, overwrite: bool = True
+    ) -> None:
         """Put a file in place by writing a temporary one beside it and renaming that.
 
         Parameters
@@ -415,11 +418,13 @@ class Folder:
             The whole of it.
         mode
             Who may read and write it; `None` keeps what the file that was there allowed.
+        overwrite
+            Whether a file of that name is replaced.
 
         Raises
         ------
         PathNotAllowed
-            A folder has that name, or the file may not be written.
+            A folder has that name, or the file may not be written or replaced.
         """
         try:
             before = self.status(name)
@@ -436,7 +441,7 @@ class Folder:
                     if mode is None and before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                     os.fsync(file.fileno())
-                os.replace(self._entry(draft), self._entry(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+                self.move(draft, self, name, overwrite=overwrite)
             except BaseException:
                 self.remove(draft)
                 raise

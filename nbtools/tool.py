@@ -138,6 +138,7 @@ class Context:
     perform: Callable[[ToolCall], Awaitable[ToolResult]] | None = dataclasses.field(default=None, repr=False)
     judge: Callable[[Mapping[str, Any]], None] | None = dataclasses.field(default=None, repr=False)
     recorded: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    effects: Effects | None = None
 
     @property
     def call_id(self) -> str:

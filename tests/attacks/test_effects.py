@@ -67,6 +67,23 @@ def test_a_new_picture_is_drawn_unasked_where_scripts_are_confined(bench: Workbe
     assert asked == []
 
 
+def test_a_file_that_appears_while_a_picture_is_drawn_is_not_replaced(bench: Workbench, asked: list[str]) -> None:
+    if confine.capabilities().level != "strict":
+        pytest.skip("this host cannot confine strictly")
+
+    def meanwhile(kind: str, text: str, data: Any) -> None:
+        if "drawn" in text:
+            Path("new.png").write_text("the user's")
+            bench.memory.write("go on", 1)
+
+    waits = "print('drawn', flush=True)\nimport time\nwhile 'go on' not in memory: time.sleep(0.01)"
+    arguments = {**DRAW, "visualization_script": f"{PLOT}\n{waits}", "output_image_path": "new.png"}
+    result = bench.call("data_visualize", arguments, caller="model", on_output=meanwhile)
+    assert result.error is not None
+    assert (result.error.code, "File exists" in result.error.message, asked) == ("PATH_NOT_ALLOWED", True, [])
+    assert Path("new.png").read_text() == "the user's"
+
+
 def test_a_models_scripts_are_asked_for_where_they_cannot_be_confined(
     bench: Workbench, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,22 @@ def test_nothing_leaks_while_a_link_is_swapped_in_and_out(call, folder):
     assert outside.read_text() == "secret"
 
 
+def test_what_was_written_is_not_described_by_a_link_put_there_since(call, folder):
+    outside = folder.parent / "outside"
+    (outside / "a.txt").write_text("secret")
+
+    class Swapped(Roots):
+        def write_file(self, *args, **options):
+            super().write_file(*args, **options)
+            (folder / "d").rename(folder / "away")
+            (folder / "d").symlink_to(outside)
+
+    call.provide(Swapped([folder]))
+    call.executor.door.services[Roots] = call.executor.door.services.pop(Swapped)
+    assert call.code("file_write", path="d/a.txt", content="mine") == "PATH_NOT_ALLOWED"
+    assert (folder / "away" / "a.txt").read_text() == "mine"
+
+
 @pytest.fixture
 def tree(folder):
     for name in ("a.csv", "b.txt", ".hidden.csv", "sub/c.csv", "sub/deep/d.csv", ".git/e.csv", "sub/[x].csv"):

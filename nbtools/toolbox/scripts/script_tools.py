@@ -190,7 +190,8 @@ async def data_visualize(
     drawn = execution.figure or next((path for path in own if path.name == target.name), None)
     if drawn is None:
         raise _nothing_drawn(execution, artifacts, output_image_path)
-    picture = await in_thread(_deliver, roots, drawn, target)
+    # Nobody was asked to replace a file that was not there when the call was judged.
+    picture = await in_thread(_deliver, roots, drawn, target, ctx.effects is None or ctx.effects.destructive)
     others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in {drawn, target}))
     data = {**_script_data(others), "path": str(target)}
     data["artifacts"] = sorted([str(target), *data["artifacts"]])
@@ -421,7 +422,7 @@ def _within_own_folder(path: str) -> Path:
     return Path(given.name) if given.is_absolute() or {"..", "~"} & {*given.parts} else given
 
 
-def _deliver(roots: Roots, drawn: Path, target: Path) -> Artifact:
+def _deliver(roots: Roots, drawn: Path, target: Path, overwrite: bool) -> Artifact:
     """Put a picture in place that was drawn elsewhere, if it is one."""
     with os.fdopen(open_plain(drawn), "rb") as picture:
         content = picture.read(_HEAD_BYTES if drawn == target else _PICTURE_BYTES + 1)
@@ -431,7 +432,7 @@ def _deliver(roots: Roots, drawn: Path, target: Path) -> Artifact:
         raise ExecutionFailed(f"the picture has more than {_PICTURE_BYTES:,} bytes.", hint="Draw it smaller.")
     _check_picture(content[:_HEAD_BYTES], target)
     if drawn != target:
-        roots.write_file(target, content)
+        roots.write_file(target, content, overwrite=overwrite)
     return Artifact.from_path(target, plain=True)
 
 

@@ -30,12 +30,16 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from nbtools.errors import CallTimeout
+from nbtools.errors import CallTimeout, Cancelled
 
-__all__ = ["Interrupted", "blocking", "here", "in_thread", "loop", "run", "watched"]
+__all__ = ["NOT_CARRIED", "Interrupted", "blocking", "here", "in_thread", "loop", "run", "watched"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+NOT_CARRIED = (StopIteration, GeneratorExit, SystemExit, KeyboardInterrupt)
+"""What a future cannot carry: they would end the generator that awaits, or the loop itself. `in_thread` raises a
+RuntimeError for them, whose cause they are."""
 
 # A cancelled task may need this long to interrupt a kernel, then kill it, and to collect what was printed.
 _HAND_OVER_S = 10.0
@@ -254,6 +258,8 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     ------
     CallTimeout
         The time ran out.
+    Cancelled
+        It was cancelled from within: nobody else knows its task.
     Interrupted
         Ctrl-C: the coroutine was cancelled first and its last words are in ``value``.
     RuntimeError
@@ -286,6 +292,8 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     except KeyboardInterrupt:
         target.call_soon_threadsafe(stop)
         raise Interrupted(_last_words(done, started)) from None
+    if started[0].cancelled():
+        raise Cancelled("the work cancelled itself.")
     return started[0].result()
 
 
@@ -362,8 +370,7 @@ def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Aw
         error: BaseException | None = None
         try:
             value = context.run(function, *args, **kwargs)
-        except (StopIteration, SystemExit, KeyboardInterrupt) as exc:
-            # A future cannot carry them: they would end the generator that awaits, or the loop itself.
+        except NOT_CARRIED as exc:
             error = RuntimeError(f"{getattr(function, '__name__', function)} raised {type(exc).__name__}")
             error.__cause__ = exc
         except BaseException as exc:

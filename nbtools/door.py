@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nbtools.aio import in_thread, watched
+from nbtools.aio import NOT_CARRIED, in_thread, watched
 from nbtools.errors import (
     CODES,
     ApprovalDenied,
@@ -351,7 +351,7 @@ def _is_cancelled(exc: BaseException) -> bool:
 
 
 def _fault(tool: Tool, exc: BaseException) -> InternalError:
-    if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, SystemExit | KeyboardInterrupt | StopIteration):
+    if isinstance(exc, RuntimeError) and isinstance(exc.__cause__, NOT_CARRIED):
         exc = exc.__cause__  # as it was in the tool's thread, which must not hand it on as it is
     told = _shorten(exc, str)
     return InternalError(
@@ -483,7 +483,7 @@ def _json_or_repr(data: Mapping[str, Any]) -> dict[str, Any]:
 def _shorten(value: Any, form: Callable[[Any], str]) -> str:
     try:
         return form(value)[:_MAX_SAID]
-    except Exception:  # nested too deeply, or a class whose own form fails
+    except BaseException:  # nested too deeply, or a class whose own form fails, in whatever way
         return f"<{type(value).__name__}>"
 
 

@@ -277,7 +277,7 @@ def test_what_a_thread_raises_reaches_the_awaiter() -> None:
         aio.run(main())
 
 
-@pytest.mark.parametrize("raised", [StopIteration(), SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("raised", [StopIteration(), GeneratorExit(), SystemExit(3), KeyboardInterrupt()])
 def test_what_would_end_the_loop_becomes_an_ordinary_error(raised: BaseException) -> None:
     def work() -> None:
         raise raised

@@ -153,7 +153,8 @@ class Door:
                 if call.caller not in CALLERS:
                     raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
                 services = self._for_models if call.by_model else self.services
-                prepared = await prepare(tool, call, services)
+                reads = any(rule.arguments for rule in self.rules)
+                prepared = await prepare(tool, call, services, reads=reads)
                 call = prepared.call
                 prepared = await self._gate(prepared, services)
                 call = prepared.call
@@ -249,7 +250,8 @@ class Door:
         approval = {"answer": said.answer, "by": said.by, "at": time.time(), "proposed": dict(asked.call.arguments)}
         made = asked
         if said.arguments is not None:
-            made = await prepare(asked.tool, asked.call.but(arguments=dict(said.arguments)), services)
+            call = asked.call.but(arguments=dict(said.arguments))
+            made = await prepare(asked.tool, call, services)
         if made.digest != asked.digest:
             approval["changed"] = dict(made.call.arguments)
             decision = decide(self.rules, made)

@@ -53,6 +53,7 @@ _EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_wor
 _YES: tuple[str, ...] = ("once", "tool", "content")
 _QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
 _WILD = "*?["
+_PLAIN = Reading()
 # More is shown by its head and its tail.
 _SHOWN_LINES, _SHOWN_CHARACTERS = 400, 40_000
 # Systems on which two spellings of a name's case are one file.
@@ -75,9 +76,10 @@ class Rule:
         Faces it is for; empty for all.
     arguments
         Argument name to a pattern of its value (``{"path": "/tmp/*"}``); all must fit. Values are those that the tool
-        gets, defaults among them, as text or JSON (``true``, ``5``). A path is where it leads. A command line is also
-        read command by command, as words without quotes and joined by one blank: a rule that denies or asks matches
-        when one of them fits, one that allows when all do.
+        gets, defaults among them, as text or JSON (``true``, ``5``). A path is where it leads. Rules that deny or ask
+        take no notice of case in what is no path. A command line is also read command by command, as words without
+        quotes and joined by one blank: a rule that denies or asks matches when one of them fits, one that allows when
+        all do.
     base
         Folder at which relative paths in `arguments` start; `None` takes the working folder. Links in them are
         followed when the rule is made.
@@ -118,16 +120,13 @@ class Rule:
             pattern = pattern.lower()  # Python writes True where JSON and TOML write true
         elif not _has_wildcards(pattern):
             pattern = asked.tool.parameters.spelled(name, pattern)
-        if name in asked.readings:
-            return self._reads(asked.readings[name], as_text(value), pattern)
-        return fnmatch.fnmatchcase(as_text(value), pattern)
-
-    def _reads(self, reading: Reading, text: str, pattern: str) -> bool:
+        text, reading = as_text(value), asked.readings.get(name, _PLAIN)
         if self.action == "allow":
-            fits = reading.known and all(fnmatch.fnmatchcase(part, pattern) for part in reading.parts)
+            fits = reading.known and all(fnmatch.fnmatchcase(part, pattern) for part in reading.parts or (text,))
             return fits or text == pattern
-        written = (text, *reading.parts, *reading.others)
-        return not reading.known or any(fnmatch.fnmatchcase(each, pattern) for each in written)
+        # Names of headers, tables and hosts mean the same in every case.
+        pattern, written = pattern.casefold(), (text, *reading.parts, *reading.others)
+        return not reading.known or any(fnmatch.fnmatchcase(each.casefold(), pattern) for each in written)
 
     def __str__(self) -> str:
         parts = [self.tool if self.tool != "*" else "", *self.effects, *(f"by {caller}" for caller in self.callers)]

@@ -405,9 +405,7 @@ class Folder:
             raise PathNotAllowed(f"{str(self.path / name)!r} is no regular file.")
         return handle
 
-    def replace(
-        self, name: str, content: bytes | BinaryIO, *, mode: int | None = None, overwrite: bool = True
-    ) -> None:
+    def replace(self, name: str, content: bytes | BinaryIO, *, mode: int | None = None, overwrite: bool = True) -> None:
         """Put a file in place by writing a temporary one beside it and renaming that.
 
         Parameters

@@ -68,7 +68,11 @@ class PreparedCall:
 
 
 async def prepare(
-    tool: Tool, call: ToolCall, services: Mapping[type, Callable[[], Any]] = MappingProxyType({})
+    tool: Tool,
+    call: ToolCall,
+    services: Mapping[type, Callable[[], Any]] = MappingProxyType({}),
+    *,
+    reads: bool = True,
 ) -> PreparedCall:
     """Return a call as it is judged and run.
 
@@ -78,6 +82,8 @@ async def prepare(
         What is called, and how the caller put it.
     services
         What the tool may use; `Roots` tell where relative paths start and how far they may lead.
+    reads
+        Whether some rule looks at arguments, and so at what they mean.
 
     Raises
     ------
@@ -99,7 +105,7 @@ async def prepare(
             effects = await effects
     arguments = MappingProxyType({name: _as_json(value) for name, value in values.items()})
     readings: Mapping[str, Reading] = MappingProxyType({})
-    if tool.readings_of is not None:
+    if reads and tool.readings_of is not None:
         readings = await tool.readings_of(values, Context(call=call, services=services))
     return PreparedCall(
         tool=tool, call=call.but(arguments=arguments), values=values, effects=effects, readings=readings

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Interval
 
+from nbtools.aio import in_thread
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
 from nbtools.record import Digest
 from nbtools.result import Output
-from nbtools.tool import Context, Effects, tool
+from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.result_types import NoteDeleted, NoteFound, NoteSaved
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
     return found if scope is None else found.scoped(scope=scope)
 
 
+async def _read_scope(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    from nbtools.memory import AgentMemory
+
+    if values["scope"] is not None:
+        return {}
+    memory = await in_thread(ctx.use, AgentMemory)
+    return {"scope": Reading(parts=(memory.scope.name,))}
+
+
 def effects_of_save(values: Mapping[str, Any], ctx: Context | None = None) -> Effects:
     """Return what saving does: a note that is replaced can be had again, but one that ends takes what it replaced."""
     ends = isinstance(values.get("ttl"), int | float)
@@ -58,6 +68,7 @@ def effects_of_save(values: Mapping[str, Any], ctx: Context | None = None) -> Ef
     destructive=True,
     idempotent=True,
     effects_of=effects_of_save,
+    readings_of=_read_scope,
     examples=(
         {"key": "goal", "value": "Find out why customers leave.", "tags": ["plan"]},
         {"key": "seen", "value": {"rows": 344, "columns": ["species", "island"]}, "ttl": 86400},
@@ -115,6 +126,7 @@ def memory_save(
     title="Read notes",
     read_only=True,
     idempotent=True,
+    readings_of=_read_scope,
     examples=({"key": "goal"}, {"tags": ["plan", "2026"], "match": "any"}),
 )
 def memory_retrieve(
@@ -190,7 +202,7 @@ def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | Non
     return MemoryNotFound(f"there is no memory item '{key}'.", retryable=True)  # it came between two looks
 
 
-@tool(title="Delete a note", destructive=True, idempotent=True, examples=({"key": "goal"},))
+@tool(title="Delete a note", destructive=True, idempotent=True, readings_of=_read_scope, examples=({"key": "goal"},))
 def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output[NoteDeleted]:
     """Delete a note from memory. Its history stays, so that it can be restored.
 
@@ -214,7 +226,13 @@ def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) ->
     return Output(data={"key": key, "deleted": True}, text=f"Memory item '{key}' deleted successfully.")
 
 
-@tool(title="Search notes", read_only=True, idempotent=True, examples=({"query": "why customers leave"},))
+@tool(
+    title="Search notes",
+    read_only=True,
+    idempotent=True,
+    readings_of=_read_scope,
+    examples=({"query": "why customers leave"},),
+)
 def memory_search(
     query: str,
     tags: tuple[str, ...] | None = None,

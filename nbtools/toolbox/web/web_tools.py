@@ -11,9 +11,8 @@ from annotated_types import Interval, Len
 
 from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExceeded
 from nbtools.parameters import Canonical
-from nbtools.prepared import as_text
 from nbtools.result import Output
-from nbtools.tool import Context, Reading, tool
+from nbtools.tool import Context, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
 from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 
@@ -29,15 +28,6 @@ def _one_spelling(url: str) -> str:
     from nbtools.toolbox.web.address import canonical_url
 
     return canonical_url(url)
-
-
-async def _read_headers(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
-    """Return the headers with their names in each usual spelling, since no server tells them apart."""
-    given: dict[str, str] = values["headers"] or {}
-    forms = (
-        as_text({form(name): value for name, value in given.items()}) for form in (str.lower, str.title, str.upper)
-    )
-    return {"headers": Reading(parts=(as_text(values["headers"]),), others=tuple(forms))}
 
 
 _Url = Annotated[str, Canonical(_one_spelling)]
@@ -202,7 +192,6 @@ def _page_report(data: Mapping[str, Any], selector: str | None) -> str:
     title="Send an HTTP request",
     destructive=True,
     open_world=True,
-    readings_of=_read_headers,
     examples=(
         {"method": "GET", "url": "https://example.org/api/items?limit=5"},
         {"method": "POST", "url": "https://example.org/api/items", "body": {"name": "pen"}},

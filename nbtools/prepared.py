@@ -108,7 +108,11 @@ async def prepare(
     if reads and tool.readings_of is not None:
         readings = await tool.readings_of(values, Context(call=call, services=services))
     return PreparedCall(
-        tool=tool, call=call.but(arguments=arguments), values=values, effects=effects, readings=readings
+        tool=tool,
+        call=call.but(arguments=arguments),
+        values=MappingProxyType(values),  # who approves sees them, and changes them by a `Reply` alone
+        effects=effects,
+        readings=readings,
     )
 
 

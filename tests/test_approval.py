@@ -146,6 +146,15 @@ def test_what_a_save_stores_is_not_kept_with_its_approval() -> None:
     assert "diary" not in str(kept)
 
 
+def test_who_approves_changes_nothing_but_by_a_reply() -> None:
+    def change(request: ApprovalRequest) -> Any:
+        request.prepared.values["text"] = "other"  # type: ignore[index]  # that is the attempt
+        return "once"
+
+    assert _admit(Door(approver=AskFunction(change))).error is not None
+    assert DONE == []
+
+
 def test_a_caller_cannot_say_how_its_call_was_approved() -> None:
     door = Door(rules=[Rule(action="allow")])
     _admit(door, CALL.but(approval={"answer": "once", "by": "ada"}))

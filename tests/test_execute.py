@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from nbtools import aio, telemetry
 from nbtools.door import CallLimits, Door
-from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, SqlFailed, ToolNotFound
+from nbtools.errors import ExecutionFailed, InvalidArguments, SqlFailed, ToolNotFound
 from nbtools.execute import CompositeExecutor, LocalExecutor
 from nbtools.gate import ApprovalRequest, AskFunction, Rule
 from nbtools.result import Artifact, Output, ToolResult
@@ -478,77 +478,6 @@ def test_what_is_far_too_large_is_refused_while_it_is_copied(returned: Any) -> N
     assert result.error is not None
     assert result.error.code == "LIMIT_EXCEEDED"
     assert "50,000 are allowed" in result.error.message
-
-
-@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), StopIteration("s"), GeneratorExit()])
-def test_what_ends_programs_ends_only_the_call_and_keeps_its_name(raised: BaseException) -> None:
-    @tool
-    def leave() -> None:
-        """Leave."""
-        raise raised
-
-    result = LocalExecutor([leave]).call(call("leave"))
-    assert result.error is not None
-    assert result.error.message.startswith(f"leave raised {type(raised).__name__}")
-
-
-@pytest.mark.parametrize(
-    "raised", [SystemExit(3), KeyboardInterrupt("stop"), asyncio.CancelledError(), BaseException("odd")]
-)
-@pytest.mark.parametrize("inside", [False, True], ids=["itself", "in a task of its own"])
-def test_whatever_an_async_tool_raises_ends_its_call_alone(
-    raised: BaseException, inside: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def end() -> None:
-        raise raised
-
-    @tool
-    async def leave() -> None:
-        """Leave."""
-        await (asyncio.gather(end()) if inside else end())
-
-    made = LocalExecutor([leave, double])
-    result = made.call(call("leave"))
-    assert result.error is not None
-    assert (result.error.code, result.error.message.partition(":")[0]) == (
-        "INTERNAL",
-        f"leave raised {type(raised).__name__}",
-    )
-    assert made.call(call("double", {"x": 2})).data == 4
-    assert [record.tool for record in made.door.recorder.recent()] == ["leave", "double"]
-
-
-@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt()])
-def test_an_exception_whose_own_words_end_programs_ends_its_call_alone(ending: BaseException) -> None:
-    class Odd(Exception):
-        def __str__(self) -> str:
-            raise ending
-
-    @tool
-    def leave() -> None:
-        """Leave."""
-        raise Odd
-
-    made = LocalExecutor([leave])
-    result = made.call(call("leave"))
-    assert result.error is not None
-    assert result.error.message == "leave raised Odd: <Odd>"
-    assert [record.code for record in made.door.recorder.recent()] == ["INTERNAL"]
-
-
-def test_a_tool_that_cancels_itself_is_recorded_and_told_as_an_error() -> None:
-    @tool
-    async def leave() -> None:
-        """Leave."""
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(1)
-
-    made = LocalExecutor([leave])
-    with pytest.raises(Cancelled):
-        made.call(call("leave"))
-    assert [record.code for record in made.door.recorder.recent()] == ["CANCELLED"]
 
 
 def test_an_error_is_told_at_a_bearable_length_and_without_secrets() -> None:

@@ -165,7 +165,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_470, 30),  # with workflows, agents, answers that change arguments, YAML read safely, rules for what is meant
+    "": (8_480, 30),  # with workflows, agents, answers that change arguments, YAML read safely, rules for what is meant
     "agent": (3_200, 18),  # the loop, bridge, approvals, budgets, store, models, the scripted model, profiles
     "cli": (1_200, 9),  # with the commands on runs of workflows
     "confine": (1_590, 9),
@@ -175,7 +175,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "mcp_server": (1_240, 7),
     "memory": (9_620, 42),
     "sql": (7_940, 55),
-    "toolbox": (5_570, 29),  # with what rules read of headers and redirects
+    "toolbox": (5_590, 29),  # with what rules read of scopes and redirects
     "workflow": (7_900, 41),  # with runs: events, state, keys, plan, log; with what people see of them
 }
 

@@ -66,13 +66,13 @@ class Backends:
         backend = self._made.get("forked")
         return isinstance(backend, ForkedBackend) and backend.zygotes.is_outdated()
 
-    async def open(self, profile: KernelOptions) -> Kernel:
-        """Open a kernel for a profile, whatever backend it takes."""
+    async def open(self, options: KernelOptions) -> Kernel:
+        """Open a kernel with these options, whatever backend it takes."""
         if self._given is not None:
-            return await self._given.open(profile)
-        name = self._name(profile.language)
+            return await self._given.open(options)
+        name = self._name(options.language)
         try:
-            return await self._backend(name).open(profile)
+            return await self._backend(name).open(options)
         except KernelDied as exc:
             if self._choice != "auto" or name != "forked":
                 raise
@@ -80,9 +80,9 @@ class Backends:
             # Without a problem of the host's own one attempt more is worth it; with one, no fork will ever work here.
             if isinstance(backend, ForkedBackend) and backend.zygotes.problem is None:
                 # The zygote was killed, or this one fork failed: it is started anew.
-                return await backend.open(profile)
+                return await backend.open(options)
             self.reason = exc.message
-        return await self._backend("spawned").open(profile)
+        return await self._backend("spawned").open(options)
 
     def _name(self, language: str) -> str:
         if language == "python":

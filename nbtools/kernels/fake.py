@@ -75,7 +75,7 @@ class FakeBackend:
         self.codes: list[str] = []
         self._answers = answers
 
-    async def open(self, profile: KernelOptions) -> FakeKernel:
+    async def open(self, options: KernelOptions) -> FakeKernel:
         """Return a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -83,21 +83,21 @@ class FakeBackend:
         LanguageUnavailable
             The language is not Python, and no answers were given.
         """
-        if profile.language != "python" and self._answers is None:
+        if options.language != "python" and self._answers is None:
             hint = "Give the answers to its scripts: FakeKernels({code: output})."
-            raise LanguageUnavailable(f"A fake kernel cannot run {profile.language}.", hint=hint)
-        return FakeKernel(profile, self)
+            raise LanguageUnavailable(f"A fake kernel cannot run {options.language}.", hint=hint)
+        return FakeKernel(options, self)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to end."""
 
-    def answer(self, code: str, world: RunContext) -> str | Execution | None:
+    def answer(self, code: str, context: RunContext) -> str | Execution | None:
         """Return what was given for a script, `None` when it is to be run."""
         self.codes.append(code)
         given = self._answers
         if given is None:
             return None
-        return given(code, world) if callable(given) else given.get(code)
+        return given(code, context) if callable(given) else given.get(code)
 
 
 class FakeKernel(RunningKernel["_ThreadRun"]):
@@ -106,17 +106,17 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
     pid = None
     alive = True
 
-    def __init__(self, profile: KernelOptions, backend: FakeBackend) -> None:
-        self.confinement = profile.sandbox
-        self._language = profile.language
+    def __init__(self, options: KernelOptions, backend: FakeBackend) -> None:
+        self.confinement = options.sandbox
+        self._language = options.language
         self._backend = backend
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._run: _ThreadRun | None = None
 
-    async def _begin(self, code: str, collector: Collector, world: RunContext) -> _ThreadRun | Execution:
-        answer = self._backend.answer(code, world)
+    async def _begin(self, code: str, collector: Collector, context: RunContext) -> _ThreadRun | Execution:
+        answer = self._backend.answer(code, context)
         if answer is None and self._language == "python":
-            self._run = _ThreadRun(code, self._names, collector, world)
+            self._run = _ThreadRun(code, self._names, collector, context)
             self._run.start()
             return self._run
         if answer is None:
@@ -162,11 +162,11 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
 class _ThreadRun(OngoingRun):
     """One piece of code in its thread."""
 
-    def __init__(self, code: str, names: dict[str, Any], collector: Collector, world: RunContext) -> None:
+    def __init__(self, code: str, names: dict[str, Any], collector: Collector, context: RunContext) -> None:
         super().__init__(collector)
         self._loop = asyncio.get_running_loop()
         self.status: Status = "ok"
-        self._code, self._names, self._world = code, names, world
+        self._code, self._names, self._context = code, names, context
         self._lock = threading.Lock()
         self._ident: int | None = None
         self.report: dict[str, Any] = {}
@@ -193,20 +193,20 @@ class _ThreadRun(OngoingRun):
             self._loop.call_soon_threadsafe(self.finish)
 
     def _execute(self) -> None:
-        given = with_tables(dict(self._world.variables)) if self._world.wants_value else self._world.variables
+        given = with_tables(dict(self._context.variables)) if self._context.wants_value else self._context.variables
         self._names |= {**given, "__builtins__": self._builtins()}
-        if self._world.memory is not None:
-            self._names["memory"] = _DirectMemory(self._world.memory)
-        if self._world.figure_path is not None:
-            self._names["output_image_path"] = str(self._world.figure_path)
+        if self._context.memory is not None:
+            self._names["memory"] = _DirectMemory(self._context.memory)
+        if self._context.figure_path is not None:
+            self._names["output_image_path"] = str(self._context.figure_path)
         try:
             tree = ast.parse(self._code, _FILE)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
             exec(compile(tree, _FILE, "exec"), self._names)  # noqa: S102 - running it is the purpose
             if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), _FILE, "eval"), self._names)  # noqa: S307 - same
-                if self._world.wants_value:
-                    self.report = value_report(value, str(self._world.cwd or ""))
+                if self._context.wants_value:
+                    self.report = value_report(value, str(self._context.cwd or ""))
                 if value is not None:
                     self._on_loop(lambda: self.collector.display({"text/plain": repr(value)}))
         except SystemExit as exc:
@@ -239,8 +239,8 @@ class _ThreadRun(OngoingRun):
             self._write("stderr" if file is sys.stderr else "stdout", text.getvalue())
 
         def open_here(file: Any, *args: Any, **options: Any) -> Any:
-            is_path = isinstance(file, str | os.PathLike) and self._world.cwd is not None
-            return open(Path(self._world.cwd or ".", file) if is_path else file, *args, **options)  # noqa: PTH123 - the code's own
+            is_path = isinstance(file, str | os.PathLike) and self._context.cwd is not None
+            return open(Path(self._context.cwd or ".", file) if is_path else file, *args, **options)  # noqa: PTH123 - the code's own
 
         def refuse_input(prompt: object = "") -> str:
             raise EOFError("nobody can be asked here")

@@ -391,8 +391,8 @@ class Kernel(Protocol):
         timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
-        cap: OutputLimits = OutputLimits(),
-        world: RunContext = RunContext(),
+        limits: OutputLimits = OutputLimits(),
+        context: RunContext = RunContext(),
     ) -> Execution:
         """Run code and return what became of it.
 
@@ -406,9 +406,9 @@ class Kernel(Protocol):
             Seconds between the interrupt and the kill, for a timeout and a stop alike.
         on_output
             Called on the nbtools loop for each piece of output as it arrives.
-        cap
+        limits
             How much output is kept.
-        world
+        context
             Folder, variables and figure of this run.
         """
 
@@ -430,7 +430,7 @@ class Backend(Protocol):
     def name(self) -> str:
         """``"forked"``, ``"spawned"``, ``"process"`` or ``"gateway"``."""
 
-    async def open(self, profile: KernelOptions) -> Kernel:
+    async def open(self, options: KernelOptions) -> Kernel:
         """Start a kernel and return it when it is ready to run code.
 
         Raises

@@ -1,7 +1,7 @@
 """Kernels held ready, so that a script need not wait for one.
 
-A spare is an open kernel that nobody has used: made ahead for a profile, warmed by one silent run, handed out once.
-The place it leaves is filled after the run that took it, which has the processor first. Spares exist for the profiles
+A spare is an open kernel that nobody has used: made ahead with its options, warmed by one silent run, handed out once.
+The place it leaves is filled after the run that took it, which has the processor first. Spares exist for the options
 that were asked for last; a spare whose backend or environment has changed since is thrown away.
 """
 
@@ -23,8 +23,8 @@ from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["Lease", "Pool"]
 
-# The kernels of a person and of a model differ in their level: two profiles cover both.
-_KEPT_PROFILES = 2
+# The kernels of a person and of a model differ in their level: two sets of options cover both.
+_KEPT_OPTIONS = 2
 _REFILL_DELAY_S = 0.05
 
 
@@ -50,13 +50,13 @@ class Pool:
     Parameters
     ----------
     open_kernel
-        Opens a kernel by profile: the backend's `open`, or what falls back to another backend.
+        Opens a kernel by its options: the backend's `open`, or what falls back to another backend.
     folder
         Where working folders are made.
     spares
-        How many to hold ready per profile.
+        How many to hold ready with the same options.
     readable
-        What every kernel may read, whatever its profile says.
+        What every kernel may read, whatever its options say.
     is_stale
         Whether what the backend made so far should not be used any more.
     """
@@ -80,77 +80,77 @@ class Pool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def take(self, profile: KernelOptions) -> Lease:
+    async def take(self, options: KernelOptions) -> Lease:
         """Return a kernel that nobody used: a spare, or one opened now."""
-        self._note(profile)
+        self._note(options)
         if self._is_stale():
             await self.drain()
-            self._note(profile)
-        ready = self._ready[profile]
+            self._note(options)
+        ready = self._ready[options]
         while ready:
             lease = ready.pop()
             # A changed variable must reach the next script, as it would in a new process.
             if lease.kernel.alive and lease.environment == _hash_environment():
                 return lease
             self._spawn(lease.close())
-        return await self.open(profile)
+        return await self.open(options)
 
-    async def open(self, profile: KernelOptions) -> Lease:
+    async def open(self, options: KernelOptions) -> Lease:
         """Open a kernel now."""
         own = None
-        if profile.cwd is None:
+        if options.cwd is None:
             own = self._folder.make(f"j{secrets.token_hex(6)}")
-            profile = dataclasses.replace(profile, cwd=own)
-        profile = dataclasses.replace(profile, read_paths=(*profile.read_paths, *self._readable))
+            options = dataclasses.replace(options, cwd=own)
+        options = dataclasses.replace(options, read_paths=(*options.read_paths, *self._readable))
         try:
-            return Lease(kernel=await self._open(profile), folder=own, environment=_hash_environment())
+            return Lease(kernel=await self._open(options), folder=own, environment=_hash_environment())
         except BaseException:
             if own is not None:
                 shutil.rmtree(own, ignore_errors=True)
             raise
 
-    def refill(self, profile: KernelOptions) -> None:
-        """Start to make the spares that are missing for the profile."""
-        if self._closed or profile not in self._ready:
+    def refill(self, options: KernelOptions) -> None:
+        """Start to make the spares with these options that are missing."""
+        if self._closed or options not in self._ready:
             return
-        missing = self._spares - len(self._ready[profile]) - self._filling.get(profile, 0)
+        missing = self._spares - len(self._ready[options]) - self._filling.get(options, 0)
         for _ in range(missing):
-            self._filling[profile] = self._filling.get(profile, 0) + 1
-            self._spawn(self._fill(profile))
+            self._filling[options] = self._filling.get(options, 0) + 1
+            self._spawn(self._fill(options))
 
-    async def fill(self, profile: KernelOptions) -> None:
-        """Make the spares for a profile now."""
-        self._note(profile)
-        while not self._closed and len(self._ready.get(profile, ())) < self._spares:
-            self._ready[profile].append(await self._prepare(profile))
+    async def fill(self, options: KernelOptions) -> None:
+        """Make the spares with these options now."""
+        self._note(options)
+        while not self._closed and len(self._ready.get(options, ())) < self._spares:
+            self._ready[options].append(await self._prepare(options))
 
-    async def _fill(self, profile: KernelOptions) -> None:
+    async def _fill(self, options: KernelOptions) -> None:
         # Whoever took the last spare is running now; the fork would take the processor away from it.
         try:
             await asyncio.sleep(_REFILL_DELAY_S)
-            lease = await self._prepare(profile)
+            lease = await self._prepare(options)
         except Exception:
             return  # whoever needs a kernel next opens one and sees the reason
         finally:
-            self._filling[profile] -= 1
-        if self._closed or profile not in self._ready:
+            self._filling[options] -= 1
+        if self._closed or options not in self._ready:
             await lease.close()
         else:
-            self._ready[profile].append(lease)
+            self._ready[options].append(lease)
 
-    async def _prepare(self, profile: KernelOptions) -> Lease:
-        lease = await self.open(profile)
+    async def _prepare(self, options: KernelOptions) -> Lease:
+        lease = await self.open(options)
         warm = getattr(lease.kernel, "warm", None)
         if warm is not None:
             await warm()
         return lease
 
-    def _note(self, profile: KernelOptions) -> None:
-        """Put the profile first among those that have spares; the one asked for longest ago loses its own."""
-        self._ready.setdefault(profile, [])
+    def _note(self, options: KernelOptions) -> None:
+        """Put the options first among those that have spares; the one asked for longest ago loses its own."""
+        self._ready.setdefault(options, [])
         # The order is that of the last use.
-        self._ready.move_to_end(profile)
-        while len(self._ready) > _KEPT_PROFILES:
+        self._ready.move_to_end(options)
+        while len(self._ready) > _KEPT_OPTIONS:
             _, old = self._ready.popitem(last=False)
             for lease in old:
                 self._spawn(lease.close())

@@ -89,8 +89,8 @@ class Kernels:
         Seconds after which an unused session is ended; `None` never ends one.
     timeout
         Seconds until code is ended where a call says nothing else.
-    cap
-        How much output a run may make.
+    limits, cap
+        How much output a run may make; `cap` is the earlier name.
     place
         Where files go that a script left in a folder of the kernel's own; `None` takes a folder that goes with `close`.
     gateway_url, gateway_token
@@ -113,6 +113,7 @@ class Kernels:
         preloads: Sequence[str] = DEFAULT_PRELOADS,
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
+        limits: OutputLimits | None = None,
         cap: OutputLimits | None = None,
         place: Path | None = None,
         gateway_url: str | None = None,
@@ -126,7 +127,7 @@ class Kernels:
         self._is_closed = False
         self.timeout = timeout
         self._preloads = tuple(preloads)
-        self._cap = cap or OutputLimits()
+        self._limits = limits or cap or OutputLimits()
         self._given_place = place
         self._place = place
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
@@ -290,8 +291,8 @@ class Kernels:
             timeout=request.timeout,
             grace=request.grace,
             on_output=request.on_output,
-            cap=self._cap,
-            world=context,
+            limits=self._limits,
+            context=context,
         )
         place = (request.place or self._place) if is_own else None
         collecting = aio.in_thread(_collect, execution, context, before, place=place, move=request.session is None)
@@ -328,9 +329,9 @@ class Kernels:
         level = validation.check_level(sandbox or self._sandbox)
         return await aio.here(self._start(name, self._options(language, level, None, (), ())))
 
-    async def _start(self, name: str, profile: KernelOptions) -> dict[str, Any]:
+    async def _start(self, name: str, options: KernelOptions) -> dict[str, Any]:
         self._ready_pool()
-        session = self._sessions.obtain(name, profile)
+        session = self._sessions.obtain(name, options)
         async with session.lock:
             await self._sessions.revive(session)
         return session.to_dict()

@@ -32,7 +32,7 @@ class NamedSession:
 
     name: str
     language: str
-    profile: KernelOptions
+    options: KernelOptions
     lease: Lease | None = None
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     started_at: float = dataclasses.field(default_factory=time.monotonic)
@@ -82,7 +82,7 @@ class NamedSession:
             "last_call": self.last_call,
             "last_status": self.last_status,
             "runs": self.runs,
-            "confinement": self.lease.kernel.confinement if self.lease is not None else self.profile.sandbox,
+            "confinement": self.lease.kernel.confinement if self.lease is not None else self.options.sandbox,
         }
 
 
@@ -157,7 +157,7 @@ class Sessions:
             )
         return found
 
-    def obtain(self, name: str, profile: KernelOptions) -> NamedSession:
+    def obtain(self, name: str, options: KernelOptions) -> NamedSession:
         """Return the session of that name, made now if need be.
 
         Raises
@@ -165,27 +165,27 @@ class Sessions:
         InvalidArguments
             It speaks another language, or is confined in another way.
         """
-        if profile.language != "python" and not profile.language.startswith("kernel:"):
+        if options.language != "python" and not options.language.startswith("kernel:"):
             # A program for one script would end with the first run.
-            profile = dataclasses.replace(profile, lasting=True)
+            options = dataclasses.replace(options, lasting=True)
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = NamedSession(name=name, language=profile.language, profile=profile)
-        if found.language != profile.language:
+            found = self._by_name[name] = NamedSession(name=name, language=options.language, options=options)
+        if found.language != options.language:
             raise InvalidArguments(
-                f"Session {name!r} speaks {found.language}, not {profile.language}.",
+                f"Session {name!r} speaks {found.language}, not {options.language}.",
                 hint=f"Use another name, or end it first: %kernels stop {name}",
                 tried=f"running code in session {name!r}",
             )
-        if found.profile != profile:
+        if found.options != options:
             if found.is_alive:
                 raise InvalidArguments(
-                    f"Session {name!r} was started with other rights (sandbox={found.profile.sandbox!r}), "
+                    f"Session {name!r} was started with other rights (sandbox={found.options.sandbox!r}), "
                     "and those of a running kernel cannot be changed.",
                     hint=f"Use another name, or end it first: %kernels stop {name}",
                     tried=f"running code in session {name!r}",
                 )
-            found.profile = profile
+            found.options = options
         return found
 
     async def revive(self, session: NamedSession) -> tuple[str, ...]:
@@ -197,8 +197,8 @@ class Sessions:
             if session.lost is not None:
                 notes = (f"session {session.name!r} had lost its state ({session.lost}) and was started anew",)
             pool = self._pool()
-            session.lease = await pool.take(session.profile)
-            pool.refill(session.profile)
+            session.lease = await pool.take(session.options)
+            pool.refill(session.options)
             session.lost = None
         self._watch()
         return notes

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "Level", "SandboxPolicy", "WebPolicy"]
+if TYPE_CHECKING:
+    from nbtools.confine import Level
+
+__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "SandboxPolicy", "WebPolicy"]
 
 # Provider of web_search to the variable that holds its key.
 SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
-
-Level = Literal["off", "limits", "strict"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -329,7 +329,7 @@ def test_the_codes_own_exit_tells_its_number(kernel: Kernel, code: Dialect) -> N
 
 
 def test_output_beyond_the_cap_is_cut_and_said_to_be(kernel: Kernel, code: Dialect) -> None:
-    done = run(kernel, code.prints_much, cap=OutputLimits(text_bytes=1_000_000))
+    done = run(kernel, code.prints_much, limits=OutputLimits(text_bytes=1_000_000))
     assert done.status == "ok"
     assert done.truncated
     if not code.is_remote:  # a server drops what comes too fast
@@ -340,14 +340,14 @@ def test_a_cap_above_the_usual_one_is_kept_to_as_well(kernel: Kernel, code: Dial
     # More than the four million that are kept where nothing else is said.
     much = code.prints_much.replace("3_000_000", "6_000_000").replace("3000000", "6000000")
     for allowed in (20_000_000, 5_000_000):
-        done = run(kernel, much, cap=OutputLimits(text_bytes=allowed))
+        done = run(kernel, much, limits=OutputLimits(text_bytes=allowed))
         if code.is_remote and done.truncated:  # a server drops what comes too fast
             return
         assert (len(done.stdout.rstrip()), done.truncated) == (min(allowed, 6_000_000), allowed < 6_000_000)
 
 
 def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
-    done = run(kernel, code.floods, cap=OutputLimits(text_bytes=1_000_000), timeout=5 if code.is_remote else 60)
+    done = run(kernel, code.floods, limits=OutputLimits(text_bytes=1_000_000), timeout=5 if code.is_remote else 60)
     assert done.truncated
     assert len(done.stdout) <= 1_000_000
     # A server drops what comes too fast, and then there is no flood to be seen.
@@ -355,7 +355,7 @@ def test_output_without_end_is_ended(kernel: Kernel, code: Dialect) -> None:
 
 
 def test_the_working_folder_is_where_it_was_asked_to_be(kernel: Kernel, code: Dialect, tmp_path: Path) -> None:
-    assert run(kernel, code.writes, world=RunContext(cwd=tmp_path)).status == "ok"
+    assert run(kernel, code.writes, context=RunContext(cwd=tmp_path)).status == "ok"
     assert (tmp_path / "made.txt").read_text() == "content"
 
 
@@ -374,8 +374,8 @@ def test_two_kernels_know_nothing_of_each_other(made: tuple[Backend, Dialect], k
 
 
 def test_given_variables_are_there_before_the_code(kernel: Kernel, code: Dialect) -> None:
-    world = RunContext(variables={"given": {"text": "tëxt", "number": 41}})
-    assert run(kernel, code.variable, world=world).stdout == "tëxt 42\n"
+    context = RunContext(variables={"given": {"text": "tëxt", "number": 41}})
+    assert run(kernel, code.variable, context=context).stdout == "tëxt 42\n"
 
 
 def test_a_kernel_goes_on_after_an_interrupt_that_worked(kernel: Kernel, code: Dialect) -> None:

@@ -21,8 +21,8 @@ def test_a_script_is_answered_by_its_text() -> None:
 
 
 def test_a_function_answers_by_what_is_around_a_script() -> None:
-    def answer(code: str, world: RunContext) -> str | None:
-        return f"{code} over {world.variables['n']}" if "n" in world.variables else None
+    def answer(code: str, context: RunContext) -> str | None:
+        return f"{code} over {context.variables['n']}" if "n" in context.variables else None
 
     with FakeKernels(answer) as kernels:
         assert kernels.run("count", variables={"n": 3}).stdout == "count over 3"

@@ -53,7 +53,7 @@ class ForkedBackend(JupyterBackend):
         self._starter = ZygoteClient(self._preloads, self.folder)
         return self._starter
 
-    async def open(self, profile: KernelOptions) -> JupyterKernel:
+    async def open(self, options: KernelOptions) -> JupyterKernel:
         """Fork a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -63,11 +63,11 @@ class ForkedBackend(JupyterBackend):
         KernelDied
             The zygote did not start, its canary failed, or the kernel ended before it was ready.
         """
-        if profile.language != "python":
-            raise LanguageUnavailable(f"{profile.language!r} cannot be forked; only Python can.")
+        if options.language != "python":
+            raise LanguageUnavailable(f"{options.language!r} cannot be forked; only Python can.")
         folder = self.folder.make(secrets.token_hex(6))
         connection, memory_rpc = ConnectionInfo(folder), MemoryRpc()
-        message = {**start_message(profile, folder), "connection": connection.to_dict()}
+        message = {**start_message(options, folder), "connection": connection.to_dict()}
         # Until the fork stands nobody else knows of the folder and the socket.
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, folder, ignore_errors=True)

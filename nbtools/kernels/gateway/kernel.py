@@ -85,7 +85,7 @@ class GatewayBackend:
         self._start_timeout = start_timeout
         self._kernels: set[GatewayKernel] = set()
 
-    async def open(self, profile: KernelOptions) -> GatewayKernel:
+    async def open(self, options: KernelOptions) -> GatewayKernel:
         """Start a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -97,13 +97,13 @@ class GatewayBackend:
         NetworkError, PermissionDenied, HttpError
             The server cannot be reached, refuses the token, or fails.
         """
-        if profile.sandbox == "strict":
+        if options.sandbox == "strict":
             raise SandboxUnavailable(
                 f"sandbox='strict' cannot be enforced on the gateway {self._server.shown}: it runs the kernels.",
                 hint="Confine the server itself (a container of its own), and ask for sandbox='off'.",
                 tried="opening a remote kernel",
             )
-        spec, is_python = await self._spec(profile.language)
+        spec, is_python = await self._spec(options.language)
         started = await aio.in_thread(self._server.request, "POST", "/api/kernels", json_body={"name": spec})
         kernel = GatewayKernel(
             self._server, str(started["id"]), is_python=is_python, on_close=lambda: self._kernels.discard(kernel)
@@ -230,7 +230,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             why = self._ended or f"it did not answer within {timeout:g} s"
             raise KernelDied(f"The kernel on the gateway {self._server.shown} did not start: {why}.")
 
-    async def _begin(self, code: str, collector: Collector, world: RunContext) -> _GatewayRun | Execution:
+    async def _begin(self, code: str, collector: Collector, context: RunContext) -> _GatewayRun | Execution:
         if not isinstance(code, str):
             raise InvalidArguments("The code is not text.", tried="running code")
         if len(code) > _MAX_CODE:
@@ -240,11 +240,11 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
                 tried="running code on a gateway",
             )
         try:
-            plan, preparation = await self._prepare(world)
+            plan, preparation = await self._prepare(context)
         except (NetworkError, KernelDied, asyncio.CancelledError) as exc:
             return self._end_early(collector, exc)
         run = self._request(code, collector)
-        run.context, run.plan, run.preparation = world, plan, preparation
+        run.context, run.plan, run.preparation = context, plan, preparation
         if plan is not None:
             run.listing = self._request("", Collector(), expression=_transfer("list_changed()"))
         # In one go: the answers then come as fast as the kernel works, not as fast as the network.
@@ -279,8 +279,8 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         self._lose(str(exc))
         return collector.execution("died", confinement="off", notes=(str(exc),))
 
-    async def _prepare(self, world: RunContext) -> tuple[StagingPlan | None, _GatewayRun | None]:
-        """Send the files that a Python script needs; return what was planned, and the request that makes its world."""
+    async def _prepare(self, context: RunContext) -> tuple[StagingPlan | None, _GatewayRun | None]:
+        """Send the files that a Python script needs; return the plan, and the request that makes its context."""
         if not self._is_python:
             return None, None
         if self._folder is None:
@@ -288,22 +288,22 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             await self._step(_transfer_code())
             self._folder = (await self._step(_transfer("begin()")))["folder"]
         # Files go before the request: a script that starts before its input is there would fail.
-        carried = StagingPlan.for_run(world, self._folder)
+        carried = StagingPlan.for_run(context, self._folder)
         for path, place in carried.files.items():
             for piece in staging.upload_calls(path, place):
                 await self._step(_transfer(piece))
-        begin = f"({_transfer('begin()')}, {bootstrap.begin_code(carried.world)})"
+        begin = f"({_transfer('begin()')}, {bootstrap.begin_code(carried.context)})"
         return carried, self._request("", Collector(), expression=begin)
 
     async def _with_artifacts(
-        self, execution: Execution, carried: StagingPlan, listing: _GatewayRun, world: RunContext
+        self, execution: Execution, carried: StagingPlan, listing: _GatewayRun, context: RunContext
     ) -> Execution:
         """Fetch the files that the code made; a note names those that cannot be fetched."""
         found: list[Path] = []
         notes = list(execution.notes)
         try:
             made = (await self._read_answer(listing))["changed"]
-            wanted = {place: local for place in made if (local := staging.local_path(place, carried, world))}
+            wanted = {place: local for place in made if (local := staging.local_path(place, carried, context))}
             total = 0
             for place, path in wanted.items():
                 total += made[place]
@@ -425,9 +425,9 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         for run in self._runs.values():
             run.finish()
 
-    def _notes(self, world: RunContext) -> tuple[str, ...]:
+    def _notes(self, context: RunContext) -> tuple[str, ...]:
         notes = (self._ended,) if self._ended is not None else ()
-        return (*notes, "memory is not available on a gateway") if world.memory is not None else notes
+        return (*notes, "memory is not available on a gateway") if context.memory is not None else notes
 
     async def interrupt(self) -> None:
         """Interrupt the running code."""

@@ -1,7 +1,7 @@
 """Files that travel to a remote kernel and back, planned without touching the wire.
 
-A remote machine has its own disks. What the world of a run names here (working folder, input files, the figure) gets a
-place in a folder of the remote kernel, and the variables that name it are rewritten. Afterwards the files that were
+A remote machine has its own disks. What the context of a run names here (working folder, input files, the figure) gets
+a place in a folder of the remote kernel, and the variables that name it are rewritten. Afterwards the files that were
 made there are written below the working folder here, never anywhere else: the remote side is not trusted.
 """
 
@@ -33,26 +33,26 @@ class StagingPlan:
 
     Attributes
     ----------
-    world
-        The world as the remote kernel shall see it.
+    context
+        The context as the remote kernel shall see it.
     files
         Local file to its place below the remote folder.
     figure
         Place of the figure below the remote folder; `None` when none is wanted.
     """
 
-    world: RunContext
+    context: RunContext
     files: Mapping[Path, str]
     figure: str | None
 
     @classmethod
-    def for_run(cls, world: RunContext, folder: str, *, limit: int = MOST_BYTES) -> StagingPlan:
+    def for_run(cls, context: RunContext, folder: str, *, limit: int = MOST_BYTES) -> StagingPlan:
         """Plan a run.
 
         Parameters
         ----------
-        world
-            The world as its owner sees it.
+        context
+            The context as its owner sees it.
         folder
             The remote kernel's folder.
         limit
@@ -65,22 +65,22 @@ class StagingPlan:
         LimitExceeded
             The input files are too large to be sent.
         """
-        files = _remote_places(world.files, limit)
-        moves = {str(top): f"{folder}/in/{slot}/{top.name}" for slot, top in enumerate(world.files)}
+        files = _remote_places(context.files, limit)
+        moves = {str(top): f"{folder}/in/{slot}/{top.name}" for slot, top in enumerate(context.files)}
         figure = None
-        if world.figure_path is not None:
-            figure = f"out/{world.figure_path.name}"
-            moves[str(world.figure_path)] = f"{folder}/{figure}"
-        if world.cwd is not None:
-            moves[str(world.cwd)] = f"{folder}/work"
+        if context.figure_path is not None:
+            figure = f"out/{context.figure_path.name}"
+            moves[str(context.figure_path)] = f"{folder}/{figure}"
+        if context.cwd is not None:
+            moves[str(context.cwd)] = f"{folder}/work"
         remote = RunContext(
             cwd=Path(f"{folder}/work"),
-            variables={name: _replace_paths(value, moves) for name, value in world.variables.items()},
-            links={name: Path(moves[str(path)]) for name, path in world.links.items() if str(path) in moves},
+            variables={name: _replace_paths(value, moves) for name, value in context.variables.items()},
+            links={name: Path(moves[str(path)]) for name, path in context.links.items() if str(path) in moves},
             figure_path=Path(f"{folder}/{figure}") if figure else None,
-            wants_value=world.wants_value,
+            wants_value=context.wants_value,
         )
-        return cls(world=remote, files=files, figure=figure)
+        return cls(context=remote, files=files, figure=figure)
 
 
 def _remote_places(paths: tuple[Path, ...], limit: int) -> dict[Path, str]:
@@ -137,18 +137,18 @@ def upload_calls(path: Path, place: str, size: int = PIECE_BYTES) -> Iterator[st
             append = True
 
 
-def local_path(place: str, plan: StagingPlan, world: RunContext) -> Path | None:
+def local_path(place: str, plan: StagingPlan, context: RunContext) -> Path | None:
     """Return the local path for a file that the remote kernel made; `None` when nobody asked for it.
 
     A place that would lead out of the working folder is not wanted either.
     """
     # The figure was asked for by its own path, which may lie anywhere.
     if place == plan.figure:
-        return world.figure_path
+        return context.figure_path
     parts = PurePosixPath(place).parts
-    if world.cwd is None or len(parts) < 2 or parts[0] != "work" or ".." in parts:
+    if context.cwd is None or len(parts) < 2 or parts[0] != "work" or ".." in parts:
         return None
     try:
-        return Roots([world.cwd]).resolve(Path(world.cwd, *parts[1:]), must_exist=False, for_writing=True)
+        return Roots([context.cwd]).resolve(Path(context.cwd, *parts[1:]), must_exist=False, for_writing=True)
     except NbtoolsError:
         return None

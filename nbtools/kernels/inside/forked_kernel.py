@@ -132,7 +132,7 @@ def _make_kernel_class() -> type:
     from ipykernel.ipkernel import IPythonKernel
 
     class ForkedKernel(IPythonKernel):
-        """An ipykernel that takes the script's world from the metadata of the request."""
+        """An ipykernel that takes the script's context from the metadata of the request."""
 
         _execute_sleep = 0.0
         capped: Sequence[Any] = ()
@@ -149,12 +149,12 @@ def _make_kernel_class() -> type:
             cell_meta: Any = None,
             cell_id: Any = None,
         ) -> Any:
-            """Make the world, then execute as ipykernel does."""
-            world = (cell_meta or {}).get("nbtools")
-            if world is not None:
+            """Make the context, then execute as ipykernel does."""
+            context = (cell_meta or {}).get("nbtools")
+            if context is not None:
                 for stream in self.capped:
-                    stream.cap = world["text_bytes"]
-                hooks.begin(world)
+                    stream.cap = context["text_bytes"]
+                hooks.begin(context)
             return await super().do_execute(
                 code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
             )

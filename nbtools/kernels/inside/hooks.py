@@ -3,7 +3,7 @@
 A forked kernel has imported this module before; any other Python kernel gets its text over the wire, wherever it runs.
 Therefore it uses the standard library alone and finds everything else, IPython first of all, when it is called.
 
-`begin` is told the world of the next script. Two hooks do the rest: after a cell the open figure is saved if that was
+`begin` is told the context of the next script. Two hooks do the rest: after a cell the open figure is saved if that was
 asked for, and a report goes out as a display of a private MIME type, which the owner takes out of the stream: the line
 of the script that failed, the exit code, what became of the figure.
 """
@@ -166,13 +166,13 @@ class CellHooks:
         warnings.filterwarnings("ignore", message="To exit: use 'exit'")
         os.environ["MPLBACKEND"] = _INLINE
 
-    def begin(self, world: Mapping[str, Any]) -> None:
-        """Make the world of the next script."""
+    def begin(self, context: Mapping[str, Any]) -> None:
+        """Make the context of the next script."""
         self._shown = self._figure = None
-        self._figure_path = world.get("figure_path")
-        self._wants_value = bool(world.get("wants_value"))
+        self._figure_path = context.get("figure_path")
+        self._wants_value = bool(context.get("wants_value"))
         self._before = _stat(self._figure_path)
-        folder = world.get("cwd")
+        folder = context.get("cwd")
         if folder:
             os.chdir(folder)
             if self._folder in sys.path:
@@ -180,18 +180,18 @@ class CellHooks:
             sys.path.insert(0, folder)
             self._folder = folder
         # After the change of folder: the links lie in it.
-        for name, path in (world.get("links") or {}).items():
+        for name, path in (context.get("links") or {}).items():
             _link(name, path)
         # A module written a moment ago must be found: finders cache what a folder held.
         importlib.invalidate_caches()
         names = self.shell.user_ns
-        variables = world.get("variables") or {}
+        variables = context.get("variables") or {}
         names.update(with_tables(variables) if self._wants_value else variables)
         if self._figure_path:
             names["output_image_path"] = self._figure_path
             with contextlib.suppress(OSError):
                 pathlib.Path(self._figure_path).parent.mkdir(parents=True, exist_ok=True)
-        if world.get("memory") and self.memory is not None:
+        if context.get("memory") and self.memory is not None:
             names["memory"] = self.memory
         # A session must not keep the memory of an earlier run. What the script itself called so stays.
         elif isinstance(names.get("memory"), Memory):
@@ -538,9 +538,9 @@ def _install() -> CellHooks:
     return hooks
 
 
-def begin(world: Mapping[str, Any]) -> None:
-    """Make the world of the next script; installs the hooks at first use."""
-    _install().begin(world)
+def begin(context: Mapping[str, Any]) -> None:
+    """Make the context of the next script; installs the hooks at first use."""
+    _install().begin(context)
 
 
 def variables() -> None:

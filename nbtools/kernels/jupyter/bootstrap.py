@@ -13,7 +13,7 @@ from typing import Any
 
 from nbtools.kernels.interface import RunContext
 
-__all__ = ["begin_code", "load_code", "rehearse_code", "variables_code", "world_as_json"]
+__all__ = ["begin_code", "context_as_json", "load_code", "rehearse_code", "variables_code"]
 
 _MODULE = "nbtools_hooks"
 
@@ -32,22 +32,22 @@ def load_code() -> str:
     return f"exec({loader!r}, {{}})"
 
 
-def world_as_json(world: RunContext) -> dict[str, Any]:
-    """Return the world as `begin` of the hooks takes it."""
+def context_as_json(context: RunContext) -> dict[str, Any]:
+    """Return the context as `begin` of the hooks takes it."""
     return {
-        "cwd": str(world.cwd) if world.cwd else None,
-        "variables": dict(world.variables),
-        "links": {name: str(path) for name, path in world.links.items()},
-        "figure_path": str(world.figure_path) if world.figure_path else None,
-        "memory": world.memory is not None,
-        "wants_value": world.wants_value,
+        "cwd": str(context.cwd) if context.cwd else None,
+        "variables": dict(context.variables),
+        "links": {name: str(path) for name, path in context.links.items()},
+        "figure_path": str(context.figure_path) if context.figure_path else None,
+        "memory": context.memory is not None,
+        "wants_value": context.wants_value,
     }
 
 
-def begin_code(world: RunContext) -> str:
-    """Return code that makes the world of the next script."""
+def begin_code(context: RunContext) -> str:
+    """Return code that makes the context of the next script."""
     # As JSON in a string, not as a literal: values such as NaN and true are read the same way on both sides.
-    text = json.dumps(world_as_json(world), default=str)
+    text = json.dumps(context_as_json(context), default=str)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
 
 

@@ -247,37 +247,37 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         # A silent request takes only half of the steps of a script, so where the hooks are it is not silent.
         await self._run_silently(code, RunContext() if self._python else None, silent=not self._python)
 
-    async def _run_silently(self, code: str, world: RunContext | None, *, silent: bool = True) -> JupyterRun:
+    async def _run_silently(self, code: str, context: RunContext | None, *, silent: bool = True) -> JupyterRun:
         """Run code of ours, which does not enter the history."""
-        run = self._request(code, Collector(), world, silent=silent, recorded=False)
+        run = self._request(code, Collector(), context, silent=silent, recorded=False)
         await asyncio.wait({run.done}, timeout=_SILENT_S)
         self._run = None
         return run
 
-    async def _begin(self, code: str, collector: Collector, world: RunContext) -> JupyterRun:
+    async def _begin(self, code: str, collector: Collector, context: RunContext) -> JupyterRun:
         if self._memory_rpc is not None:
-            self._memory_rpc.memory = world.memory
-        return self._request(code, collector, world)
+            self._memory_rpc.memory = context.memory
+        return self._request(code, collector, context)
 
     def _request(
         self,
         code: str,
         collector: Collector,
-        world: RunContext | None,
+        context: RunContext | None,
         *,
         silent: bool = False,
         recorded: bool = True,
     ) -> JupyterRun:
         """Send the request, behind those that must come before it."""
         metadata: dict[str, Any] = {}
-        if self._python == "text" and (world is not None or not self._hooks_sent):
+        if self._python == "text" and (context is not None or not self._hooks_sent):
             steps = (bootstrap.load_code(),) if not self._hooks_sent else ()
             # Only once: the whole text of the module is sent and compiled.
             self._hooks_sent = True
-            for step in (*steps, bootstrap.begin_code(world or RunContext())):
+            for step in (*steps, bootstrap.begin_code(context or RunContext())):
                 self._send("shell", "execute_request", code_content(step, silent=True))
-        elif self._python == "loaded" and world is not None:
-            metadata["nbtools"] = {**bootstrap.world_as_json(world), "text_bytes": collector.cap.text_bytes}
+        elif self._python == "loaded" and context is not None:
+            metadata["nbtools"] = {**bootstrap.context_as_json(context), "text_bytes": collector.limits.text_bytes}
         content = code_content(code, silent=silent, recorded=recorded)
         run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector)
         self._ask_again(run)

@@ -33,7 +33,7 @@ class SpawnedBackend(JupyterBackend):
 
     name = "spawned"
 
-    async def open(self, profile: KernelOptions) -> JupyterKernel:
+    async def open(self, options: KernelOptions) -> JupyterKernel:
         """Start a kernel; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -45,11 +45,11 @@ class SpawnedBackend(JupyterBackend):
         KernelDied
             It ended before it was ready.
         """
-        spec = _find_spec(profile.language)
-        is_strict = profile.sandbox == "strict"
+        spec = _find_spec(options.language)
+        is_strict = options.sandbox == "strict"
         # Its start would have to be ours, as `strict_kernel` is, to open the sockets before the lock.
-        if is_strict and profile.language != "python":
-            raise _cannot_be_strict(profile.language)
+        if is_strict and options.language != "python":
+            raise _cannot_be_strict(options.language)
         warden = await self.warden()
         folder = self.folder.make(secrets.token_hex(6))
         connection = ConnectionInfo(folder)
@@ -57,7 +57,7 @@ class SpawnedBackend(JupyterBackend):
         memory_rpc = MemoryRpc() if spec["python"] else None
         message = {
             "do": "spawn",
-            **start_message(profile, folder, spec["env"]),
+            **start_message(options, folder, spec["env"]),
             "argv": [part.replace("{connection_file}", file) for part in spec["argv"]],
             "targets": [strict_kernel.CHANNEL] if memory_rpc else [],
         }
@@ -83,7 +83,7 @@ class SpawnedBackend(JupyterBackend):
             process=process,
             connection=connection,
             zmq_context=self.zmq_context,
-            confinement=profile.sandbox,
+            confinement=options.sandbox,
             python="loaded" if is_strict else "text" if spec["python"] else None,
             interrupts=spec["interrupts"],
             memory_rpc=memory_rpc,

@@ -49,7 +49,7 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
 
     name = "process"
 
-    async def open(self, profile: KernelOptions) -> ProcessKernel:
+    async def open(self, options: KernelOptions) -> ProcessKernel:
         """Start a program; see `nbtools.kernels.interface.Backend.open`.
 
         Raises
@@ -61,19 +61,19 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
         KernelDied
             The program ended before it was ready.
         """
-        interpreter = languages.find(profile.language)
-        if profile.sandbox == "strict":
+        interpreter = languages.find(options.language)
+        if options.sandbox == "strict":
             (await aio.in_thread(confine.capabilities)).settle("strict", explicit=True)
         warden = await self.warden()
         folder = self.folder.make(secrets.token_hex(6))
         message = {
             "do": "spawn",
-            **start_message(profile, folder),
-            "argv": interpreter.command(lasting=profile.lasting),
-            "targets": [interpreter.requests_on(lasting=profile.lasting), 1, 2, languages.ANSWERS],
+            **start_message(options, folder),
+            "argv": interpreter.command(lasting=options.lasting),
+            "targets": [interpreter.requests_on(lasting=options.lasting), 1, 2, languages.ANSWERS],
         }
         message["env"] |= interpreter.environment()
-        if profile.sandbox == "strict":
+        if options.sandbox == "strict":
             # Programs look for their settings at home and fail when they may not; this one is empty.
             home = folder / "home"
             home.mkdir()
@@ -90,9 +90,9 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
         kernel = ProcessKernel(
             process=process,
             interpreter=interpreter,
-            lasting=profile.lasting,
+            lasting=options.lasting,
             pipes=pipes,
-            confinement=profile.sandbox,
+            confinement=options.sandbox,
             folder=folder,
             on_close=self._kernels.discard,
         )
@@ -192,14 +192,14 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
         for stream in _STREAMS:
             self._drain(stream)
 
-    async def _begin(self, code: str, collector: Collector, world: RunContext) -> _ProgramRun:
+    async def _begin(self, code: str, collector: Collector, context: RunContext) -> _ProgramRun:
         if not _is_text(code):
             raise InvalidArguments("The code is not text, or has a NUL character.", tried="running code")
         run = self._run = _ProgramRun(collector)
         self._count += 1
         # A program for one script ends with it, even if it is still there when the answer has come.
         self._is_used_up = not self._lasting
-        self._send(self._interpreter.request(code, world, self._folder, self._count, lasting=self._lasting))
+        self._send(self._interpreter.request(code, context, self._folder, self._count, lasting=self._lasting))
         return run
 
     async def _finish(self, run: _ProgramRun, ending: Ending | None) -> Execution:

@@ -158,24 +158,26 @@ class Interpreter:
         quiet = "set +m +H; unset PROMPT_COMMAND; " if self.is_bash else ""
         return f"{quiet}PS1= PS2=; command printf 'ready\\n' >&{ANSWERS}\n".encode()
 
-    def request(self, code: str, world: RunContext, folder: Path, number: int, *, lasting: bool) -> bytes:
+    def request(self, code: str, context: RunContext, folder: Path, number: int, *, lasting: bool) -> bytes:
         """Write a script into a folder and return the request to run it."""
         suffix = {"shell": "sh", "node": "js", "powershell": "ps1"}[self.family]
         file = folder / f"script{number}.{suffix}"
         # No translation of line ends: a script with Windows' own fails in the same way as from a file.
         file.write_text(code, "utf-8", "surrogatepass", newline="")
         if self.family == "node":
-            facts = {"cwd": str(world.cwd) if world.cwd else None, "variables": dict(world.variables)}
+            facts = {"cwd": str(context.cwd) if context.cwd else None, "variables": dict(context.variables)}
             around = folder / f"world{number}.json"
             around.write_text(json.dumps(facts), "utf-8")
             return json.dumps({"file": str(file), "world": str(around)}).encode() + b"\n"
         begin = folder / f"begin{number}.{suffix}"
-        begin.write_text(_shell_world(world) if self.family == "shell" else _powershell_world(world, file), "utf-8")
+        begin.write_text(
+            _shell_context(context) if self.family == "shell" else _powershell_context(context, file), "utf-8"
+        )
         if self.family == "powershell":
             return f"{begin}\n".encode()
         if not lasting:
             size = "short" if len(code) < _MAX_EXPORT else "long"
-            if any(len(_as_text(value)) >= _MAX_EXPORT for value in world.variables.values()):
+            if any(len(_as_text(value)) >= _MAX_EXPORT for value in context.variables.values()):
                 size = "here"
             return f"{begin}\n{file}\n{size}\n".encode()
         # Redirected only for the script: its own input is empty, and it cannot forge an answer by accident.
@@ -191,27 +193,27 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _shell_world(world: RunContext) -> str:
+def _shell_context(context: RunContext) -> str:
     lines = []
-    for name, value in world.variables.items():
+    for name, value in context.variables.items():
         text = _as_text(value)
         # No program could be started with an environment that is too long.
         lines.append(f"{'export ' if len(text) < _MAX_EXPORT else ''}{name}={shlex.quote(text)}")
-    if world.cwd is not None:
-        lines.append(f"cd -- {shlex.quote(str(world.cwd))}")
+    if context.cwd is not None:
+        lines.append(f"cd -- {shlex.quote(str(context.cwd))}")
     return "\n".join([*lines, ""])
 
 
-def _powershell_world(world: RunContext, file: Path) -> str:
+def _powershell_context(context: RunContext, file: Path) -> str:
     def quoted(text: str) -> str:
         return "'" + text.replace("'", "''") + "'"
 
     lines = []
-    for name, value in world.variables.items():
+    for name, value in context.variables.items():
         text = quoted(_as_text(value))
         lines.append(
             f"${name} = {text if isinstance(value, str) else f'ConvertFrom-Json {text}'}; $env:{name} = {text}"
         )
-    if world.cwd is not None:
-        lines.append(f"Set-Location -LiteralPath {quoted(str(world.cwd))}")
+    if context.cwd is not None:
+        lines.append(f"Set-Location -LiteralPath {quoted(str(context.cwd))}")
     return "\n".join([*lines, f". {quoted(str(file))}", ""])

@@ -77,14 +77,14 @@ class RunningKernel(abc.ABC, Generic[R]):
         timeout: float | None = 300.0,
         grace: float = 2.0,
         on_output: OnOutput | None = None,
-        cap: OutputLimits = _LIMITS,
-        world: RunContext = _CONTEXT,
+        limits: OutputLimits = _LIMITS,
+        context: RunContext = _CONTEXT,
     ) -> Execution:
         """Run code; see `nbtools.kernels.interface.Kernel.run`."""
-        collector = Collector(on_output, cap)
+        collector = Collector(on_output, limits)
         if not self.alive:
-            return collector.execution("died", confinement=self.confinement, notes=self._notes(world))
-        run = await self._begin(code, collector, world)
+            return collector.execution("died", confinement=self.confinement, notes=self._notes(context))
+        run = await self._begin(code, collector, context)
         if isinstance(run, Execution):
             return run
         ending = await supervise(
@@ -92,12 +92,12 @@ class RunningKernel(abc.ABC, Generic[R]):
         )
         return await self._finish(run, ending)
 
-    def _notes(self, world: RunContext) -> tuple[str, ...]:
+    def _notes(self, context: RunContext) -> tuple[str, ...]:
         """Return what the reader of a run should know about this kernel."""
         return ()
 
     @abc.abstractmethod
-    async def _begin(self, code: str, collector: Collector, world: RunContext) -> R | Execution:
+    async def _begin(self, code: str, collector: Collector, context: RunContext) -> R | Execution:
         """Send the code; return the run, or how it ended when it could not begin."""
 
     @abc.abstractmethod

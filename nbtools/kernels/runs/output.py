@@ -33,7 +33,7 @@ class Collector:
     ----------
     on_output
         Called for each piece; what it raises is kept out of the run and forgotten.
-    cap
+    limits
         How much is kept.
 
     Attributes
@@ -42,9 +42,9 @@ class Collector:
         Whether so much came beyond a limit that the run should be ended.
     """
 
-    def __init__(self, on_output: OnOutput | None = None, cap: OutputLimits | None = None) -> None:
+    def __init__(self, on_output: OnOutput | None = None, limits: OutputLimits | None = None) -> None:
         self._on_output = on_output
-        self.cap = cap or OutputLimits()
+        self.limits = limits or OutputLimits()
         self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._displays: list[dict[str, Any]] = []
         self._by_display_id: dict[str, int] = {}
@@ -60,13 +60,13 @@ class Collector:
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
-        room = self.cap.text_bytes - self._text_bytes
+        room = self.limits.text_bytes - self._text_bytes
         # Most text is ASCII, which is told without making a copy.
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         self._text_bytes += size
         if size > room:
             self.truncated = True
-            self.is_runaway |= self._text_bytes > _RUNAWAY * self.cap.text_bytes
+            self.is_runaway |= self._text_bytes > _RUNAWAY * self.limits.text_bytes
             if room <= 0:
                 return
             # Half a character at the cut is left out.
@@ -88,9 +88,9 @@ class Collector:
         bundle = dict(data)
         size = sum(len(value) if isinstance(value, str) else len(json.dumps(value)) for value in bundle.values())
         self._display_bytes += size
-        if self._display_bytes > self.cap.display_bytes:
+        if self._display_bytes > self.limits.display_bytes:
             self.truncated = True
-            self.is_runaway |= self._display_bytes > _RUNAWAY * self.cap.display_bytes
+            self.is_runaway |= self._display_bytes > _RUNAWAY * self.limits.display_bytes
             return
         known = self._by_display_id.get(display_id) if display_id else None
         if update and known is not None:

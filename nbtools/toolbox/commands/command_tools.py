@@ -16,11 +16,12 @@ from nbtools.paths import Roots
 from nbtools.redaction import scrub_environment
 from nbtools.result import Output
 from nbtools.tool import Context, Reading, tool
-from nbtools.toolbox.policies import CommandPolicy, Level
+from nbtools.toolbox.policies import CommandPolicy
 from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables
 from nbtools.toolbox.scripts.execution import level_of
 
 if TYPE_CHECKING:
+    from nbtools.confine import Level
     from nbtools.toolbox.commands.allow_list import Programs
     from nbtools.toolbox.commands.processes import Processes
 

@@ -20,9 +20,9 @@ from nbtools.tool import Reading
 from nbtools.toolbox.commands.allow_list import Programs, names_of
 from nbtools.toolbox.commands.command_line import Command, Redirect, Step
 from nbtools.toolbox.commands.processes import Processes, Stream, exit_code
-from nbtools.toolbox.policies import Level
 
 if TYPE_CHECKING:
+    from nbtools.confine import Level
     from nbtools.kernels.warden.client import WatchedProcess
 
 __all__ = ["Line", "Plan", "plan_steps", "read"]

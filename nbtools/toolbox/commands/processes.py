@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from nbtools import aio
 from nbtools.errors import InvalidArguments, LanguageUnavailable, LimitExceeded
 from nbtools.paths import Roots
-from nbtools.toolbox.policies import CommandPolicy, Level
+from nbtools.toolbox.policies import CommandPolicy
 
 if TYPE_CHECKING:
+    from nbtools.confine import Level
     from nbtools.kernels.warden.client import Exit, WardenClient, WatchedProcess
     from nbtools.kernels.warden.runtime_dir import RuntimeDir
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from nbtools.aio import in_thread
 from nbtools.aio import run as run_blocking
+from nbtools.confine import Level, capabilities
 from nbtools.errors import NbtoolsError
 from nbtools.kernels.interface import Execution
 from nbtools.kernels.interface import OutputPiece as Piece
@@ -21,7 +22,7 @@ from nbtools.result import Artifact
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
-from nbtools.toolbox.policies import Acts, Level, SandboxPolicy
+from nbtools.toolbox.policies import Acts, SandboxPolicy
 
 __all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
 
@@ -78,10 +79,8 @@ async def level_of(ctx: Context) -> Level | None:
         return policy.person
     if policy.model_required:
         return policy.model
-    from nbtools import confine
-
     # What is only a default is enforced as far as this host can, and the result says how far that was.
-    host = await in_thread(confine.capabilities)
+    host = await in_thread(capabilities)
     return host.settle(policy.model, explicit=False)
 
 

@@ -88,7 +88,7 @@ def test_files_travel_there_and_back(kernel, tmp_path):
     empty.touch()
     folder = tmp_path / "here"
     folder.mkdir()
-    world = RunContext(
+    context = RunContext(
         cwd=folder,
         files=(sales, empty),
         variables={"input_file_path": str(sales), "more": {"empty": [str(empty)]}, "folder": str(folder), "n": 5},
@@ -103,29 +103,29 @@ pathlib.Path('deep/er').mkdir(parents=True)
 pathlib.Path('deep/er/large.bin').write_bytes(bytes(12_500_000))
 pathlib.Path('.hidden').touch()
 """
-    done = run(kernel, code, world=world)
+    done = run(kernel, code, context=context)
     assert done.stdout == f"{sales.stat().st_size} 0 True 5\nFalse\n", (done.error, done.notes)
     assert done.artifacts == (folder / "deep" / "er" / "large.bin", folder / "made.txt")
     assert (folder / "made.txt").read_text() == "made"
     assert (folder / "deep" / "er" / "large.bin").stat().st_size == 12_500_000
-    assert run(kernel, "print(open('made.txt').read())", world=world).artifacts == ()
+    assert run(kernel, "print(open('made.txt').read())", context=context).artifacts == ()
 
 
 def test_a_folder_of_inputs_travels_whole(kernel, tmp_path):
     (tmp_path / "set" / "sub").mkdir(parents=True)
     (tmp_path / "set" / "sub" / "a.txt").write_text("A")
-    world = RunContext(files=(tmp_path / "set",), variables={"path": str(tmp_path / "set" / "sub" / "a.txt")})
-    assert run(kernel, "print(open(path).read())", world=world).stdout == "A\n"
+    context = RunContext(files=(tmp_path / "set",), variables={"path": str(tmp_path / "set" / "sub" / "a.txt")})
+    assert run(kernel, "print(open(path).read())", context=context).stdout == "A\n"
 
 
 def test_the_open_figure_comes_back(kernel, tmp_path):
     figure = tmp_path / "plot.png"
-    world = RunContext(cwd=tmp_path, figure_path=figure, variables={"output_image_path": str(figure)})
-    done = run(kernel, "import matplotlib.pyplot as plt\nplt.plot([1, 2])", world=world)
+    context = RunContext(cwd=tmp_path, figure_path=figure, variables={"output_image_path": str(figure)})
+    done = run(kernel, "import matplotlib.pyplot as plt\nplt.plot([1, 2])", context=context)
     assert done.status == "ok"
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert figure in done.artifacts
-    assert run(kernel, "open(output_image_path, 'wb').write(b'own')", world=world).artifacts == (figure,)
+    assert run(kernel, "open(output_image_path, 'wb').write(b'own')", context=context).artifacts == (figure,)
     assert figure.read_bytes() == b"own"
 
 
@@ -138,8 +138,8 @@ def test_a_remote_kernel_cannot_write_outside_the_working_folder(fresh, tmp_path
     )
     answer = f"lambda: p.json.dumps({{'changed': {lie}}})"
     code = f"import sys; p = sys.modules['nbtools_file_transfer']; p.list_changed = {answer}"
-    world = RunContext(cwd=folder)
-    assert run(fresh, code, world=world).artifacts == ()
+    context = RunContext(cwd=folder)
+    assert run(fresh, code, context=context).artifacts == ()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
 
 
@@ -257,9 +257,9 @@ def test_neither_logs_nor_errors_hold_the_token(any_gateway, caplog, capfd):
     kernel.socket.drop()
     run(kernel, "1 / 0")
     failures = []
-    for profile in (KernelOptions(language="kernel:none", sandbox="off"), KernelOptions(sandbox="strict")):
+    for options in (KernelOptions(language="kernel:none", sandbox="off"), KernelOptions(sandbox="strict")):
         with pytest.raises(NbtoolsError) as caught:
-            aio.run(backend.open(profile))
+            aio.run(backend.open(options))
         failures.append(
             repr(caught.value) + str(caught.value.to_dict()) + str(caught.value.data) + str(caught.value.tried)
         )
@@ -307,12 +307,12 @@ def test_a_wrong_path_on_the_server_is_told(any_gateway):
 
 def test_input_that_is_missing_or_too_large_is_refused(kernel, tmp_path):
     with pytest.raises(NbtoolsError):
-        run(kernel, "1", world=RunContext(files=(tmp_path / "absent.csv",)))
+        run(kernel, "1", context=RunContext(files=(tmp_path / "absent.csv",)))
     huge = tmp_path / "huge.bin"
     with huge.open("wb") as file:
         file.truncate(1 << 30)
     with pytest.raises(LimitExceeded):
-        run(kernel, "1", world=RunContext(files=(huge,)))
+        run(kernel, "1", context=RunContext(files=(huge,)))
     with pytest.raises(LimitExceeded):
         run(kernel, "#" * (5 << 20))
     with pytest.raises(InvalidArguments):
@@ -333,12 +333,12 @@ def test_code_of_megabytes_arrives(kernel):
 
 
 def test_memory_is_said_to_be_missing(kernel):
-    assert "memory is not available on a gateway" in run(kernel, "1", world=RunContext(memory=object())).notes
+    assert "memory is not available on a gateway" in run(kernel, "1", context=RunContext(memory=object())).notes
 
 
 def test_remote_files_are_removed_with_the_kernel(backend, tmp_path):
     opened = aio.run(backend.open(OFF))
-    folder = Path(run(opened, "import os; print(os.getcwd())", world=RunContext(cwd=tmp_path)).stdout.strip())
+    folder = Path(run(opened, "import os; print(os.getcwd())", context=RunContext(cwd=tmp_path)).stdout.strip())
     assert folder.is_dir()
     aio.run(opened.close())
     aio.run(opened.close())

@@ -30,7 +30,7 @@ def test_paths_in_variables_are_moved_wherever_they_stand(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.csv").write_text(name)
     first, second = tmp_path / "a" / "same.csv", tmp_path / "b" / "same.csv"
-    world = RunContext(
+    context = RunContext(
         cwd=tmp_path,
         files=(first, tmp_path / "b"),
         figure_path=tmp_path / "plot.svg",
@@ -43,11 +43,11 @@ def test_paths_in_variables_are_moved_wherever_they_stand(tmp_path):
             "number": 3,
         },
     )
-    packed = StagingPlan.for_run(world, "/r")
+    packed = StagingPlan.for_run(context, "/r")
     assert packed.files == {first: "in/0/same.csv", second: "in/1/b/same.csv"}
-    assert packed.world.cwd == Path("/r/work")
-    assert packed.world.figure_path == Path("/r/out/plot.svg")
-    assert packed.world.variables == {
+    assert packed.context.cwd == Path("/r/work")
+    assert packed.context.figure_path == Path("/r/out/plot.svg")
+    assert packed.context.variables == {
         "one": "/r/in/0/same.csv",
         "two": ["/r/in/1/b/same.csv", {"deep": "/r/in/1/b"}],
         "out": "/r/out/plot.svg",
@@ -73,12 +73,12 @@ def test_only_files_below_the_working_folder_come_back(tmp_path):
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "link").symlink_to(tmp_path)
-    world = RunContext(cwd=folder, figure_path=tmp_path / "plot.png")
-    packed = StagingPlan.for_run(world, "/r")
-    assert staging.local_path("work/a/b.txt", packed, world) == folder / "a" / "b.txt"
-    assert staging.local_path("out/plot.png", packed, world) == tmp_path / "plot.png"
+    context = RunContext(cwd=folder, figure_path=tmp_path / "plot.png")
+    packed = StagingPlan.for_run(context, "/r")
+    assert staging.local_path("work/a/b.txt", packed, context) == folder / "a" / "b.txt"
+    assert staging.local_path("out/plot.png", packed, context) == tmp_path / "plot.png"
     for place in ("out/other.png", "in/0/x", "work", "work/..", "work/../x", "work/a/../../x", "/etc/x", "work/link/x"):
-        assert staging.local_path(place, packed, world) is None
+        assert staging.local_path(place, packed, context) is None
     assert staging.local_path("work/x", packed, RunContext()) is None
 
 

@@ -40,8 +40,8 @@ def test_a_spawned_kernel_can_be_strict(tmp_path):
         backend = SpawnedBackend()
         try:
             kernel = await backend.open(KernelOptions(sandbox="strict", network=False, cwd=inside))
-            world = RunContext(cwd=inside, variables={"path": path})
-            return kernel.confinement, await kernel.run(CODE, world=world), await kernel.run("print(2)")
+            context = RunContext(cwd=inside, variables={"path": path})
+            return kernel.confinement, await kernel.run(CODE, context=context), await kernel.run("print(2)")
         finally:
             await backend.close()
 

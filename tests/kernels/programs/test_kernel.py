@@ -22,17 +22,17 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is
 def run(backend, tmp_path):
     """Return a function that runs one script in a process of its own."""
 
-    def once(code, language="bash", *, timeout=30, world=None, on_output=None, cap=None, grace=1.0, **profile):
+    def once(code, language="bash", *, timeout=30, context=None, on_output=None, limits=None, grace=1.0, **options):
         async def work():
-            kernel = await backend.open(KernelOptions(language=language, cwd=tmp_path, **profile))
+            kernel = await backend.open(KernelOptions(language=language, cwd=tmp_path, **options))
             try:
                 return await kernel.run(
                     code,
                     timeout=timeout,
                     grace=grace,
-                    world=world or RunContext(),
+                    context=context or RunContext(),
                     on_output=on_output,
-                    cap=cap or OutputLimits(),
+                    limits=limits or OutputLimits(),
                 )
             finally:
                 await kernel.close()
@@ -124,17 +124,17 @@ def test_node_takes_scripts_and_modules(run, tmp_path):
 def test_variables_and_folder_reach_the_script(run, tmp_path):
     inner = tmp_path / "a 'strange' name"
     inner.mkdir()
-    world = RunContext(
+    context = RunContext(
         cwd=inner, variables={"text": 'it\'s\n"so" $HOME', "data": {"a": [1, "ü"]}, "big": "x" * 200_000}
     )
-    done = run('printf "%s|%s|%s|" "$text" "$data" "${#big}"; basename "$PWD"; env | grep -c "^text="', world=world)
+    done = run('printf "%s|%s|%s|" "$text" "$data" "${#big}"; basename "$PWD"; env | grep -c "^text="', context=context)
     assert done.stdout == 'it\'s\n"so" $HOME|{"a": [1, "ü"]}|200000|a \'strange\' name\n1\n'
 
 
 @needs_node
 def test_variables_reach_node_as_values(run, tmp_path):
-    world = RunContext(cwd=tmp_path, variables={"data": {"a": [1, "ü"]}, "big": "x" * 200_000})
-    assert run("console.log(data.a[0] + 1, data.a[1], big.length)", "node", world=world).stdout == "2 ü 200000\n"
+    context = RunContext(cwd=tmp_path, variables={"data": {"a": [1, "ü"]}, "big": "x" * 200_000})
+    assert run("console.log(data.a[0] + 1, data.a[1], big.length)", "node", context=context).stdout == "2 ü 200000\n"
 
 
 @pytest.mark.parametrize("size", [100_000, 3_000_000])
@@ -235,15 +235,15 @@ def test_a_stopped_script_returns_what_it_printed(backend, tmp_path):
 
 
 def test_output_is_capped_and_endless_output_ended(run):
-    done = run("head -c 300000 /dev/zero | tr '\\0' y", cap=OutputLimits(text_bytes=100_000))
+    done = run("head -c 300000 /dev/zero | tr '\\0' y", limits=OutputLimits(text_bytes=100_000))
     assert (done.status, done.stdout, done.truncated) == ("ok", "y" * 100_000, True)
-    done = run("yes", cap=OutputLimits(text_bytes=100_000))
+    done = run("yes", limits=OutputLimits(text_bytes=100_000))
     assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 100_000, True)
 
 
 @needs_node
 def test_endless_output_of_node_is_ended(run):
-    done = run("for (;;) console.log('x'.repeat(10_000))", "node", cap=OutputLimits(text_bytes=1_000_000))
+    done = run("for (;;) console.log('x'.repeat(10_000))", "node", limits=OutputLimits(text_bytes=1_000_000))
     assert (done.status, len(done.stdout), done.truncated) == ("output_limit", 1_000_000, True)
 
 
@@ -291,7 +291,7 @@ cat /etc/shadow; cat ~root/.bashrc; echo x > /tmp/nbtools-outside; kill -9 $OWNE
 cat /proc/$OWNER/environ; chmod 777 /usr/bin/env; unshare -r true; ulimit -n 99999
 echo y > made; chmod 750 made; stat -c %a made; git --version >/dev/null; mktemp -u | cut -c1-9
 """
-    done = run(code, sandbox="strict", network=False, world=RunContext(variables={"OWNER": str(os.getpid())}))
+    done = run(code, sandbox="strict", network=False, context=RunContext(variables={"OWNER": str(os.getpid())}))
     assert done.stdout == "750\n/tmp/nbk-\n"
     assert done.stderr.count("denied") + done.stderr.count("permitted") >= 8
     assert done.confinement == "strict"
@@ -309,8 +309,8 @@ console.log(refused(() => fs.writeFileSync('/tmp/nbtools-outside', '')));
 fs.writeFileSync('own.txt', 'x'); fs.chmodSync('own.txt', 0o600); console.log(String(execSync('cat own.txt')));
 net.connect(1, '127.0.0.1').on('error', (error) => console.log(error.code));
 """
-    world = RunContext(variables={"OWNER": str(os.getpid())})
-    done = run(code, "node", sandbox="strict", network=False, world=world)
+    context = RunContext(variables={"OWNER": str(os.getpid())})
+    done = run(code, "node", sandbox="strict", network=False, context=context)
     assert done.stdout == "EACCES EPERM\nEACCES\nx\nEPERM\n", done.stderr
 
 

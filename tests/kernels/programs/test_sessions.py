@@ -126,9 +126,9 @@ def test_node_finds_modules_from_the_working_folder(session, tmp_path):
 def test_the_world_of_each_run_reaches_the_session(session, tmp_path):
     (tmp_path / "here").mkdir()
     run = session("bash")
-    world = RunContext(cwd=tmp_path / "here", variables={"given": "a b"})
-    assert run('echo "$given"; basename "$PWD"', world=world).stdout == "a b\nhere\n"
-    done = run("echo not reached", world=RunContext(cwd=tmp_path / "gone"))
+    context = RunContext(cwd=tmp_path / "here", variables={"given": "a b"})
+    assert run('echo "$given"; basename "$PWD"', context=context).stdout == "a b\nhere\n"
+    done = run("echo not reached", context=RunContext(cwd=tmp_path / "gone"))
     assert done.status == "error"
     assert "gone" in done.stderr
 

@@ -18,7 +18,7 @@ def test_text_is_kept_by_stream_and_handed_on_as_it_comes() -> None:
 
 
 def test_the_cap_counts_bytes_of_both_streams_together() -> None:
-    collector = Collector(cap=OutputLimits(text_bytes=5))
+    collector = Collector(limits=OutputLimits(text_bytes=5))
     collector.stream("stdout", "äß")
     collector.stream("stderr", "üx")
     done = collector.execution("ok")
@@ -35,7 +35,7 @@ def test_a_character_split_over_two_reads_arrives_whole() -> None:
 
 
 def test_output_far_beyond_the_cap_is_called_runaway() -> None:
-    collector = Collector(cap=OutputLimits(text_bytes=10))
+    collector = Collector(limits=OutputLimits(text_bytes=10))
     collector.stream("stdout", "x" * 30)
     assert not collector.is_runaway
     collector.stream("stdout", "x" * 30)
@@ -43,7 +43,7 @@ def test_output_far_beyond_the_cap_is_called_runaway() -> None:
 
 
 def test_an_overflow_in_the_kernel_keeps_room_for_text_on_its_way() -> None:
-    collector = Collector(cap=OutputLimits(text_bytes=10))
+    collector = Collector(limits=OutputLimits(text_bytes=10))
     collector.overflow()
     collector.stream("stdout", "late")
     assert collector.is_runaway
@@ -59,7 +59,7 @@ def test_an_updated_display_replaces_the_one_it_updates() -> None:
 
 
 def test_displays_beyond_their_cap_are_dropped() -> None:
-    collector = Collector(cap=OutputLimits(display_bytes=10))
+    collector = Collector(limits=OutputLimits(display_bytes=10))
     collector.display({"text/plain": "12345"})
     collector.display({"text/plain": "1234567"})
     done = collector.execution("ok")

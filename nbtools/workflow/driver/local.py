@@ -44,8 +44,10 @@ from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, Too
 
 __all__ = ["AskPerson", "Drive", "DriveOptions"]
 
-# How often messages of other processes are looked for while a run waits, and how often used time is written down.
+# How often messages of other processes are looked for while a run waits, how often at the most, and how often used time
+# is written down.
 _POLL_S = 0.25
+_LOOK_S = 0.1
 _BUDGET_S = 1.0
 _LONGEST_WAIT_S = 600.0
 _NEVER_AGAIN = frozenset({"APPROVAL_DENIED", "CANCELLED", "INVALID_ARGUMENTS", "TOOL_NOT_FOUND", "TOOL_NOT_ENABLED"})
@@ -106,7 +108,8 @@ class Drive:
         self._asking: dict[asyncio.Task[None], tuple[str, int | None]] = {}
         self._held: set[tuple[str, int | None]] = set()  # runs inside of this one that wait for a person
         self._wake = asyncio.Event()
-        self._begun = self._told = time.monotonic()
+        self._told = time.monotonic()
+        self._looked = 0.0
 
     async def adrive(self) -> RunState:
         """Return the state in which nothing more can be done: the run has ended, or waits for a person."""
@@ -160,7 +163,7 @@ class Drive:
             await asyncio.wait_for(self._wake.wait(), seconds)
 
     def _next_retry(self) -> float | None:
-        due = [step.retry_at for _, _, step in self.state.steps() if step.state == "pending" and step.retry_at]
+        due = [self.state.step(name, item).retry_at or 0.0 for name, item in self.state.retrying]
         return min(due, default=None)
 
     # -- events
@@ -186,7 +189,7 @@ class Drive:
     # -- what comes from outside: messages, limits, deadlines
 
     def _look_around(self) -> None:
-        for message in self.log.messages():
+        for message in self._new_messages():
             if message["what"] == "cancel":
                 self._stop(f"cancelled by {message.get('by') or 'somebody'}")
             elif message["what"] == "answer":
@@ -205,6 +208,13 @@ class Drive:
             if step.deadline is not None and step.deadline < now and step.state == "waiting":
                 result = failure_result("TIMEOUT", "nobody answered in time.", "Ask again with a longer timeout_s.")
                 self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
+
+    def _new_messages(self) -> list[dict[str, Any]]:
+        """Return what other processes said; a folder is not read after each of many short steps."""
+        if time.monotonic() - self._looked < _LOOK_S:
+            return []
+        self._looked = time.monotonic()
+        return self.log.messages()
 
     def _exceed(self, what: str) -> None:
         if not self._limit:

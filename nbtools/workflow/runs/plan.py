@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -101,6 +102,8 @@ class RunPlan:
             for edge in edges(node):
                 needed[edge.target] = needed.get(edge.target, False) or edge.required
             self._needs[name] = needed
+        self._final = {name for name, node in self.nodes.items() if node.finally_}
+        self._fatal = [name for name, node in self.nodes.items() if node.on_error == "fail"]
 
     def needs(self, node: str) -> Mapping[str, bool]:
         """Return the nodes that a node needs, each with whether it is skipped when they are."""
@@ -120,29 +123,24 @@ class RunPlan:
         """
         why = stopped or self._failed(state)
         found: list[Action] = []
-        ordinary_left = final_left = False
-        for name, node in self.nodes.items():
-            of = state.nodes[name]
-            if of.has_ended:
-                continue
-            if node.finally_:
-                final_left = True
-                continue
-            ordinary_left = True
-            found += self._actions(state, node, of, env, why)
-        if ordinary_left:
+        left = state.left.keys()
+        if not left:
+            return [self._end(state, env, stopped)]
+        if left <= self._final:
+            for name in left:
+                found += self._actions(state, self.nodes[name], state.nodes[name], env, "")
             return found
-        if final_left:
-            for name, node in self.nodes.items():
-                of = state.nodes[name]
-                if node.finally_ and not of.has_ended:
-                    found += self._actions(state, node, of, env, "")
-            return found
-        return [self._end(state, env, stopped)]
+        for name in left:
+            # Most nodes wait for others; that is found out here, without a call for each of them after each event.
+            if name not in self._final and (why or self._needs[name].keys().isdisjoint(left)):
+                found += self._actions(state, self.nodes[name], state.nodes[name], env, why)
+        return found
 
     def _failed(self, state: RunState) -> str:
-        for name, of in state.nodes.items():
-            if of.state == "failed" and self.nodes[name].on_error == "fail":
+        if len(state.left) == len(state.nodes):
+            return ""
+        for name in self._fatal:
+            if state.nodes[name].state == "failed":
                 return f"{name} failed"
         return ""
 
@@ -170,6 +168,9 @@ class RunPlan:
                 if required and state.nodes[name].state in {"skipped", "cancelled"}:
                     yield Skip(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
                     return
+        if node.for_each is None and (node.when is None or node.always):
+            yield Start(node=node.id)
+            return
         scope = {**state.scope(names=needed), "env": env}
         try:
             if not truth(node.when, scope):
@@ -183,20 +184,16 @@ class RunPlan:
 
     def _item_actions(self, node: NodeFields, of: NodeState, stopped: str) -> Iterator[Action]:
         """Yield the items that can start, or the end of the node when none is left."""
-        states = [step.state for step in of.steps]
-        has_failed = node.on_item_error == "fail" and "failed" in states
+        has_failed = node.on_item_error == "fail" and of.counts["failed"] > 0
         if stopped or has_failed:
-            if {"running", "unknown"}.isdisjoint(states):
+            if not of.counts["running"] and not of.counts["unknown"]:
                 yield self._collect(node, of, "cancelled" if not has_failed else "failed")
             return
-        if all(step.has_ended for step in of.steps):
+        if of.ended_items == len(of.steps):
             yield self._collect(node, of, "ok")
             return
-        free = (node.max_parallel or self.workflow.limits.max_parallel) - states.count("running")
-        for i, found in enumerate(states):
-            if found == "pending" and free > 0:
-                free -= 1
-                yield Start(node=node.id, item=i)
+        free = (node.max_parallel or self.workflow.limits.max_parallel) - of.counts["running"]
+        yield from (Start(node=node.id, item=i) for i in itertools.islice(of.pending, max(0, free)))
 
     def _collect(self, node: NodeFields, of: NodeState, state: str) -> Collect:
         views = [step.view() for step in of.steps]

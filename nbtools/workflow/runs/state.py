@@ -7,6 +7,7 @@ in a notebook and the driver itself all see the same.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -98,10 +99,20 @@ class NodeState(StepState):
         The values of ``for_each``; `None` for a node without, and before they are known.
     steps
         The runs of the items, in their order.
+    counts, pending
+        How many items are in each state, and which of them wait for their start, in the order in which they get it: a
+        plan that counted ten thousand items after each event would be slower than they are.
     """
 
     items: list[Any] | None = None
     steps: list[StepState] = dataclasses.field(default_factory=list)
+    counts: Counter[str] = dataclasses.field(default_factory=Counter, repr=False)
+    pending: dict[int, None] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def ended_items(self) -> int:
+        """How many items have ended."""
+        return sum(self.counts[state] for state in ENDED)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -128,6 +139,10 @@ class RunState:
         What the run returned, or why it failed.
     started_at, ended_at
         Seconds since 1970.
+    left
+        The nodes that have not ended, in the order of the file.
+    retrying
+        The steps whose next attempt has a time.
     """
 
     run_id: str = ""
@@ -144,6 +159,12 @@ class RunState:
     error: Mapping[str, Any] | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    left: dict[str, None] = dataclasses.field(default_factory=dict, repr=False)
+    retrying: set[tuple[str, int | None]] = dataclasses.field(default_factory=set, repr=False)
+    _asked: set[tuple[str, int | None]] = dataclasses.field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        self.left = dict.fromkeys(self.nodes)
 
     @classmethod
     def of(cls, nodes: Iterable[str], *, inputs: Mapping[str, Any], events: Iterable[RunEvent] = ()) -> RunState:
@@ -178,7 +199,9 @@ class RunState:
 
     def open_questions(self) -> list[tuple[str, int | None, StepState]]:
         """Return the steps that wait for a person, those of unknown outcome among them."""
-        return [found for found in self.steps() if found[2].state in {"waiting", "unknown"}]
+        order = {name: i for i, name in enumerate(self.nodes)} if len(self._asked) > 1 else {}
+        asked = sorted(self._asked, key=lambda key: (order.get(key[0], 0), key[1] or 0))
+        return [(name, item, self.step(name, item)) for name, item in asked]
 
     def scope(self, *, item: Any = None, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return what the first names of expressions stand for; ``env`` is the driver's to add.
@@ -214,12 +237,34 @@ class RunState:
             return False
         if isinstance(event, ItemsFound):
             node.items, node.steps = event.items, [StepState() for _ in event.items]
+            node.counts, node.pending = Counter(pending=len(event.items)), dict.fromkeys(range(len(event.items)))
             node.state, node.started_at = "running", event.at
             return True
         item = getattr(event, "item", None)
         if item is not None and item >= len(node.steps):
             return False
-        return _apply(node if item is None else node.steps[item], event)
+        step = node if item is None else node.steps[item]
+        was = step.state
+        if not _apply(step, event):
+            return False
+        self._sort_in(str(name), node, item, step, was)
+        return True
+
+    def _sort_in(self, name: str, node: NodeState, item: int | None, step: StepState, was: State) -> None:
+        """Keep what is asked after each event in step with a change of state."""
+        key = (name, item)
+        (self._asked.add if step.state in {"waiting", "unknown"} else self._asked.discard)(key)
+        (self.retrying.add if step.state == "pending" and step.retry_at else self.retrying.discard)(key)
+        if item is None:
+            if step.has_ended:
+                self.left.pop(name, None)
+            return
+        node.counts[was] -= 1
+        node.counts[step.state] += 1
+        if step.state == "pending":
+            node.pending[item] = None
+        else:
+            node.pending.pop(item, None)
 
 
 def _apply(step: StepState, event: RunEvent) -> bool:

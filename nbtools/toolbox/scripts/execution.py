@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nbtools import confine
 from nbtools.aio import in_thread
 from nbtools.aio import run as run_blocking
-from nbtools.confine import Level, capabilities
 from nbtools.errors import NbtoolsError
 from nbtools.kernels.interface import Execution
 from nbtools.kernels.interface import OutputPiece as Piece
@@ -72,7 +72,7 @@ def is_confined(ctx: Context) -> bool:
     return (found.model if ctx.by_model else found.person) == "strict"
 
 
-async def level_of(ctx: Context) -> Level | None:
+async def level_of(ctx: Context) -> confine.Level | None:
     """Return the confinement that the caller is held to; `None` leaves it to the kernels."""
     policy = ctx.use(SandboxPolicy)
     if not ctx.by_model:
@@ -80,7 +80,7 @@ async def level_of(ctx: Context) -> Level | None:
     if policy.model_required:
         return policy.model
     # What is only a default is enforced as far as this host can, and the result says how far that was.
-    host = await in_thread(capabilities)
+    host = await in_thread(confine.capabilities)
     return host.settle(policy.model, explicit=False)
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
+    from nbtools.workflow.driver.host import Prompt, PromptAnswer
     from nbtools.workflow.service import WorkflowRun, Workflows
 
 __all__ = ["Parts"]
@@ -258,8 +259,27 @@ class Parts:
             executor=lambda tools, services: self.executor_with(None, services, tools),
             kernels=lambda: self.kernels,
             memory=lambda: self.memory,
+            prompter=self._ask_model,
         )
         return Workflows(host, check_open=self.check_open)
+
+    async def _ask_model(self, prompt: Prompt) -> PromptAnswer:
+        """Answer a prompt of a workflow by a run of the agent."""
+        from nbtools.workflow.driver.host import PromptAnswer
+
+        run = await self.agent.aask(
+            prompt.text,
+            cast("LocalExecutor", prompt.executor),
+            run_id=prompt.run_id,
+            on_text=lambda text: prompt.show("stdout", text),
+            profile=prompt.settings,
+            instructions=prompt.instructions,
+            output_schema=prompt.node.answer,
+            budgets={name: value for name, value in (("tokens", prompt.tokens), ("usd", prompt.usd)) if value},
+        )
+        used = run.usage
+        tokens = used["input_tokens"] + used["output_tokens"]
+        return PromptAnswer(text=run.text, data=run.value, tokens=tokens, usd=used["usd"] or 0.0)
 
     @until_closed
     def agent(self) -> AgentService:

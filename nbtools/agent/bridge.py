@@ -105,8 +105,10 @@ class DoorToolset(AbstractToolset[Any]):
         Where the calls are counted.
     hooks
         See `CallHooks`.
-    run_id
-        The run.
+    run_id, recorded_as
+        The run, and the one under which its calls are recorded, where that is another.
+    timeout
+        Seconds that one call may take; `None` takes the tool's own.
     session
         Returns whose grants hold for the calls.
     on_error
@@ -120,6 +122,8 @@ class DoorToolset(AbstractToolset[Any]):
         ledger: Ledger,
         hooks: CallHooks,
         run_id: str,
+        recorded_as: str | None = None,
+        timeout: float | None = None,
         session: Callable[[], str] = str,
         on_error: str = "continue",
     ) -> None:
@@ -127,6 +131,8 @@ class DoorToolset(AbstractToolset[Any]):
         self._ledger = ledger
         self._hooks = hooks
         self._run_id = run_id
+        self._recorded_as = recorded_as or run_id
+        self._timeout = timeout
         self._session = session
         self._on_error = on_error
         self._failures: collections.Counter[str] = collections.Counter()
@@ -186,7 +192,8 @@ class DoorToolset(AbstractToolset[Any]):
             call_id=f"{self._run_id}-{key_of_call(ctx.messages, ctx.tool_call_id)}",
             caller="model",
             session=self._session(),
-            run_id=self._run_id,
+            run_id=self._recorded_as,
+            timeout=self._timeout,
         )
 
     async def _perform(self, call: ToolCall) -> ToolResult:
@@ -218,7 +225,7 @@ class DoorToolset(AbstractToolset[Any]):
 
     def refuse_unknown(self, name: str, call_id: str) -> None:
         """Count and record a call of a tool that was not offered, which never got to the toolset."""
-        call = ToolCall(tool=name, call_id=call_id, caller="model", session=self._session(), run_id=self._run_id)
+        call = ToolCall(tool=name, call_id=call_id, caller="model", session=self._session(), run_id=self._recorded_as)
         self._ledger.tool_calls += 1
         hint = f"Offered are {', '.join(self._executor.tools()) or 'none'}."
         result = self._refuse(call, ToolNotFound(f"the tool {name!r} was not offered.", hint=hint))

@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, DeferredToolResults, StructuredDict, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability
@@ -171,6 +171,8 @@ class RunLoop:
                 suspect=self._suspect, fail=self._fail,
             ),
             run_id=record.run_id,
+            recorded_as=record.options.recorded_as,
+            timeout=record.options.tool_timeout,
             session=self._session,
             on_error=record.options.on_error,
         )  # fmt: skip
@@ -265,6 +267,7 @@ class RunLoop:
             toolsets=[self._toolset],
             capabilities=[_Steps(self)],
             retries=options.retries,
+            end_strategy=cast("Any", options.end_strategy),
             name="nbtools",
         )
         if schema is not None:

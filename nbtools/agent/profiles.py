@@ -34,6 +34,8 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "on_error": (str,),
     "context_tokens": (int,),
     "retries": (int,),
+    "tool_timeout": (int, float),
+    "end_strategy": (str,),
     "budgets": (dict,),
 }
 _TOLD = ("$schema", "name", "description", "metadata")

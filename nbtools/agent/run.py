@@ -150,10 +150,8 @@ class AgentRun:
         try:
             async for _ in self:
                 pass
-        except asyncio.CancelledError:
-            self.cancel()
-            await aio.in_thread(self._done.wait, 5.0)
-            return self
+        finally:
+            self.cancel()  # harmless at the end
         return self
 
     def wait(self, timeout: float | None = None) -> AgentRun:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from nbtools import aio
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
-from nbtools.agent.own_tools import OWN_TOOLS, Ask
+from nbtools.agent.own_tools import OWN_TOOLS, Ask, ask_user
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
+from nbtools.agent.records.events import TextDelta
 from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
 from nbtools.agent.run import AgentRun
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
@@ -34,10 +35,14 @@ class RunSettings(TypedDict, total=False):
     """What `AgentService.run` and its like take besides the prompt; what is not given has its default.
 
     See `RunOptions` for ``tools``, ``read_only``, ``plan``, ``instructions``, ``output_schema``, ``model_settings``,
-    ``on_error``, ``context_tokens`` and ``retries``. ``model`` is a name, or a model of pydantic-ai. ``script`` is the
-    text or the path of a script that plays the model. ``budgets`` are `Budgets` or a mapping.
-    ``profile`` is the path of a file, or a mapping, with any of these. ``after`` is a run, or its id, whose
-    conversation goes on. ``approver`` answers when the gate asks, ``ask`` when the model does.
+    ``on_error``, ``context_tokens``, ``retries``, ``tool_timeout`` and ``end_strategy``.
+
+    - ``model`` is a name, or a model of pydantic-ai. ``script`` is the text or the path of a script that plays the
+      model; ``model="scripted:PATH"`` says the same.
+    - ``budgets`` are `Budgets` or a mapping.
+    - ``profile`` is the path of a file, or a mapping, with any of these.
+    - ``after`` is a run, or its id, whose conversation goes on.
+    - ``approver`` answers when the gate asks, ``ask`` when the model does.
     """
 
     model: Any
@@ -51,6 +56,8 @@ class RunSettings(TypedDict, total=False):
     on_error: str
     context_tokens: int
     retries: int
+    tool_timeout: float | None
+    end_strategy: str
     budgets: Budgets | Mapping[str, Any] | None
     profile: str | Path | Mapping[str, Any] | None
     after: str | AgentRun | None
@@ -139,11 +146,49 @@ class AgentService:
         """
         return await (await self.astart(prompt, **settings)).await_end()
 
-    run = aio.blocking(arun)
+    def run(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
+        """Run as `arun` does, and block; Ctrl-C and Stop end the run, which `Interrupted` then carries."""
+        return self.start(prompt, **settings).wait()
 
-    def __call__(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
-        """Run to the end; the same as `run`."""
-        return self.run(prompt, **settings)
+    __call__ = run
+
+    async def aask(
+        self,
+        prompt: str,
+        executor: LocalExecutor,
+        *,
+        run_id: str | None = None,
+        on_text: Callable[[str], object] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> AgentRun:
+        """Run with an executor of somebody else, a workflow's for one, and return the run at its end.
+
+        Parameters
+        ----------
+        prompt
+            What is asked.
+        executor
+            Performs the calls, and asks for approval; its tools are all that the model is offered.
+        run_id
+            The run under which calls are recorded; `None` records them under the agent's own.
+        on_text
+            Takes what the model writes.
+        **settings
+            See `RunSettings`.
+
+        Raises
+        ------
+        NbtoolsError
+            It failed, reached a budget, or waits for approval.
+        """
+        run = await aio.here(self._start(prompt, dict(settings), executor, run_id))
+        try:
+            async for event in run:
+                if on_text is not None and isinstance(event, TextDelta):
+                    on_text(event.text)
+        finally:
+            run.cancel()  # harmless at the end
+        return run.raise_for_error()
 
     async def aresume(
         self,
@@ -173,7 +218,14 @@ class AgentService:
         """
         return await (await self.astart_again(run, answers, **settings)).await_end()
 
-    resume = aio.blocking(aresume)
+    def resume(
+        self,
+        run: str | AgentRun,
+        answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
+        **settings: Unpack[ResumeSettings],
+    ) -> AgentRun:
+        """Go on as `aresume` does, and block; Ctrl-C and Stop end the run, which `Interrupted` then carries."""
+        return self.start_again(run, answers, **settings).wait()
 
     async def astart_again(
         self,
@@ -183,6 +235,8 @@ class AgentService:
     ) -> AgentRun:
         """Go on with a run as `aresume` does, and return it at once."""
         return await aio.here(self._start_again(run, answers, settings))
+
+    start_again = aio.blocking(astart_again)
 
     # -- what was ------------------------------------------------------------------------------------------------------
 
@@ -243,18 +297,27 @@ class AgentService:
 
         return RunStore(self._host.repository(), self._host.agent_id)
 
-    async def _start(self, prompt: str, settings: dict[str, Any]) -> AgentRun:
+    async def _start(
+        self,
+        prompt: str,
+        settings: dict[str, Any],
+        behind: LocalExecutor | None = None,
+        recorded_as: str | None = None,
+    ) -> AgentRun:
         self._check_open()
         if not prompt.strip():
             raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.", tried="starting an agent")
         given = await aio.in_thread(with_profile, settings)
         after, approver, ask = (given.pop(name, None) for name in ("after", "approver", "ask"))
         budgets, model = Budgets.of(given.pop("budgets", None)), given.pop("model", None)
+        if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
+            given["script"], model = model.partition(":")[2], SCRIPTED
         options = _options(given)
         if model is None:
             model = self._host.model if options.script is None else SCRIPTED
         choice = choose_model(model, self._host.models)
-        executor = await aio.in_thread(self._executor, options, approver)
+        options = dataclasses.replace(options, recorded_as=recorded_as)
+        executor = await aio.in_thread(self._executor, options, behind or approver, ask)
         record = RunRecord(
             prompt=prompt, options=options, model=choice.name, ledger=Ledger(budgets=budgets), label=_label(choice)
         )
@@ -303,17 +366,17 @@ class AgentService:
         choice = choose_model(settings.get("model") or record.model, self._host.models)
         record.model, record.label = choice.name, _label(choice)
         _check_price(choice, record.ledger.budgets)
-        executor = await aio.in_thread(self._executor, record.options, settings.get("approver"))
+        executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), settings.get("ask"))
         record.status, record.owner, record.error, record.ended_at = "running", this_process(), None, None
         return self._launch(record, choice, executor, settings.get("ask"), None, replies)
 
-    def _executor(self, options: RunOptions, approver: Approver | None) -> LocalExecutor:
+    def _executor(self, options: RunOptions, given: LocalExecutor | Approver | None, ask: Ask | None) -> LocalExecutor:
         """Return who performs the calls: with the tools that are offered, and no others."""
-        behind = self._host.executor(approver)
+        behind = given if isinstance(given, LocalExecutor) else self._host.executor(given)
         chosen = behind.tools().select(*options.tools)
         if options.read_only or options.plan:
             chosen = Registry(tool for tool in chosen.values() if tool.effects.read_only)
-        own = [tool_of(function) for function in OWN_TOOLS]
+        own = [tool_of(function) for function in OWN_TOOLS if ask is not None or function is not ask_user]
         door = behind.door.but()
         door.grants = self._grants
         return LocalExecutor(chosen.without(*(t.name for t in own if t.name in chosen)).with_tool(*own), door=door)

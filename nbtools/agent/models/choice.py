@@ -46,14 +46,17 @@ class Provider:
 
 
 _OPENAI = Provider(
-    extra="openai", module="openai", variables=("OPENAI_API_KEY",), models={"gpt": "gpt-5.2", "gpt-mini": "gpt-5-mini"}
+    extra="openai",
+    module="openai",
+    variables=("OPENAI_API_KEY",),
+    models={"gpt": "gpt-6.1-terra", "gpt-large": "gpt-6.1-sol", "gpt-small": "gpt-6-luna"},
 )
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(
         extra="anthropic",
         module="anthropic",
         variables=("ANTHROPIC_API_KEY",),
-        models={"claude": "claude-sonnet-4-6", "opus": "claude-opus-4-7", "haiku": "claude-haiku-4-5"},
+        models={"claude": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku": "claude-haiku-5-5"},
     ),
     "openai": _OPENAI,
     # The older protocol, which local servers (Ollama, vLLM, llama.cpp) speak.
@@ -62,7 +65,7 @@ PROVIDERS: dict[str, Provider] = {
         extra="gemini",
         module="google.genai",
         variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        models={"gemini": "gemini-3-pro-preview", "gemini-flash": "gemini-2.5-flash"},
+        models={"gemini": "gemini-4-argon", "gemini-flash": "gemini-3.8-flash"},
     ),
 }
 
@@ -96,7 +99,7 @@ class ModelChoice:
     def has_price(self) -> bool:
         """Whether a price is known, so that a budget of money can be held."""
         if self.provider not in _PRICES or self.base_url is not None:
-            return False
+            return self.provider == SCRIPTED  # which costs nothing
         from genai_prices import Usage, calc_price
 
         try:
@@ -163,8 +166,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     Parameters
     ----------
     name
-        ``provider:model``, a short name of the table or the setting, or ``scripted``; a model of pydantic-ai, which is
-        taken as it is; `None` where none was given.
+        ``provider:model``, a provider, a short name of the table or the setting, or ``scripted``; a model of
+        pydantic-ai, which is taken as it is; `None` where none was given.
     models
         The setting ``models``.
     environ
@@ -191,6 +194,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
         return ModelChoice(name=SCRIPTED, provider=SCRIPTED, model=SCRIPTED)
     given = _entry(name, models[name]) if name in models else {}
     full = given.get("model", known.get(name, name))
+    if full in PROVIDERS:  # a provider alone means the first of its models
+        full = next((f"{full}:{model}" for model in PROVIDERS[full].models.values()), full)
     provider, _, model = full.partition(":")
     provider = {"google": "gemini"}.get(provider, provider)
     if provider not in PROVIDERS or not model:

@@ -41,6 +41,12 @@ class RunOptions:
         Tokens above which old results are shortened in what the model is sent.
     retries
         How often the model may correct an answer that does not fit the schema, or the name of a tool.
+    tool_timeout
+        Seconds that one call may take; `None` takes the tool's own.
+    end_strategy
+        What becomes of calls beside an answer by a schema: ``early``, ``graceful`` or ``exhaustive``.
+    recorded_as
+        The run under which calls are recorded, where it is another one's.
     """
 
     script: str | None = None
@@ -53,6 +59,9 @@ class RunOptions:
     on_error: str = "continue"
     context_tokens: int = 120_000
     retries: int = 3
+    tool_timeout: float | None = None
+    end_strategy: str = "graceful"
+    recorded_as: str | None = None
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunOptions:

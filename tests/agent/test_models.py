@@ -1,0 +1,80 @@
+"""The table of models: names, keys and where they come from, local servers, profiles."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.models import KnownModelName
+
+from nbtools import Workbench
+from nbtools.agent.models.choice import PROVIDERS, choose_model, keys
+from nbtools.errors import ConfigInvalid, ConfigMissing
+
+KEYS = {"ANTHROPIC_API_KEY": "sk-ant-0123456789abcdef", "OPENAI_API_KEY": "k" * 20, "GEMINI_API_KEY": "g" * 20}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_every_model_of_the_table_is_known_and_has_a_price(provider: str) -> None:
+    known = typing.get_args(KnownModelName.__value__)
+    for short, model in PROVIDERS[provider].models.items():
+        choice = choose_model(short, {}, KEYS)
+        assert choice.name == f"{provider}:{model}"
+        assert choice.has_price
+        assert f"{provider.replace('gemini', 'google')}:{model}" in known
+        assert choice.build().model_name == model
+
+
+def test_a_setting_adds_local_servers_and_overrides_names() -> None:
+    models = {"mine": {"model": "openai-chat:qwen", "base_url": "http://127.0.0.1:1/v1"}, "claude": "anthropic:x"}
+    mine = choose_model("mine", models, {})
+    assert (mine.name, mine.base_url, mine.key, mine.has_price) == (
+        *("openai-chat:qwen", "http://127.0.0.1:1/v1", "none"),
+        False,
+    )
+    assert choose_model("claude", models, KEYS).name == "anthropic:x"
+    assert choose_model("anthropic", {}, KEYS).name == choose_model("claude", {}, KEYS).name
+    assert "sk-ant" not in repr(choose_model("claude", {}, KEYS))
+
+
+@pytest.mark.parametrize(
+    ("name", "models", "error", "told"),
+    [
+        (None, {}, ConfigMissing, "no model was named"),
+        ("claude", {}, ConfigMissing, "anthropic needs a key, and ANTHROPIC_API_KEY is not set"),
+        ("m", {"m": {"model": "openai:x", "api_key_variable": "MY_KEY"}}, ConfigMissing, "MY_KEY is not set"),
+        ("cluade", {}, ConfigInvalid, "Did you mean 'claude'"),
+        ("openai-chat", {}, ConfigInvalid, "there is no model"),
+        ("m", {"m": {"modell": "x"}}, ConfigInvalid, "has no key 'modell'"),
+        ("m", {"m": 3}, ConfigInvalid, "'m' is 3"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_told_before_any_call(
+    name: Any, models: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        choose_model(name, models, {})
+
+
+def test_keys_are_shown_masked_with_their_source() -> None:
+    shown = {row["provider"]: row for row in keys({"openai": {"api_key": "abcdefghijklmnop"}}, KEYS)}
+    assert (shown["anthropic"]["key"], shown["anthropic"]["source"]) == ("sk-…ef", "ANTHROPIC_API_KEY")
+    assert (shown["openai"]["key"], shown["openai"]["source"]) == ("abc…op", "the setting models")
+
+
+def test_a_profile_says_how_an_agent_works(wb: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "turns.yaml").write_text("turns:\n  - {calls: [{tool: look}]}\n  - say: Seen.\n")
+    profile = tmp_path / "agent.yaml"
+    profile.write_text("name: x\nscript: turns.yaml\ntools: [look]\ninstructions: Be kind.\nbudgets: {steps: 1}\n")
+    run = wb.agent("Go!", profile=profile)
+    assert run.status == "budget"
+    assert run.events[0].tools == ("look", "artifact_read")  # type: ignore[attr-defined]
+    assert "Be kind." in str(wb.agent.messages(run.run_id))
+    assert wb.agent("Go!", profile=profile, budgets={"steps": 2}).text == "Seen."
+    profile.write_text("instrutions: Be kind.\n")
+    with pytest.raises(ConfigInvalid, match="Did you mean 'instructions'"):
+        wb.agent("Go!", profile=profile)
+    with pytest.raises(ConfigInvalid, match="tools is 3"):
+        wb.agent("Go!", profile={"tools": 3})

@@ -12,7 +12,7 @@ The modules build on each other in this order::
     runs/         a run: its events, the state that they lead to, what comes next, and where it is kept
     validation    all checks over a file and the files that it names
     driver/       does what the plan of a run says, and looks up what earlier runs have left
-    views/        what people see of a run: its graph, a table
+    views/        what people see of a run: its graph, a table, a report
     offered       files as tools
     service       run, resume, preview, show, answer, cancel
 

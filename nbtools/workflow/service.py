@@ -29,12 +29,14 @@ from nbtools.workflow.driver.steps import StepRunner
 from nbtools.workflow.findings import Report
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
-from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
+from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs, write_file
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
 from nbtools.workflow.views.cards import run_card
 from nbtools.workflow.views.graph import graph_text
+from nbtools.workflow.views.report import report_html
+from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.table import table
 
 __all__ = ["OpenQuestion", "WorkflowExecutor", "WorkflowRun", "Workflows"]
@@ -151,10 +153,20 @@ class WorkflowRun:
 
     def _repr_html_(self) -> str:
         """Show the run as a card: graph, nodes, outputs, pictures, and questions with what answers them."""
-        asked = [(found.step, found.text, found.question) for found in self.questions]
+        asked = self._asked()
         return run_card(
             self.run_id, self.state, self.progress, self.definition, asked, error=self.error, drift=self.drift
         )
+
+    def write_report(self) -> Path:
+        """Write ``report.html`` into the run's folder and return its path: one file that loads nothing."""
+        text = report_html(FrozenRun(self.folder), self.state, self.progress, self.definition, self._asked())
+        path = self.folder / "report.html"
+        write_file(path, text.encode(), is_kept=False)
+        return path
+
+    def _asked(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        return [(found.step, found.text, found.question) for found in self.questions]
 
 
 class Workflows:
@@ -283,7 +295,13 @@ class Workflows:
             await drive.adrive()
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
-        return await aio.in_thread(self.show, log.folder.name)
+        return await aio.in_thread(self._show_with_report, log.folder.name)
+
+    def _show_with_report(self, run_id: str) -> WorkflowRun:
+        run = self.show(run_id)
+        with contextlib.suppress(OSError):  # a full disk takes the report, not the run
+            run.write_report()
+        return run
 
     async def events(
         self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, **options: Any
@@ -337,7 +355,7 @@ class Workflows:
             There is no such run.
         """
         run = self._find(run_id)
-        progress, definition = _progress(run)
+        progress, definition = read_progress(run)
         driver = run.holder()
         state = "lost" if progress.state in {"running", "pending"} and driver is None else progress.state
         return WorkflowRun(
@@ -353,6 +371,16 @@ class Workflows:
             drift=tuple(run.drift()),
             definition=definition,
         )
+
+    def report(self, run_id: str) -> Path:
+        """Write the report of a run anew, also while it is driven, and return its path.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        """
+        return self.show(run_id).write_report()
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:
         """Answer a question of a run; who drives it takes the answer at once, a resume finds it.
@@ -374,7 +402,7 @@ class Workflows:
             The step asks nothing, or the answer does not fit.
         """
         run = self._find(run_id)
-        found = {question.step: question for question in _questions(run, _progress(run)[0])}
+        found = {question.step: question for question in _questions(run, read_progress(run)[0])}
         if step not in found:
             hint = did_you_mean(step, found, f"Open are {', '.join(found)}." if found else "The run asks nothing.")
             raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint, tried="answering")
@@ -426,15 +454,6 @@ class WorkflowExecutor:
         return await self._inner.acall(call)
 
 
-def _progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
-    from nbtools.workflow.checks.shape import read_workflow
-    from nbtools.workflow.document import Document
-
-    workflow, _, _ = read_workflow(Document.open(run.main, str(run.main)))
-    names = [] if workflow is None else [node.id for node in workflow.nodes]
-    return RunState.of(names, inputs=run.facts["inputs"], events=run.events()), workflow
-
-
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:
     """Yield the open questions of a run, and of the runs inside of it."""
     for name, item, step in progress.open_questions():
@@ -444,7 +463,7 @@ def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator
     for folder in sorted((run.folder / "sub").glob("*")):
         with contextlib.suppress(NbtoolsError):
             inner = FrozenRun(folder)
-            yield from _questions(inner, _progress(inner)[0], f"{prefix}{folder.name}/")
+            yield from _questions(inner, read_progress(inner)[0], f"{prefix}{folder.name}/")
 
 
 def _place(folder: Path, step: str) -> tuple[Path, str, int | None]:

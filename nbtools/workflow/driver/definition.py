@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, InvalidArguments
 from nbtools.parsing import from_yaml
-from nbtools.redaction import MASK
 from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.driver.host import WorkflowHost
+from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.keys import MaskedEnvironment
 from nbtools.workflow.runs.log import FrozenRun, RunLog
 from nbtools.workflow.schemas import SchemaType
@@ -36,8 +35,6 @@ from nbtools.workflow.validation import validate
 
 __all__ = ["RunDefinition", "check_inputs", "input_value"]
 
-_ENVIRONMENT = re.compile(r"\benv(?:\.([A-Za-z_][A-Za-z0-9_-]*)|\[['\"]([^'\"]+)['\"]\])")
-_SHORTEST_SECRET = 6
 _FILLED = ("args", "prompt", "instructions")
 _AGENT_KEYS = ("model", "instructions", "model_settings", "retries", "tool_timeout", "end_strategy", "metadata")
 
@@ -186,15 +183,11 @@ class RunDefinition:
 
     @functools.cached_property
     def _secret_names(self) -> frozenset[str]:
-        found = _ENVIRONMENT.findall(repr(self.workflow.model_dump()))
-        return frozenset(one or other for one, other in found)
+        return variables_of(self.workflow)
 
     def without_secrets(self, value: Any) -> Any:
         """Return a value in which what ``${env.NAME}`` stands for is masked, wherever it appears."""
-        if not self._secret_names:
-            return value
-        secrets = [os.environ.get(name, "") for name in self._secret_names]
-        return _masked(value, [one for one in secrets if len(one) >= _SHORTEST_SECRET])
+        return without_variables(self._secret_names, value)
 
     # -- workflows inside
 
@@ -264,15 +257,3 @@ def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]
 def _named(workflow: Workflow) -> str:
     shown = ", ".join(name if "default" in schema else f"{name} (required)" for name, schema in workflow.inputs.items())
     return f"Inputs are {shown}." if shown else "It takes no inputs."
-
-
-def _masked(value: Any, secrets: list[str]) -> Any:
-    if not secrets:
-        return value
-    if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, MASK)
-        return value
-    if isinstance(value, Mapping):
-        return {name: _masked(one, secrets) for name, one in value.items()}
-    return [_masked(one, secrets) for one in value] if isinstance(value, list) else value

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nbtools.errors import NbtoolsError
+from nbtools.telemetry import span
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.questions import accept, question_of, unknown_question
 from nbtools.workflow.driver.reuse import EarlierRuns
@@ -113,6 +114,14 @@ class Drive:
 
     async def adrive(self) -> RunState:
         """Return the state in which nothing more can be done: the run has ended, or waits for a person."""
+        with span(f"workflow {self._workflow.name}", run_id=self.log.folder.name) as timed:
+            state = await self._drive_on()
+            timed.facts.update(state=state.state, seconds=round(state.seconds, 3))
+            if state.error is not None:
+                timed.outcome = str(state.error.get("code", state.state))
+            return state
+
+    async def _drive_on(self) -> RunState:
         fence = self.state.fence + 1
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
         driver = f"{socket.gethostname()}:{os.getpid()}"
@@ -299,6 +308,14 @@ class Drive:
 
     async def _run(self, step: StepAttempt) -> None:
         """Perform a step and write down what became of it."""
+        facts: dict[str, Any] = {} if step.item_index is None else {"item": step.item_index}
+        with span(f"workflow_step {step.node.id}", kind=step.node.kind, attempt=step.attempt, **facts) as timed:
+            error = await self._attempt(step)
+            timed.facts["state"] = self.state.step(step.node.id, step.item_index).state
+            timed.outcome = "ok" if error is None else str(error["code"])
+
+    async def _attempt(self, step: StepAttempt) -> Mapping[str, Any] | None:
+        """Perform a step, write down what became of it, and return its error."""
         name, item = step.node.id, step.item_index
         try:
             if self._definition.has_effects(step.node):
@@ -312,12 +329,14 @@ class Drive:
             result = failure_result("INTERNAL", f"{type(exc).__name__}: {exc}", "Please report this.")
         if result is None:
             self._held.add((name, item))
-            return
+            return None
         if used := result.get("usage"):
             self._emit(BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
         self._end(step, self._definition.without_secrets(result))
         if self._definition.has_effects(step.node):
             await self.log.sync()
+        error: Mapping[str, Any] | None = result["error"]
+        return error
 
     def _end(self, step: StepAttempt, result: Mapping[str, Any]) -> None:
         name, item, error = step.node.id, step.item_index, result["error"]

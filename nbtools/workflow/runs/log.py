@@ -34,7 +34,7 @@ from nbtools.aio import in_thread
 from nbtools.errors import FileMissing, PermissionDenied
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
-__all__ = ["FrozenRun", "RunLog", "fresh_run_id", "list_runs"]
+__all__ = ["FrozenRun", "RunLog", "fresh_run_id", "list_runs", "write_file"]
 
 _MOST_IN_LINE = 64_000
 
@@ -126,7 +126,7 @@ class FrozenRun:
             "working_folder": str(Path.cwd()),
             "created": time.time(),
         }
-        _write_file(folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
+        write_file(folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
         return cls(folder)
 
     @property
@@ -176,7 +176,7 @@ class FrozenRun:
     def post(self, what: str, **facts: Any) -> None:
         """Leave a message for the driver, of now or later: ``answer`` or ``cancel``."""
         name = f"{time.time_ns():020d}-{secrets.token_hex(2)}.json"
-        _write_file(self.folder / "answers" / name, json.dumps({"what": what, "at": time.time(), **facts}).encode())
+        write_file(self.folder / "answers" / name, json.dumps({"what": what, "at": time.time(), **facts}).encode())
 
     def holder(self) -> dict[str, Any] | None:
         """Return who drives the run now: machine, process, and since when; `None` when nobody does."""
@@ -226,7 +226,7 @@ class RunLog(FrozenRun):
         if len(line) > _MOST_IN_LINE and isinstance(event, NodeEnded):
             item = "" if event.item is None else f".{event.item}"
             name = f"{event.node.replace('/', '_')}{item}.{event.attempt}.json"
-            _write_file(self.folder / "results" / name, json.dumps(made["result"], ensure_ascii=False).encode())
+            write_file(self.folder / "results" / name, json.dumps(made["result"], ensure_ascii=False).encode())
             made["result"] = {"file": name}
             line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
         self._file.write(line.encode("utf-8", "replace") + b"\n")
@@ -318,14 +318,15 @@ def _ends_in_newline(path: Path) -> bool:
         return handle.read(1) == b"\n"
 
 
-def _write_file(path: Path, content: bytes) -> None:
-    """Put a file in place once it is whole."""
+def write_file(path: Path, content: bytes, *, is_kept: bool = True) -> None:
+    """Put a file in place once it is whole, and on the disk unless it can be made again."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as handle:
         handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
+        if is_kept:
+            handle.flush()
+            os.fsync(handle.fileno())
     draft.replace(path)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools import html_parts
+from nbtools.redaction import redact
 from nbtools.visible import visible
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.graph import graph_svg
 from nbtools.workflow.views.pictures import PictureBudget, artifacts_of
-from nbtools.workflow.views.signs import SIGNS
+from nbtools.workflow.views.signs import SIGNS, sign_svg
 from nbtools.workflow.views.table import COLUMNS, rows_of
 
 __all__ = ["answer_command", "graph_part", "headline", "output_part", "progress_parts", "question_part", "run_card"]
@@ -60,20 +61,16 @@ def run_card(
     parts.append(output_part(progress.outputs or {}))
     parts += PictureBudget(_PICTURES).images(artifacts_of(progress))
     parts += [html_parts.footer(line) for line in drift]
-    return f"<div>{''.join(parts)}</div>"
+    return f"<div>{redact(''.join(parts))}</div>"
 
 
 def headline(name: str, state: str, run_id: str, progress: RunState) -> str:
     """Return what ran, with its state, the seconds of driving, and what models took."""
-    sign = SIGNS.get(state, SIGNS["unknown"])
-    shape = (
-        f"<svg width='14' height='14' viewBox='0 0 14 14' style='vertical-align:-2px'><path d='{sign.shape}' "
-        f"fill='none' stroke='{sign.colour}' stroke-width='2.2' stroke-linecap='round'/></svg>"
-    )
     facts = [run_id, f"{progress.seconds:.2f} s"]
     facts += [f"{progress.tokens:,} tokens"] * bool(progress.tokens)
     facts += [f"{progress.usd:.4f} USD"] * bool(progress.usd)
-    return f"<div>{shape} <b>{html.escape(name)}</b> {html.escape(state)}{html_parts.footer(' · '.join(facts))}</div>"
+    told = f"{sign_svg(state)} <b>{html.escape(name)}</b> {html.escape(state)}"
+    return f"<div>{told}{html_parts.footer(' · '.join(facts))}</div>"
 
 
 def progress_parts(progress: RunState, workflow: Workflow | None, *, now: float | None = None) -> list[str]:

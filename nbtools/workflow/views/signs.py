@@ -10,11 +10,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from nbtools.redaction import redact
 from nbtools.visible import brief
 from nbtools.workflow.runs.state import ENDED, NodeState, StepState
 from nbtools.workflow.spec import AskNode, CodeFile, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = ["SIGNS", "StateSign", "count_of", "seconds_of", "shown_state", "stated", "what_runs", "words_of"]
+__all__ = ["SIGNS", "StateSign", "count_of", "seconds_of", "shown_state", "sign_svg", "stated", "what_runs", "words_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,15 @@ def shown_state(step: StepState) -> str:
     return "reused" if step.state == "ok" and step.why.startswith("reused from ") else step.state
 
 
+def sign_svg(state: str) -> str:
+    """Return the sign of a state as an SVG element that stands in a line of text."""
+    sign = SIGNS.get(state, SIGNS["unknown"])
+    return (
+        f"<svg width='14' height='14' viewBox='0 0 14 14' style='vertical-align:-2px'><path d='{sign.shape}' "
+        f"fill='none' stroke='{sign.colour}' stroke-width='2.2' stroke-linecap='round'/></svg>"
+    )
+
+
 def count_of(node: NodeState) -> tuple[int, int] | None:
     """Return how many items of a node have ended, and how many there are; `None` for a node without items."""
     return None if node.items is None else (sum(step.state in ENDED for step in node.steps), len(node.steps))
@@ -100,10 +110,11 @@ def words_of(result: Mapping[str, Any] | None, longest: int = 80) -> str:
     """Return the first words of a result: of its error, its data or its text; empty where there is none."""
     if result is None:
         return ""
-    if error := result.get("error"):
-        return brief(f"{error['code']}: {error['message']}", longest)
     data = result.get("data")
-    if isinstance(data, Mapping) and "row_count" in data:
-        columns = data.get("columns") or []
-        return brief(f"{data['row_count']:,} rows of {', '.join(map(str, columns))}", longest)
-    return brief(result.get("text") or "", longest) if data is None else brief(data, longest)
+    if error := result.get("error"):
+        said: Any = f"{error['code']}: {error['message']}"
+    elif isinstance(data, Mapping) and "row_count" in data:
+        said = f"{data['row_count']:,} rows of {', '.join(map(str, data.get('columns') or []))}"
+    else:
+        said = (result.get("text") or "") if data is None else data
+    return brief(redact(said), longest)

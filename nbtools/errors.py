@@ -37,8 +37,8 @@
     └── InternalError         RuntimeError    world         INTERNAL
 
 Every leaf also inherits the builtin that a caller would guess. Errors are picklable, because they cross kernels and
-worker processes, and `NbtoolsError.to_dict` is their form on the wire. In a notebook an error shows three lines: what
-was tried, what was found, what to do next.
+worker processes; `NbtoolsError.to_dict` is what others are told, `error_to_wire` their form between our own processes.
+In a notebook an error shows three lines: what was tried, what was found, what to do next.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ __all__ = [
     "Who",
     "WorkbenchClosed",
     "did_you_mean",
+    "error_from_wire",
+    "error_to_wire",
     "nearest",
 ]
 
@@ -374,3 +376,17 @@ class ParseError(NbtoolsError, ValueError, code="PARSE_ERROR", who="model"):
 
 class InternalError(NbtoolsError, RuntimeError, code="INTERNAL", who="world"):
     """A fault of nbtools or of a tool's own code, not of the call."""
+
+
+def error_to_wire(exc: NbtoolsError) -> dict[str, Any]:
+    """Return an error as a JSON object, for another process of nbtools."""
+    fields = {name: getattr(exc, name) for name in ("message", "hint", "tried", "data", "retryable")}
+    return {"class": type(exc).__name__, **fields}
+
+
+def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
+    """Return the error that an object of `error_to_wire` describes; a class that is unknown here is `InternalError`."""
+    found = globals().get(str(fields.get("class")))
+    kind = found if isinstance(found, type) and issubclass(found, NbtoolsError) else InternalError
+    more = {name: fields.get(name) for name in ("hint", "tried", "data", "retryable")}
+    return kind(str(fields.get("message")), **more)

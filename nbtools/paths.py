@@ -109,8 +109,8 @@ class Roots:
     Parameters
     ----------
     roots
-        Folders; they are resolved once. Relative paths given to `resolve` are taken from the working folder when it
-        lies below a root, else from the first root.
+        Folders, or one; they are resolved once. Relative paths given to `resolve` are taken from the working folder
+        when it lies below a root, else from the first root.
     none_because
         Why no folder is allowed, as a sentence: then `roots` may be empty, and every path is refused with it.
     artifacts
@@ -124,11 +124,13 @@ class Roots:
 
     def __init__(
         self,
-        roots: Iterable[str | os.PathLike[str]],
+        roots: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         *,
         none_because: str | None = None,
         artifacts: Callable[[], Path | None] = lambda: None,
     ) -> None:
+        if isinstance(roots, str | os.PathLike):
+            roots = [roots]  # not its letters, of which the first is the whole disk
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
         self._artifacts = artifacts
         self._none_because = none_because

@@ -12,6 +12,10 @@ from nbtools.paths import Roots
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
+def test_one_folder_is_not_taken_for_its_letters(tmp_path):
+    assert Roots(str(tmp_path)).roots == Roots(tmp_path).roots == (tmp_path.resolve(),)
+
+
 @pytest.fixture
 def ground(tmp_path, monkeypatch):
     """A root with a file, and something outside it."""

@@ -119,6 +119,10 @@ class Kernels:
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
+        counts = {"memory_bytes": memory_bytes, "processes": processes, "cpu_s": cpu_s, "file_bytes": file_bytes}
+        for name, count in counts.items():
+            validation.check_count(count, name)
+        validation.check_count(spares, "spares", least=0, may_be_none=False)
         self._choice = backend
         self._home = home
         self._roots = Roots(allowed_paths) if allowed_paths else None
@@ -126,8 +130,8 @@ class Kernels:
         self._spares = spares
         self._is_closed = False
         self.timeout = timeout
-        self._preloads = tuple(preloads)
-        self._limits = limits or cap or OutputLimits()
+        self._preloads = (preloads,) if isinstance(preloads, str) else tuple(preloads)
+        self._limits = validation.check_output(cap if limits is None else limits)
         self._given_place = place
         self._place = place
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}

@@ -12,13 +12,16 @@ from typing import Any, get_args
 
 from nbtools.confine import Level
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.kernels.interface import OutputLimits
 from nbtools.paths import Roots
 
 __all__ = [
     "check_code",
+    "check_count",
     "check_folder",
     "check_level",
     "check_name",
+    "check_output",
     "check_seconds",
     "check_variables",
     "outside",
@@ -88,6 +91,45 @@ def check_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: 
         hint=f"Use {name}=300 for five minutes.",
         tried=_WHERE,
     )
+
+
+def check_count(value: object, name: str, *, least: int = 1, may_be_none: bool = True) -> None:
+    """Refuse a limit that is no whole number from `least` on.
+
+    Raises
+    ------
+    InvalidArguments
+        It is none; the error names it.
+    """
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (value is None and may_be_none) and not (is_whole and value >= least):  # type: ignore[operator]  # an int
+        none = ", or None for no limit" if may_be_none else ""
+        raise InvalidArguments(
+            f"{name}={value!r} is no whole number from {least} on.",
+            hint=f"Pass a whole number{none}.",
+            tried="setting the limits of kernels",
+        )
+
+
+def check_output(limits: object) -> OutputLimits:
+    """Return the limits of output, if they are some; for `None` those of a run that names none.
+
+    Raises
+    ------
+    InvalidArguments
+        They are no `OutputLimits`, or one of them is no whole number.
+    """
+    if limits is None:
+        return OutputLimits()
+    if not isinstance(limits, OutputLimits):
+        raise InvalidArguments(
+            f"limits={limits!r} is {type(limits).__name__}, not OutputLimits.",
+            hint="Pass limits=OutputLimits(text_bytes=20_000_000); it is in nbtools.kernels.",
+            tried="setting the limits of kernels",
+        )
+    for name, value in vars(limits).items():
+        check_count(value, name, least=0, may_be_none=False)
+    return limits
 
 
 def check_name(name: object) -> str:

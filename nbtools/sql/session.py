@@ -111,8 +111,7 @@ class SqlSession:
         self.timeout = timeout
         self.limit = limit
         self.max_bytes = max_bytes
-        paths = tuple(allowed_paths)
-        self._roots = Roots(paths, artifacts=lambda: artifacts) if paths else None
+        self._roots = Roots(allowed_paths, artifacts=lambda: artifacts) if allowed_paths else None
         readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
         self._frames = as_lookup(frames)
         self._frame_names = frame_names or (lambda: names_behind(frames))

@@ -170,3 +170,9 @@ def test_the_doctor_finds_working_kernels(notebook) -> None:
     assert {check.name: check.ok for check in found.checks}["kernels"] is True
     assert "✔ kernels" in found.to_text()
     assert "<table" in found.to_html()
+
+
+def test_a_picture_is_drawn_in_no_session(notebook) -> None:
+    error = notebook.run("%%data_visualize sales.csv --session s -i out.png\n1\n").error
+    assert isinstance(error, InvalidArguments)
+    assert "--session" in error.message

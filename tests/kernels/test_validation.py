@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
-from nbtools.kernels import validation
+from nbtools.kernels import Kernels, OutputLimits, validation
 from nbtools.paths import Roots
 
 
@@ -21,6 +21,26 @@ def test_a_timeout_that_makes_no_sense_is_refused(value: object) -> None:
 def test_code_that_is_no_text_is_refused(code: object) -> None:
     with pytest.raises(InvalidArguments):
         validation.check_code(code)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cap", 20, "limits=20 is int, not OutputLimits"),
+        ("limits", OutputLimits(text_bytes="20 MB"), "text_bytes='20 MB'"),
+        ("limits", OutputLimits(display_bytes=-1), "display_bytes=-1"),
+        ("memory_bytes", "4G", "memory_bytes='4G'"),
+        ("memory_bytes", -1, "memory_bytes=-1"),
+        ("processes", 0, "processes=0"),
+        ("cpu_s", 0, "cpu_s=0"),
+        ("file_bytes", 1.5, "file_bytes=1.5"),
+        ("spares", "x", "spares='x'"),
+        ("spares", None, "spares=None"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused_before_a_kernel_starts(name: str, value: object, said: str) -> None:
+    with pytest.raises(InvalidArguments, match=said):
+        Kernels(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "x" * 65, "..", "a\0", None])

@@ -11,11 +11,12 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 __all__ = ["ANALYZE", "CODE", "VISUALIZE", "run_code", "timeout_of"]
 
 
-def _script_parser(prog: str, about: str) -> MagicParser:
-    """Return a parser with the options of every script."""
+def _script_parser(prog: str, about: str, *, has_session: bool = True) -> MagicParser:
+    """Return a parser with the options of scripts."""
     parser = MagicParser(prog, description=about)
-    where = "run in this session, which keeps its variables (a clean kernel)"
-    parser.take("--session", metavar="NAME", help=where, kind="session")
+    if has_session:
+        where = "run in this session, which keeps its variables (a clean kernel)"
+        parser.take("--session", metavar="NAME", help=where, kind="session")
     longest = "the most time: 30, 90s, 5min (the setting kernel_timeout)"
     parser.take("--timeout", type=seconds, metavar="TIME", help=longest)
     return parser
@@ -39,16 +40,18 @@ def _file_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
     """Return the magic of a tool whose argument `script` runs over a file."""
 
     def usage(prog: str, cell: bool) -> MagicParser:
-        parser = _script_parser(prog, about)
+        parser = _script_parser(prog, about, has_session=not draws)
         parser.take("file", metavar="FILE", help="the data file, below the allowed folders", kind="file")
         if draws:
             parser.take("-i", "--image", metavar="OUT.png", required=True, help="png, svg, pdf or jpg", kind="file")
         return parser
 
     def run(request: MagicRequest) -> Any:
-        given = {"session": request.args.session, "timeout": timeout_of(request)}
+        given = {"timeout": timeout_of(request)}
         if draws:
             given["output_image_path"] = request.args.image
+        else:
+            given["session"] = request.args.session
         return request.call(tool, {"input_file_path": request.args.file, script: _script_in(request), **given})
 
     return Magic(usage=usage, run=run)

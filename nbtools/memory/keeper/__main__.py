@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import MemoryUnavailable, NbtoolsError
 from nbtools.memory.duckdb.directory import MemoryDirectory
-from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, error_to_wire
+from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, failure_to_wire
 
 if TYPE_CHECKING:
     from nbtools.memory.duckdb.engine import MemoryEngine
@@ -54,14 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
             protocol=options.protocol,
         )
     except NbtoolsError as exc:
-        _report(error_to_wire(exc))
+        _report(failure_to_wire(exc))
         return 1
     except Exception as exc:
         # Whoever started it does not see the traceback, so each reason is sent.
         traceback.print_exc()
         reason = f"The keeper of {options.path} could not start: {type(exc).__name__}: {exc}"
         hint = f"{MemoryDirectory(options.path).messages} says more"
-        _report(error_to_wire(MemoryUnavailable(reason, hint=hint, tried="opening the memory")))
+        _report(failure_to_wire(MemoryUnavailable(reason, hint=hint, tried="opening the memory")))
         return 1
     return 0
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nbtools.errors import MemoryUnavailable
+from nbtools.errors import MemoryUnavailable, error_from_wire
 from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.protocol import (
     PROTOCOL,
@@ -33,7 +33,6 @@ from nbtools.memory.keeper.protocol import (
     apply_to_wire,
     connect_to,
     dumps,
-    error_from_wire,
     frame,
     limit_waiting,
     query_to_wire,

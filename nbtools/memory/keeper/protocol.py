@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
-from nbtools import errors, framing
-from nbtools.errors import InternalError, NbtoolsError
+from nbtools import framing
+from nbtools.errors import InternalError, NbtoolsError, error_to_wire
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query
 from nbtools.memory.rules.rows import Row, make_record, names_to_text, parts_to_text, scope_of
 from nbtools.memory.rules.transitions import ChangeOutcome
@@ -39,8 +39,7 @@ __all__ = [
     "connect_to",
     "done_to_wire",
     "dumps",
-    "error_from_wire",
-    "error_to_wire",
+    "failure_to_wire",
     "frame",
     "is_one_frame",
     "limit_waiting",
@@ -296,22 +295,8 @@ def call_query_from_wire(fields: Mapping[str, Any]) -> CallQuery:
 # -- errors
 
 
-def error_to_wire(exc: Exception) -> dict[str, Any]:
-    """Return an error as a JSON object."""
+def failure_to_wire(exc: Exception) -> dict[str, Any]:
+    """Return an answer that is an error, as a JSON object."""
     if not isinstance(exc, NbtoolsError):
         exc = InternalError(f"The keeper failed: {type(exc).__name__}: {exc}")
-    fields = {"class": type(exc).__name__, "message": exc.message, "hint": exc.hint, "tried": exc.tried}
-    return {"error": fields | {"data": exc.data, "retryable": exc.retryable}}
-
-
-def error_from_wire(fields: Mapping[str, Any]) -> NbtoolsError:
-    """Return the error that a JSON object of `error_to_wire` describes."""
-    found = getattr(errors, str(fields.get("class")), None)
-    kind = found if isinstance(found, type) and issubclass(found, NbtoolsError) else InternalError
-    return kind(
-        str(fields.get("message")),
-        hint=fields.get("hint"),
-        tried=fields.get("tried"),
-        data=fields.get("data"),
-        retryable=fields.get("retryable"),
-    )
+    return {"error": error_to_wire(exc)}

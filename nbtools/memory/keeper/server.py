@@ -37,7 +37,7 @@ from nbtools.memory.keeper.protocol import (
     change_from_wire,
     done_to_wire,
     dumps,
-    error_to_wire,
+    failure_to_wire,
     frame,
     is_one_frame,
     query_from_wire,
@@ -268,7 +268,7 @@ class KeeperServer:
                 continue
             for (client, request), outcome in zip(group, outcomes, strict=True):
                 if isinstance(outcome, Exception):
-                    client.send([frame(dumps(error_to_wire(outcome)))])
+                    client.send([frame(dumps(failure_to_wire(outcome)))])
                 else:
                     client.send([done_to_wire(request.changes, outcome, self.engine.notices)])
             if self.engine.unmerged > _TOO_MANY:
@@ -289,10 +289,10 @@ class KeeperServer:
                 # Not answered: the client asks again, and the next keeper repairs the file before it answers.
                 self._log_failure(exc)
             except NbtoolsError as exc:
-                client.send([frame(dumps(error_to_wire(exc)))])
+                client.send([frame(dumps(failure_to_wire(exc)))])
             except Exception as exc:
                 self._log_failure(exc)
-                client.send([frame(dumps(error_to_wire(exc)))])
+                client.send([frame(dumps(failure_to_wire(exc)))])
 
     def _answer(self, message: dict[str, Any]) -> Iterable[bytes]:
         op = message["op"]

@@ -1,10 +1,10 @@
 """The rows of a result: Arrow where pyarrow is installed and the engine speaks it, Python tuples otherwise.
 
-Both forms convert to the same pandas types, the ones that DuckDB's own ``df()`` gives: decimals, huge integers and
-integers beside missing values become floats, dates become timestamps, intervals timedeltas. Whole numbers that a float
-would round stay whole: as ``int64`` or ``uint64``, as their nullable forms beside missing values, as Python integers
-beyond 64 bits. Decimals of which a float would lose digits stay `decimal.Decimal`. `to_lists` keeps what JSON can keep
-exactly and writes the rest as text.
+Both forms convert to the same pandas types: decimals and integers beside missing values become floats, dates become
+timestamps, intervals timedeltas, as DuckDB's own ``df()`` has it. Other whole numbers, the sum of integers among them,
+stay whole: as ``int64`` or ``uint64``, as Python integers beyond 64 bits, and beside missing values where a float would
+round them, as the nullable forms. Decimals of which a float would lose digits stay `decimal.Decimal`. `to_lists` keeps
+what JSON can keep exactly and writes the rest as text.
 """
 
 from __future__ import annotations
@@ -188,17 +188,17 @@ def _exact_column(column: Any) -> Any:
         # A float shows 15 digits as they were given.
         values = column.to_pylist() if kind.precision > 15 else []
         return pd.Series(values, dtype=object) if any(map(_is_rounded, values)) else None
-    is_rounded = kind.scale == 0 if pa.types.is_decimal(kind) else pa.types.is_integer(kind) and column.null_count
-    if not is_rounded:
+    is_decimal, has_gaps = pa.types.is_decimal(kind), column.null_count > 0
+    if not is_decimal and not (pa.types.is_integer(kind) and has_gaps):
         return None
     least, greatest = (pc.min_max(column)[end].as_py() for end in ("min", "max"))
-    if least is None or max(-least, greatest) <= _MOST_IN_A_FLOAT:
+    if least is None or (has_gaps and max(-least, greatest) <= _MOST_IN_A_FLOAT):
         return None
-    name = _whole_dtype(int(least), int(greatest), has_gaps=column.null_count > 0)
+    name = _whole_dtype(int(least), int(greatest), has_gaps=has_gaps)
     if name == "object":
         return pd.Series([None if value is None else int(value) for value in column.to_pylist()], dtype=object)
     nullable = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
-    return column.cast(name.lower()).to_pandas(types_mapper=nullable.get if column.null_count else None)
+    return column.cast(name.lower()).to_pandas(types_mapper=nullable.get if has_gaps else None)
 
 
 def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
@@ -310,13 +310,19 @@ def _restore(column: Any, values: Sequence[Any]) -> Any:
     import pandas as pd
 
     given = [value for value in values if value is not None]
-    if not any(map(_is_rounded, given)) or any(isinstance(value, float) for value in given):
+    is_sum = len(given) == len(values) and all(map(_has_no_places, given))
+    if not (is_sum or any(map(_is_rounded, given))) or any(isinstance(value, float) for value in given):
         return column
     if not all(map(_is_whole, given)):
         return pd.Series(list(values), dtype=object)
     wholes = [None if value is None else int(value) for value in values]
     name = _whole_dtype(int(min(given)), int(max(given)), has_gaps=len(given) < len(values))
     return pd.Series(wholes, dtype=name)
+
+
+def _has_no_places(value: Any) -> bool:
+    """Tell whether a value is a decimal without places, as databases have it for the sum of integers."""
+    return isinstance(value, decimal.Decimal) and value.is_finite() and value.as_tuple().exponent == 0
 
 
 def _is_whole(value: Any) -> bool:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from nbtools import confine
-from nbtools.errors import InternalError, NbtoolsError
+from nbtools.errors import InternalError, NbtoolsError, error_to_wire
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import ParquetFrame, StreamedFrame
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest, SqlEngine
@@ -73,11 +73,11 @@ class _RequestServer:
             try:
                 self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301 - the owner is trusted
             except NbtoolsError as exc:
-                self.wire.send_json(b"X", _error_form(exc))
+                self.wire.send_json(b"X", error_to_wire(exc))
             except (EOFError, OSError):
                 return
             except Exception as exc:
-                self.wire.send_json(b"X", _error_form(InternalError(f"the SQL worker failed: {exc!r}")))
+                self.wire.send_json(b"X", error_to_wire(InternalError(f"the SQL worker failed: {exc!r}")))
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -136,11 +136,6 @@ class _RequestServer:
         if waiting:
             self.sent += 1
             self.wire.queue(b"A", memoryview(_arrow_stream(waiting)))
-
-
-def _error_form(exc: NbtoolsError) -> dict[str, Any]:
-    fields = {"message": exc.message, "hint": exc.hint, "tried": exc.tried, "data": exc.data}
-    return {"kind": type(exc).__name__, **fields}
 
 
 def _arrow_stream(tables: list[Any]) -> Any:
@@ -218,7 +213,7 @@ def main(line: int, side: int) -> None:
         missing = _confine(settings["confinement"])
         engine = _open_engine(settings)
     except NbtoolsError as exc:
-        worker.wire.send_json(b"X", _error_form(exc))
+        worker.wire.send_json(b"X", error_to_wire(exc))
         return
     worker.wire.send_json(b"R", {"missing": missing, "name": engine.name})
     threading.Thread(target=worker.listen, name="listen", daemon=True).start()

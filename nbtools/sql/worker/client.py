@@ -14,17 +14,25 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import nbtools.errors
-from nbtools.errors import InternalError, LimitExceeded, NbtoolsError, SandboxUnavailable
+import nbtools
+from nbtools.errors import (
+    InternalError,
+    LimitExceeded,
+    NbtoolsError,
+    SandboxUnavailable,
+    SqlFailed,
+    error_from_wire,
+)
 from nbtools.lazy import has
 from nbtools.redaction import scrub_environment
 from nbtools.sql.engines.protocol import (
@@ -97,7 +105,7 @@ class _WorkerProcess:
         told = json.loads(bytes(body))
         if kind != b"R":
             self.end()
-            raise _error(told)
+            raise error_from_wire(told)
         self.missing: list[str] = told["missing"]
         self.name: str = told["name"]
 
@@ -119,7 +127,7 @@ class _WorkerProcess:
         self.is_answering = False
         told: dict[str, Any] = json.loads(bytes(body))
         if kind == b"X":
-            raise _error(told)
+            raise error_from_wire(told)
         return told
 
     def interrupt(self) -> None:
@@ -335,7 +343,7 @@ def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arr
 def _environment() -> dict[str, str]:
     """Return the little that the worker needs, the way to this very package included."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT}
-    package = Path(nbtools.errors.__file__).resolve().parent.parent
+    package = Path(nbtools.__file__).resolve().parent.parent
     return scrub_environment(kept) | {
         "PYTHONPATH": str(package),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -358,18 +366,18 @@ def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], ResultRows]:
     return columns, PythonRows(columns, rows)
 
 
-def _error(told: dict[str, Any]) -> NbtoolsError:
-    kind: Callable[..., NbtoolsError] = getattr(nbtools.errors, str(told.get("kind")), InternalError)
-    if not (isinstance(kind, type) and issubclass(kind, NbtoolsError)):
-        kind = InternalError
-    return kind(str(told.get("message")), hint=told.get("hint"), tried=told.get("tried"), data=told.get("data"))
-
-
 def _death_error(worker: _WorkerProcess) -> NbtoolsError:
-    """Return the error for a worker that ended while it ran a query: its memory limit killed it, as a rule."""
+    """Return the error for a worker that ended while it ran a query, with what the way it ended says of the reason."""
     worker.process.kill()
     code = worker.process.wait()
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    if -code == getattr(signal, "SIGBUS", 7):  # Windows has none
+        return SqlFailed(
+            f"the query ended its worker process ({how}): a file or memory that it read became shorter meanwhile.",
+            hint="Ask again when whatever changes it has finished.",
+            tried="running SQL",
+            retryable=True,
+        )
     return LimitExceeded(
         f"the query ended its worker process ({how}): it asked for more memory than it may have.",
         hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",

@@ -171,6 +171,19 @@ def test_whole_numbers_that_a_float_would_round_keep_all_their_digits(session: S
     assert whole.to_pandas()["s"].tolist() == [9007199254740994]
 
 
+@pytest.mark.parametrize("isolated", [False, True])
+def test_the_sum_of_integers_is_an_integer(session: SqlSession, isolated: bool) -> None:
+    frame = session.query("select sum(i) as s, sum(i / 2) as r from range(4) t(i)", isolated=isolated).to_pandas()
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {"s": "int64", "r": "float64"}
+    assert frame["s"][0] == 6
+
+
+def test_python_rows_keep_the_sum_of_integers_whole() -> None:
+    rows = [(decimal.Decimal(6), decimal.Decimal("6.00"), decimal.Decimal(6)), (decimal.Decimal(7), None, None)]
+    frame = PythonRows(["sum", "price", "gap"], rows).to_pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["int64", "float64", "float64"]
+
+
 def test_python_rows_keep_all_digits_of_whole_numbers() -> None:
     rows = [
         (2**53 + 1, decimal.Decimal(2**53 + 1), 2**70, 1e300, decimal.Decimal("Infinity")),

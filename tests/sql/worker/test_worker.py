@@ -23,7 +23,15 @@ import pandas as pd
 import psutil
 import pytest
 
-from nbtools.errors import CallTimeout, InternalError, LimitExceeded, NbtoolsError
+from nbtools.errors import (
+    CallTimeout,
+    InternalError,
+    LimitExceeded,
+    NbtoolsError,
+    SqlFailed,
+    error_from_wire,
+    error_to_wire,
+)
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest
 from nbtools.sql.worker.client import IsolatedEngine
@@ -101,6 +109,24 @@ def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
         ask(engine, "select count(*) from range(100000000) a, range(100000000) b")
     killer.join()
     assert ask(engine, "select 1") == [[1]]
+
+
+def test_a_worker_whose_file_was_cut_is_not_said_to_lack_memory(engine: IsolatedEngine) -> None:
+    process = worker_of(engine)
+    killer = threading.Timer(0.3, process.send_signal, [signal.SIGBUS])
+    killer.start()
+    with pytest.raises(SqlFailed, match="became shorter") as caught:
+        ask(engine, "select count(*) from range(100000000) a, range(100000000) b")
+    killer.join()
+    assert caught.value.retryable
+
+
+def test_an_error_of_the_worker_arrives_as_it_was_raised() -> None:
+    given = SqlFailed("changed", hint="again", tried="running SQL", data={"line": 1}, retryable=True)
+    again = error_from_wire(json.loads(json.dumps(error_to_wire(given))))
+    assert (type(again), again.message, again.tried, again.data) == (SqlFailed, "changed", "running SQL", {"line": 1})
+    assert again.to_dict() == given.to_dict()
+    assert isinstance(error_from_wire({"class": "difflib", "message": "x"}), InternalError)
 
 
 def test_a_worker_that_ran_out_of_memory_is_not_used_again(tmp_path: Path) -> None:

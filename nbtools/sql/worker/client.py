@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import nbtools
+from nbtools import errors
 from nbtools.errors import (
     InternalError,
     LimitExceeded,
@@ -343,7 +343,7 @@ def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arr
 def _environment() -> dict[str, str]:
     """Return the little that the worker needs, the way to this very package included."""
     kept = {name: value for name, value in os.environ.items() if name in _KEPT}
-    package = Path(nbtools.__file__).resolve().parent.parent
+    package = Path(errors.__file__).resolve().parent.parent
     return scrub_environment(kept) | {
         "PYTHONPATH": str(package),
         "PYTHONDONTWRITEBYTECODE": "1",

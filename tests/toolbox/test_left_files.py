@@ -125,6 +125,12 @@ def test_the_input_is_in_the_scripts_folder_under_its_own_name_and_read_only(ben
 
 
 @strict
+def test_a_refused_read_is_told_what_may_be_read(bench) -> None:
+    result = analyze(bench, "open('/etc/shadow').read()")
+    assert result.error.hint.startswith("A script reads below the allowed folders alone")
+
+
+@strict
 @pytest.mark.parametrize("path", ["chart.png", "charts/new.png"])
 @pytest.mark.parametrize("saved", ["{path}", "{name}"])
 def test_a_picture_saved_under_the_given_name_is_the_picture(bench, root, path, saved) -> None:

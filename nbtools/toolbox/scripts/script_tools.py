@@ -43,8 +43,8 @@ _BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b
 # What a run notes of its figure begins so; "saved" or the error follows.
 _UNSAVED = "figure "
 _REFUSED = (
-    "A script writes in its own folder alone: give a plain name such as 'out.csv', and a picture output_image_path. "
-    "What it leaves there is read by other tools as artifacts/NAME."
+    "A script reads below the allowed folders alone, and writes in its own folder alone: write to a plain name such as "
+    "'out.csv', and a picture to output_image_path. What it leaves there is read by other tools as artifacts/NAME."
 )
 # Exceptions that speak of the file's content rather than of the script.
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})

@@ -107,7 +107,7 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
     alive = True
 
     def __init__(self, options: KernelOptions, backend: FakeBackend) -> None:
-        self.confinement = options.sandbox
+        self.sandbox = options.sandbox
         self._language = options.language
         self._backend = backend
         self._names: dict[str, Any] = {"__name__": "__main__"}
@@ -121,10 +121,10 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
             return self._run
         if answer is None:
             collector.add_error("LookupError", "no answer was given for this script")
-            return collector.execution("error", confinement=self.confinement)
+            return collector.execution("error", sandbox=self.sandbox)
         if isinstance(answer, str):
             collector.stream("stdout", answer)
-            return collector.execution("ok", confinement=self.confinement)
+            return collector.execution("ok", sandbox=self.sandbox)
         collector.stream("stdout", answer.stdout)
         collector.stream("stderr", answer.stderr)
         for bundle in answer.displays:
@@ -135,7 +135,7 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
         self._run = None
         status: Status = ending or (run.status if self.alive else "died")
         notes = (run.report["value_note"],) if "value_note" in run.report else ()
-        return run.collector.execution(status, confinement=self.confinement, notes=notes, value=run.report.get("data"))
+        return run.collector.execution(status, sandbox=self.sandbox, notes=notes, value=run.report.get("data"))
 
     async def variables(self) -> list[dict[str, Any]]:
         """Return name and type of what the code has defined."""

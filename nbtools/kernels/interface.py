@@ -135,7 +135,7 @@ class Execution:
         The folder of the owner to which `artifacts` were taken; `None` when they lie where the code wrote them.
     figure
         Where the picture is now; `None` when none was asked for, or none was written.
-    confinement
+    sandbox
         The level really in force: ``"off"``, ``"limits"`` or ``"strict"``.
     language, session
         What was asked for; the session is `None` for a lease.
@@ -158,7 +158,7 @@ class Execution:
     artifacts: tuple[Path, ...] = ()
     kept: Path | None = None
     figure: Path | None = None
-    confinement: str = "off"
+    sandbox: str = "off"
     language: str = "python"
     session: str | None = None
     notes: tuple[str, ...] = ()
@@ -168,6 +168,11 @@ class Execution:
     def ok(self) -> bool:
         """Whether the code ran to its end without an exception."""
         return self.status == "ok"
+
+    @property
+    def confinement(self) -> str:
+        """The earlier name of `sandbox`."""
+        return self.sandbox
 
     def raise_for_error(self) -> Execution:
         """Return the execution itself, or raise the error that its status stands for.
@@ -381,7 +386,7 @@ class Kernel(Protocol):
         """Whether it can run code; false as soon as the death of its process is known."""
 
     @property
-    def confinement(self) -> str:
+    def sandbox(self) -> str:
         """The level of confinement really in force."""
 
     async def run(

@@ -261,7 +261,7 @@ class Kernels:
                 status="stopped",
                 language=request.options.language,
                 session=request.session,
-                confinement=request.options.sandbox,
+                sandbox=request.options.sandbox,
                 duration_s=time.perf_counter() - began,
             )
 

@@ -82,7 +82,7 @@ class NamedSession:
             "last_call": self.last_call,
             "last_status": self.last_status,
             "runs": self.runs,
-            "confinement": self.lease.kernel.confinement if self.lease is not None else self.options.sandbox,
+            "sandbox": self.lease.kernel.sandbox if self.lease is not None else self.options.sandbox,
         }
 
 

@@ -70,7 +70,7 @@ class _Run(TypedDict):
     stderr: str
     artifacts: list[str]
     duration_s: float
-    confinement: str
+    sandbox: str
     session: NotRequired[str]
     truncated: NotRequired[bool]
     notes: NotRequired[list[str]]

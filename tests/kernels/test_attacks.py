@@ -47,7 +47,7 @@ def attack(kernels, tmp_path):
             "\n".join(lines), sandbox="strict", cwd=work, variables=variables or {}, timeout=60, **options
         )
         assert done.status == "ok", (done.error, done.stderr)
-        assert done.confinement == "strict"
+        assert done.sandbox == "strict"
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
@@ -238,6 +238,6 @@ def test_honest_work_goes_on(kernels, tmp_path, name):
     if module and importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
     done = kernels.run(HONEST[name], sandbox="strict", cwd=tmp_path, timeout=60)
-    assert (done.status, done.confinement) == ("ok", "strict"), (done.error, done.stderr)
+    assert (done.status, done.sandbox) == ("ok", "strict"), (done.error, done.stderr)
     assert done.stdout.splitlines()[-1] == "True", done.stdout + done.stderr
     assert "Traceback" not in done.stderr

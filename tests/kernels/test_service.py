@@ -39,8 +39,8 @@ def test_every_lease_is_clean(kernels: Kernels) -> None:
 
 
 def test_a_lease_reports_how_it_was_confined(kernels: Kernels) -> None:
-    assert kernels.run("1").confinement == "limits"
-    assert kernels.run("1", sandbox="off").confinement == "off"
+    assert kernels.run("1").sandbox == "limits"
+    assert kernels.run("1", sandbox="off").sandbox == "off"
 
 
 def test_the_line_of_an_error_is_the_scripts_own(kernels: Kernels) -> None:

@@ -50,7 +50,7 @@ def data(kernels: Kernels) -> Path:
 )
 def test_what_is_outside_is_closed(kernels: Kernels, data: Path, attack: str) -> None:
     done = kernels.run(attack.replace("{data}", str(data)))
-    assert done.confinement == "strict"
+    assert done.sandbox == "strict"
     assert done.error is not None
     assert done.error.name in {"PermissionError", "OSError", "ValueError", "FileNotFoundError"}
 
@@ -76,7 +76,7 @@ def test_what_is_outside_is_closed(kernels: Kernels, data: Path, attack: str) ->
 def test_honest_work_goes_on(kernels: Kernels, data: Path, work: str) -> None:
     done = kernels.run(work.replace("{data}", str(data)), timeout=60)
     assert done.ok, done
-    assert done.confinement == "strict"
+    assert done.sandbox == "strict"
 
 
 def test_memory_works_through_the_handed_over_channel(kernels: Kernels) -> None:
@@ -135,5 +135,5 @@ def test_a_level_that_cannot_be_had_is_refused_when_named(monkeypatch: pytest.Mo
         with pytest.raises(SandboxUnavailable):
             own.run("1", sandbox="strict")
         done = own.run("1")
-    assert done.confinement == "limits"
+    assert done.sandbox == "limits"
     assert "Landlock" in done.notes[0]

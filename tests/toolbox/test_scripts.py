@@ -407,7 +407,7 @@ except OSError as exc:
     assert result.ok, result
     assert (folder / "chart.png").read_bytes().startswith(b"\x89PNG")
     assert result.text == "Visualization saved to: chart.png"
-    if result.data["confinement"] == "strict":
+    if result.data["sandbox"] == "strict":
         assert result.data["stdout"] == "refused\n"
         assert sorted(p.name for p in folder.iterdir()) == ["chart.png", "data.csv"]
     assert call("code_execute", code="1", _caller="model").error.code == "APPROVAL_DENIED"
@@ -425,7 +425,7 @@ def test_a_required_confinement_that_cannot_be_had_is_refused(call, monkeypatch)
 
     if confine.capabilities().can("strict"):
         call.provide(SandboxPolicy(model_required=True))
-        assert analyze(call, "print(1)", _caller="model").data["confinement"] == "strict"
+        assert analyze(call, "print(1)", _caller="model").data["sandbox"] == "strict"
     else:
         call.provide(SandboxPolicy(model_required=True))
         assert analyze(call, "print(1)", _caller="model").error.code == "PERMISSION_DENIED"

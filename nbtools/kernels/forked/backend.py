@@ -80,7 +80,7 @@ class ForkedBackend(JupyterBackend):
             process=process,
             connection=connection,
             zmq_context=self.zmq_context,
-            confinement=facts["confinement"],
+            sandbox=facts["confinement"],
             python="loaded",
             memory_rpc=memory_rpc,
             folder=folder,

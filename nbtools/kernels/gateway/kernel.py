@@ -265,7 +265,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         if run.preparation is not None and run.preparation.reply and (failure := _failure(run.preparation.reply)):
             notes = (*notes, failure)
         is_lost = self._ended is not None and run.reply is None
-        execution = run.execution(ending or ("died" if is_lost else None), notes=notes, confinement=self.confinement)
+        execution = run.execution(ending or ("died" if is_lost else None), notes=notes, sandbox=self.sandbox)
         if run.plan is not None and run.listing is not None and self.alive:
             execution = await self._with_artifacts(execution, run.plan, run.listing, run.context)
         self._runs.clear()
@@ -275,9 +275,9 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         """Return what became of a run that could not begin."""
         if isinstance(exc, asyncio.CancelledError):
             take_in()
-            return collector.execution("stopped", confinement="off")
+            return collector.execution("stopped", sandbox="off")
         self._lose(str(exc))
-        return collector.execution("died", confinement="off", notes=(str(exc),))
+        return collector.execution("died", sandbox="off", notes=(str(exc),))
 
     async def _prepare(self, context: RunContext) -> tuple[StagingPlan | None, _GatewayRun | None]:
         """Send the files that a Python script needs; return the plan, and the request that makes its context."""

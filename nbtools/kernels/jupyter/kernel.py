@@ -331,13 +331,13 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             self._memory_rpc.memory = None
         self._run = None
         if not self.process.exited.done() or run.reply is not None:
-            return run.execution(ending, confinement=self.confinement)
+            return run.execution(ending, sandbox=self.sandbox)
         how = self.process.exited.result()
         return run.execution(
             how.ended_by or ending or "died",
             exit_code=how.code,
             signal=how.signal_name,
-            confinement=self.confinement,
+            sandbox=self.sandbox,
         )
 
     async def interrupt(self) -> None:

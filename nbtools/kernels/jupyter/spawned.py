@@ -83,7 +83,7 @@ class SpawnedBackend(JupyterBackend):
             process=process,
             connection=connection,
             zmq_context=self.zmq_context,
-            confinement=options.sandbox,
+            sandbox=options.sandbox,
             python="loaded" if is_strict else "text" if spec["python"] else None,
             interrupts=spec["interrupts"],
             memory_rpc=memory_rpc,

@@ -92,7 +92,7 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
             interpreter=interpreter,
             lasting=options.lasting,
             pipes=pipes,
-            confinement=options.sandbox,
+            sandbox=options.sandbox,
             folder=folder,
             on_close=self._kernels.discard,
         )
@@ -207,7 +207,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
             self._drain(stream)
             run.collector.raw(stream, b"", final=True)
         self._run = None
-        facts: dict[str, Any] = {"confinement": self.confinement}
+        facts: dict[str, Any] = {"sandbox": self.sandbox}
         if run.answer is not None:
             code = run.answer.get("exit_code")
             how = Exit(code=code if isinstance(code, int) else 1)

@@ -63,7 +63,7 @@ K = TypeVar("K", bound="LocalKernel[Any]")
 class RunningKernel(abc.ABC, Generic[R]):
     """A kernel that runs one piece of code at a time; see `nbtools.kernels.interface.Kernel`."""
 
-    confinement: str = "off"
+    sandbox: str = "off"
 
     @property
     @abc.abstractmethod
@@ -83,7 +83,7 @@ class RunningKernel(abc.ABC, Generic[R]):
         """Run code; see `nbtools.kernels.interface.Kernel.run`."""
         collector = Collector(on_output, limits)
         if not self.alive:
-            return collector.execution("died", confinement=self.confinement, notes=self._notes(context))
+            return collector.execution("died", sandbox=self.sandbox, notes=self._notes(context))
         run = await self._begin(code, collector, context)
         if isinstance(run, Execution):
             return run
@@ -120,7 +120,7 @@ class LocalKernel(RunningKernel[R]):
     ----------
     process
         The process.
-    confinement
+    sandbox
         The level of confinement in force.
     folder
         The private folder of the kernel, which goes with `close`.
@@ -128,11 +128,9 @@ class LocalKernel(RunningKernel[R]):
         Called once with the kernel when everything is released.
     """
 
-    def __init__(
-        self, process: WatchedProcess, *, confinement: str, folder: Path, on_close: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, process: WatchedProcess, *, sandbox: str, folder: Path, on_close: Callable[[Any], None]) -> None:
         self.process = process
-        self.confinement = confinement
+        self.sandbox = sandbox
         self._folder = folder
         self._on_close = on_close
         self._run: R | None = None

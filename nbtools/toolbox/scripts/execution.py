@@ -164,7 +164,7 @@ def summary(execution: Execution) -> dict[str, Any]:
         "stderr": execution.stderr,
         "artifacts": [_artifact_name(path, execution.kept) for path in execution.artifacts],
         "duration_s": round(execution.duration_s, 6),
-        "confinement": execution.confinement,
+        "sandbox": execution.sandbox,
         **({"session": execution.session} if execution.session else {}),
         **({"truncated": True} if execution.truncated else {}),
         **({"notes": list(execution.notes)} if execution.notes else {}),

@@ -289,7 +289,7 @@ async def _run_over_file(
     hint = None
     if execution.status == "error":
         name = execution.error.name if execution.error else ""
-        refused = execution.confinement == "strict" and name == "PermissionError"
+        refused = execution.sandbox == "strict" and name == "PermissionError"
         hint = _file_hint(roots, file, name) or (_REFUSED if refused else None)
     data = {**_script_data(execution), "artifacts": artifacts}
     error = execution.to_error(timeout=seconds, hint=hint, script=script, data=data)

@@ -71,7 +71,7 @@ def test_a_script_answers_with_streams_displays_and_errors(kernel):
     done = run(
         kernel, "import sys\nprint('out')\nprint('err', file=sys.stderr)\ndisplay({'text/plain': 'x'}, raw=True)\n6 * 7"
     )
-    assert (done.status, done.stdout, done.stderr, done.confinement) == ("ok", "out\n", "err\n", "off")
+    assert (done.status, done.stdout, done.stderr, done.sandbox) == ("ok", "out\n", "err\n", "off")
     assert [shown["text/plain"] for shown in done.displays] == ["x", "42"]
     done = run(kernel, "x = 1\n\n1 / 0")
     assert (done.status, str(done.error)) == ("error", "line 3: ZeroDivisionError: division by zero")

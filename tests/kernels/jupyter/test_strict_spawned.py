@@ -41,7 +41,7 @@ def test_a_spawned_kernel_can_be_strict(tmp_path):
         try:
             kernel = await backend.open(KernelOptions(sandbox="strict", network=False, cwd=inside))
             context = RunContext(cwd=inside, variables={"path": path})
-            return kernel.confinement, await kernel.run(CODE, context=context), await kernel.run("print(2)")
+            return kernel.sandbox, await kernel.run(CODE, context=context), await kernel.run("print(2)")
         finally:
             await backend.close()
 
@@ -59,7 +59,7 @@ def test_a_spawned_kernel_can_be_strict(tmp_path):
 def test_a_foreign_kernel_cannot_be_strict(tmp_path):
     with Kernels(home=Path(tmp_path), spares=0, sandbox="strict") as kernels:
         done = kernels.run("print(1)", language="kernel:python3", timeout=60)
-        assert (done.stdout, done.confinement) == ("1\n", "limits")
+        assert (done.stdout, done.sandbox) == ("1\n", "limits")
         assert any("strict" in note for note in done.notes)
         with pytest.raises(SandboxUnavailable):
             kernels.run("print(1)", language="kernel:python3", sandbox="strict")

@@ -294,7 +294,7 @@ echo y > made; chmod 750 made; stat -c %a made; git --version >/dev/null; mktemp
     done = run(code, sandbox="strict", network=False, context=RunContext(variables={"OWNER": str(os.getpid())}))
     assert done.stdout == "750\n/tmp/nbk-\n"
     assert done.stderr.count("denied") + done.stderr.count("permitted") >= 8
-    assert done.confinement == "strict"
+    assert done.sandbox == "strict"
     assert not Path("/tmp/nbtools-outside").exists()
 
 

@@ -428,7 +428,7 @@ def _label(choice: ModelChoice) -> str:
 
 
 def _check_price(choice: ModelChoice, budgets: Budgets) -> None:
-    if budgets.usd is not None and not choice.has_price:
+    if budgets.usd is not None and choice.provider != SCRIPTED and not choice.has_price:
         raise ConfigInvalid(
             f"a budget of money cannot be held: {choice.name} has no known price.",
             hint="Give a budget of tokens instead.",

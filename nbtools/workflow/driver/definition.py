@@ -140,6 +140,13 @@ class RunDefinition:
         own = {key: getattr(node, key) for key in _AGENT_KEYS}
         return found | {key: value for key, value in own.items() if value is not None}
 
+    def offered(self, node: NodeFields) -> tuple[Any, ...]:
+        """Return the tools that the model of a node may call, by name or as configurations."""
+        if not isinstance(node, PromptNode):
+            return ()
+        named = node.tools if node.tools is not None else self.workflow.enabled_tools
+        return tuple(one if isinstance(one, str) else one.model_dump(exclude_none=True) for one in named)
+
     def describe(self, node: NodeFields) -> str:
         """Return what says which tool, or which version of a sub-workflow, a node runs."""
         if isinstance(node, ToolNode):
@@ -156,8 +163,7 @@ class RunDefinition:
         if isinstance(node, CodeNode):
             return node.idempotent
         if isinstance(node, PromptNode):
-            offered = node.tools if node.tools is not None else self.workflow.enabled_tools
-            names = [one if isinstance(one, str) else one.name for one in offered]
+            names = [one if isinstance(one, str) else one["name"] for one in self.offered(node)]
             known = [self.tools[name].effects for name in names if name in self.tools]
             return "*" not in names and all(found.read_only or found.idempotent for found in known)
         return True  # a workflow has a log of its own, a question does nothing

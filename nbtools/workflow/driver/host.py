@@ -31,12 +31,8 @@ class Prompt:
         With expressions filled in.
     settings
         Keys of the agent's file, overlaid by those of the node.
-    tools
-        The tools that the model may call, already narrowed.
     executor
-        Performs them.
-    memory
-        The memory of the node's scope; `None` where it has none.
+        Offers the tools that the model may call, and performs the calls; memory tools use the node's scope.
     tokens, usd
         What may be used at the most; `None` is no bound.
     run_id
@@ -51,9 +47,7 @@ class Prompt:
     text: str
     instructions: tuple[str, ...]
     settings: Mapping[str, Any]
-    tools: Registry
     executor: Executor
-    memory: AgentMemory | None
     tokens: int | None
     usd: float | None
     run_id: str

@@ -65,6 +65,7 @@ class StepFactory:
             place=self._folder / "artifacts" / f"{node.id}{'' if item is None else f'.{item}'}",
             folder=definition.folder,
             settings=definition.settings(node),
+            offered=definition.offered(node),
         )
 
     def parts(self, step: StepAttempt) -> Mapping[str, str]:

@@ -71,8 +71,9 @@ class StepAttempt:
         The folder for files that it makes.
     folder
         Where relative paths in inputs start.
-    settings
-        Of a prompt: keys of the agent's file, overlaid by the node's.
+    settings, offered
+        Of a prompt: keys of the agent's file, overlaid by the node's; the tools that the model may call, by name or
+        as a configuration.
     """
 
     run_id: str
@@ -91,6 +92,7 @@ class StepAttempt:
     place: Path = Path()
     folder: Path = Path()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    offered: tuple[Any, ...] = ()
 
 
 class StepRunner:
@@ -202,9 +204,7 @@ class StepRunner:
             text=step.values["prompt"],
             instructions=(given,) if isinstance(given, str) else tuple(given),
             settings=step.settings,
-            tools=self.tools,
-            executor=self.executor(step),
-            memory=self.memory(step) if step.memory.enabled else None,
+            executor=self.executor(step, self._offered(step)),
             tokens=tokens,
             usd=usd,
             run_id=step.run_id,
@@ -222,15 +222,30 @@ class StepRunner:
         made: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
         return {**made, "usage": {"tokens": answer.tokens, "usd": answer.usd}}
 
-    def executor(self, step: StepAttempt) -> Executor:
-        """Return who performs calls of a step: memory tools use the memory of its scope."""
+    def _offered(self, step: StepAttempt) -> Registry:
+        """Return the tools that the model of a step may call."""
+        if "*" in step.offered:
+            return self.tools
+        return Registry(
+            self.tools.create_tool_from_config(one, name=None if isinstance(one, str) else one["name"])
+            for one in step.offered
+        )
+
+    def executor(self, step: StepAttempt, tools: Registry | None = None) -> Executor:
+        """Return who performs calls of a step: memory tools use the memory of its scope.
+
+        `tools` are those that a model is offered; `None` is all that nodes may call.
+        """
         settings = step.memory
         key = (str(settings.enabled), settings.default_scope, step.node.id if settings.default_scope == "node" else "")
-        if key not in self._executors:
+        if tools is not None or key not in self._executors:
             from nbtools.memory import AgentMemory
 
             memory = functools.partial(self.memory, step) if settings.enabled else _no_memory
-            self._executors[key] = self._host.executor(self.tools, {AgentMemory: memory})
+            made = self._host.executor(self.tools if tools is None else tools, {AgentMemory: memory})
+            if tools is not None:
+                return made
+            self._executors[key] = made
         return self._executors[key]
 
     def memory(self, step: StepAttempt) -> AgentMemory:

@@ -138,7 +138,11 @@ class RunDefinition:
         if node.agent is not None:
             found = dict(from_yaml((self.path.parent / node.agent).read_text(encoding="utf-8")) or {})
         own = {key: getattr(node, key) for key in _AGENT_KEYS}
-        return found | {key: value for key, value in own.items() if value is not None}
+        found |= {key: value for key, value in own.items() if value is not None}
+        given = dict(found.get("model_settings") or {})
+        if "script" in given:  # of the model that plays turns
+            found |= {"script": given.pop("script"), "model_settings": given}
+        return found
 
     def offered(self, node: NodeFields) -> tuple[Any, ...]:
         """Return the tools that the model of a node may call, by name or as configurations."""

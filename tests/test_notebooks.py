@@ -88,7 +88,8 @@ def test_the_penguins_are_all_here() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom_in_under_a_minute(path: Path, tmp_path: Path) -> None:
-    shutil.copytree(FOLDER / "data", tmp_path / "data")
+    for name in ("data", "workflows"):
+        shutil.copytree(FOLDER / name, tmp_path / name)
     code = (
         "import sys; from pathlib import Path; from nbtools.cli.demo import run_notebook; "
         "run_notebook(Path(sys.argv[1]), Path(sys.argv[2]))"

@@ -166,7 +166,7 @@ RETIRED_NAMES = {
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
     "": (8_520, 30),  # with workflows, agents, answers that change arguments, YAML read safely, rules for what is meant
-    "agent": (3_300, 18),  # the loop, bridge, approvals, budgets, store, models, the scripted model, profiles
+    "agent": (3_320, 19),  # loop, bridge, approvals, budgets, store, models, scripted and whole answers, profiles
     "cli": (1_200, 9),  # with the commands on runs of workflows
     "confine": (1_590, 9),
     "jupyter": (3_860, 36),  # with the magic of workflows

@@ -319,7 +319,12 @@ class AgentService:
         options = dataclasses.replace(options, recorded_as=recorded_as)
         executor = await aio.in_thread(self._executor, options, behind or approver, ask)
         record = RunRecord(
-            prompt=prompt, options=options, model=choice.name, ledger=Ledger(budgets=budgets), label=_label(choice)
+            asked_as=model if isinstance(model, str) else choice.name,
+            prompt=prompt,
+            options=options,
+            model=choice.name,
+            ledger=Ledger(budgets=budgets),
+            label=_label(choice),
         )
         _check_price(choice, budgets)
         if after is not None:
@@ -363,8 +368,10 @@ class AgentService:
         if (budgets := settings.get("budgets")) is not None:
             given = {k: v for k, v in dataclasses.asdict(record.ledger.budgets).items() if k not in budgets}
             record.ledger.budgets = Budgets.of({**given, **budgets})
-        choice = choose_model(settings.get("model") or record.model, self._host.models)
+        model = settings.get("model") or record.asked_as
+        choice = choose_model(model, self._host.models)
         record.model, record.label = choice.name, _label(choice)
+        record.asked_as = model if isinstance(model, str) else choice.name
         _check_price(choice, record.ledger.budgets)
         executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), settings.get("ask"))
         record.status, record.owner, record.error, record.ended_at = "running", this_process(), None, None

@@ -1,8 +1,8 @@
 """The one table of providers and models, and how a model is made ready.
 
 `PROVIDERS` is the only place that names models. The setting ``models`` adds to it and overrides it: a short name to a
-model, or to a mapping with ``model``, ``base_url`` (a local server that speaks a provider's protocol), ``api_key`` or
-``api_key_variable``.
+model, or to a mapping with ``model``, ``base_url`` (a local server that speaks a provider's protocol), ``api_key``,
+``api_key_variable``, or ``stream`` (false for servers that cannot stream calls of tools).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nbtools.lazy import has, need
 __all__ = ["PROVIDERS", "SCRIPTED", "ModelChoice", "Provider", "choose_model", "keys", "require_agent"]
 
 SCRIPTED = "scripted"
-_ENTRY = ("model", "base_url", "api_key", "api_key_variable")
+_ENTRY: dict[str, type] = {"model": str, "base_url": str, "api_key": str, "api_key_variable": str, "stream": bool}
 # Attempts on 429 and 503 are one more than that.
 _RETRIES = 3
 
@@ -82,6 +82,8 @@ class ModelChoice:
         Its parts.
     base_url
         Where its server is; `None` is the provider's own.
+    stream
+        Whether answers are asked for piece by piece.
     made
         The model itself, where it was given made.
     key
@@ -92,6 +94,7 @@ class ModelChoice:
     provider: str
     model: str
     base_url: str | None = None
+    stream: bool = True
     made: Any = dataclasses.field(default=None, repr=False)
     key: str | None = dataclasses.field(default=None, repr=False)
 
@@ -110,7 +113,12 @@ class ModelChoice:
 
     def build(self) -> Any:
         """Return the model for pydantic-ai, with its client."""
-        return self.made if self.made is not None else _BUILDERS[self.provider](self)
+        made = self.made if self.made is not None else _BUILDERS[self.provider](self)
+        if self.stream:
+            return made
+        from nbtools.agent.models.whole import WholeAnswers
+
+        return WholeAnswers(made)
 
 
 _PRICES = {"anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "gemini": "google"}
@@ -217,7 +225,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
             tried=f"starting an agent with {full}",
         )
     # A server of one's own asks for no key, and the clients insist on one.
-    return ModelChoice(name=full, provider=provider, model=model, base_url=base_url, key=key or "none")
+    stream = given.get("stream", True)
+    return ModelChoice(name=full, provider=provider, model=model, base_url=base_url, stream=stream, key=key or "none")
 
 
 def _given(model: Any) -> ModelChoice:
@@ -231,12 +240,14 @@ def _given(model: Any) -> ModelChoice:
 
 def _entry(name: str, given: Any) -> dict[str, Any]:
     made = {"model": given} if isinstance(given, str) else given
-    if not isinstance(made, Mapping) or not all(isinstance(value, str) for value in made.values()):
-        raise ConfigInvalid(f"models: {name!r} is {given!r}.", hint="Use a name, or a mapping of texts with model.")
-    for key in made:
+    if not isinstance(made, Mapping):
+        raise ConfigInvalid(f"models: {name!r} is {given!r}.", hint="Use a name, or a mapping with model.")
+    for key, value in made.items():
         if key not in _ENTRY:
             hint = did_you_mean(str(key), _ENTRY, f"Use {', '.join(_ENTRY)}.")
             raise ConfigInvalid(f"models: {name!r} has no key {key!r}.", hint=hint)
+        if not isinstance(value, _ENTRY[key]):
+            raise ConfigInvalid(f"models: {key} of {name!r} is no {_ENTRY[key].__name__}.")
     return dict(made)
 
 

@@ -82,11 +82,12 @@ def this_process() -> dict[str, Any]:
 
 @dataclasses.dataclass(kw_only=True)
 class RunRecord:
-    """One run, as it is stored; see the module."""
+    """One run, as it is stored; see the module. `asked_as` is the name under which the model was chosen."""
 
     prompt: str
     options: RunOptions
     model: str
+    asked_as: str = ""
     label: str = ""
     run_id: str = dataclasses.field(default_factory=fresh_id)
     conversation_id: str = dataclasses.field(default_factory=fresh_id)

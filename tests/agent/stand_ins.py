@@ -1,0 +1,306 @@
+"""Servers on loopback that speak the providers' protocols, so that the real clients can be tried without a key.
+
+A stand-in is given a list of answers, one for each request: what a model would say and call, or a fault.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+WIRES = ("openai-chat", "openai", "anthropic", "gemini")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a stand-in answers: a text, calls as names and JSON texts, or a status that is no success.
+
+    A stream is `cut` in the middle; `junk` makes its body no JSON.
+    """
+
+    text: str = ""
+    calls: Sequence[tuple[str, str]] = ()
+    status: int = 200
+    retry_after: str = ""
+    cut: bool = False
+    junk: bool = False
+    same_ids: bool = False
+
+
+class StandIn(ThreadingHTTPServer):
+    """A server that answers as a model would.
+
+    Attributes
+    ----------
+    wire
+        Which protocol it speaks.
+    requests
+        The bodies that it got.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, wire: str, answers: Sequence[Answer]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.wire = wire
+        self.answers = list(answers)
+        self.requests: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        """What ``base_url`` has to be."""
+        root = f"http://127.0.0.1:{self.server_port}"
+        return f"{root}/v1" if self.wire.startswith("openai") else root
+
+
+@contextmanager
+def stand_in(wire: str, *answers: Answer) -> Iterator[StandIn]:
+    """Serve answers."""
+    with StandIn(wire, answers) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StandIn
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.requests.append(body)
+        self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
+        answer = self.server.answers.pop(0) if self.server.answers else Answer(status=418)
+        number = len(self.server.requests)
+        if answer.status != 200:
+            self._send(
+                answer.status, json.dumps({"error": {"message": f"status {answer.status}", "type": "x"}}), answer
+            )
+        elif json.loads(body).get("stream") or "streamGenerateContent" in self.path:
+            self._stream(answer, [*STREAMS[self.server.wire](answer, number)])
+        else:
+            self._send(200, "{broken" if answer.junk else json.dumps(WHOLE[self.server.wire](answer, number)), answer)
+
+    def _send(self, status: int, text: str, answer: Answer) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text.encode())))
+        if answer.retry_after:
+            self.send_header("Retry-After", answer.retry_after)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def _stream(self, answer: Answer, events: list[str]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if answer.junk:
+            events[1:] = ["data: {broken\n\n"]
+        for event in events[: len(events) // 2] if answer.cut else events:
+            data = event.encode()
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            self.wfile.flush()
+        if not answer.cut:
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _data(value: Any, event: str = "") -> str:
+    return (f"event: {event}\n" if event else "") + f"data: {json.dumps(value)}\n\n"
+
+
+def _ids(answer: Answer, number: int) -> list[str]:
+    return [f"call_{number}_{0 if answer.same_ids else n}" for n in range(len(answer.calls))]
+
+
+def _halves(text: str) -> list[str]:
+    return [half for half in (text[: len(text) // 2], text[len(text) // 2 :]) if half]
+
+
+# -- OpenAI, chat completions ------------------------------------------------------------------------------------------
+
+
+def _chat_whole(answer: Answer, number: int) -> dict[str, Any]:
+    calls = [
+        {"id": asked, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for asked, (name, arguments) in zip(_ids(answer, number), answer.calls, strict=True)
+    ]
+    message = {"role": "assistant", "content": answer.text or None, **({"tool_calls": calls} if calls else {})}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    made = {"id": f"c{number}", "object": "chat.completion", "created": 1, "model": "m"}
+    return {**made, "choices": [choice], "usage": usage}
+
+
+def _chat_stream(answer: Answer, number: int) -> Iterator[str]:
+    base = {"id": f"c{number}", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+        return _data({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    for half in _halves(answer.text):
+        yield chunk({"content": half})
+    for index, (asked, (name, arguments)) in enumerate(zip(_ids(answer, number), answer.calls, strict=True)):
+        start = {"index": index, "id": asked, "type": "function", "function": {"name": name, "arguments": ""}}
+        yield chunk({"tool_calls": [start]})
+        for half in _halves(arguments):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": half}}]})
+    yield chunk({}, "tool_calls" if answer.calls else "stop")
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    yield _data({**base, "choices": [], "usage": usage})
+    yield "data: [DONE]\n\n"
+
+
+# -- OpenAI, responses -------------------------------------------------------------------------------------------------
+
+
+def _response_items(answer: Answer, number: int) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if answer.text:
+        part = {"type": "output_text", "text": answer.text, "annotations": []}
+        items.append(
+            {"id": f"m{number}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        )
+    items += [
+        {"id": f"f{number}{n}", "type": "function_call", "call_id": asked, "status": "completed", "name": name,
+         "arguments": arguments}
+        for n, (asked, (name, arguments)) in enumerate(zip(_ids(answer, number), answer.calls, strict=True))
+    ]  # fmt: skip
+    return items
+
+
+def _response_whole(answer: Answer, number: int, status: str = "completed") -> dict[str, Any]:
+    usage = {
+        "input_tokens": 10, "output_tokens": 5, "total_tokens": 15,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }  # fmt: skip
+    made: dict[str, Any] = {"id": f"r{number}", "object": "response", "created_at": 1, "model": "m", "status": status}
+    made |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "incomplete_details": None}
+    made |= {"instructions": None, "metadata": {}, "temperature": 1.0, "top_p": 1.0}
+    done = status == "completed"
+    return {**made, "output": _response_items(answer, number) if done else [], "usage": usage if done else None}
+
+
+def _response_stream(answer: Answer, number: int) -> Iterator[str]:
+    sequence = iter(range(1_000))
+
+    def told(kind: str, **more: Any) -> str:
+        return _data({"type": kind, "sequence_number": next(sequence), **more}, kind)
+
+    yield told("response.created", response=_response_whole(answer, number, "in_progress"))
+    for index, item in enumerate(_response_items(answer, number)):
+        where = {"item_id": item["id"], "output_index": index}
+        if item["type"] == "message":
+            yield told("response.output_item.added", output_index=index, item={**item, "content": [], "status": "x"})
+            empty = {"type": "output_text", "text": "", "annotations": []}
+            yield told("response.content_part.added", **where, content_index=0, part=empty)
+            for half in _halves(answer.text):
+                yield told("response.output_text.delta", **where, content_index=0, delta=half, logprobs=[])
+            yield told("response.output_text.done", **where, content_index=0, text=answer.text, logprobs=[])
+        else:
+            yield told("response.output_item.added", output_index=index, item={**item, "arguments": ""})
+            for half in _halves(item["arguments"]):
+                yield told("response.function_call_arguments.delta", **where, delta=half)
+            yield told("response.function_call_arguments.done", **where, arguments=item["arguments"], name=item["name"])
+        yield told("response.output_item.done", output_index=index, item=item)
+    yield told("response.completed", response=_response_whole(answer, number))
+
+
+# -- Anthropic ---------------------------------------------------------------------------------------------------------
+
+
+def _anthropic_blocks(answer: Answer, number: int) -> list[tuple[dict[str, Any], str]]:
+    """Return the blocks, empty, each with the text or JSON that fills it."""
+    blocks: list[tuple[dict[str, Any], str]] = [({"type": "text", "text": ""}, answer.text)] if answer.text else []
+    blocks += [
+        ({"type": "tool_use", "id": asked, "name": name, "input": {}}, arguments)
+        for asked, (name, arguments) in zip(_ids(answer, number), answer.calls, strict=True)
+    ]
+    return blocks
+
+
+def _anthropic_whole(answer: Answer, number: int) -> dict[str, Any]:
+    content = [
+        {**block, "text": filled} if block["type"] == "text" else {**block, "input": json.loads(filled)}
+        for block, filled in _anthropic_blocks(answer, number)
+    ]
+    made = {"id": f"msg{number}", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
+    reason = "tool_use" if answer.calls else "end_turn"
+    return {**made, "content": content, "stop_reason": reason, "usage": {"input_tokens": 10, "output_tokens": 5}}
+
+
+def _anthropic_stream(answer: Answer, number: int) -> Iterator[str]:
+    start = {**_anthropic_whole(dataclasses.replace(answer, calls=()), number), "content": [], "stop_reason": None}
+    yield _data({"type": "message_start", "message": start}, "message_start")
+    for index, (block, filled) in enumerate(_anthropic_blocks(answer, number)):
+        place = {"index": index}
+        yield _data({"type": "content_block_start", **place, "content_block": block}, "content_block_start")
+        for half in _halves(filled):
+            is_text = block["type"] == "text"
+            delta = (
+                {"type": "text_delta", "text": half} if is_text else {"type": "input_json_delta", "partial_json": half}
+            )
+            yield _data({"type": "content_block_delta", **place, "delta": delta}, "content_block_delta")
+        yield _data({"type": "content_block_stop", **place}, "content_block_stop")
+    delta = {"stop_reason": "tool_use" if answer.calls else "end_turn", "stop_sequence": None}
+    yield _data({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}}, "message_delta")
+    yield _data({"type": "message_stop"}, "message_stop")
+
+
+# -- Gemini ------------------------------------------------------------------------------------------------------------
+
+
+def _gemini_part(parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    if last:
+        candidate["finishReason"] = "STOP"
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"}
+
+
+def _gemini_calls(answer: Answer, number: int) -> list[dict[str, Any]]:
+    return [
+        {"functionCall": {"id": asked, "name": name, "args": json.loads(arguments)}}
+        for asked, (name, arguments) in zip(_ids(answer, number), answer.calls, strict=True)
+    ]
+
+
+def _gemini_whole(answer: Answer, number: int) -> dict[str, Any]:
+    text = [{"text": answer.text}] if answer.text else []
+    return _gemini_part([*text, *_gemini_calls(answer, number)], last=True)
+
+
+def _gemini_stream(answer: Answer, number: int) -> Iterator[str]:
+    for half in _halves(answer.text):
+        yield _data(_gemini_part([{"text": half}], last=False))
+    yield _data(_gemini_part(_gemini_calls(answer, number) or [{"text": ""}], last=True))
+
+
+WHOLE = {
+    "openai-chat": _chat_whole,
+    "openai": _response_whole,
+    "anthropic": _anthropic_whole,
+    "gemini": _gemini_whole,
+}
+STREAMS = {
+    "openai-chat": _chat_stream,
+    "openai": _response_stream,
+    "anthropic": _anthropic_stream,
+    "gemini": _gemini_stream,
+}

@@ -106,7 +106,12 @@ class NotebookSession:
         self.shell.push({name: value})
 
     def drive(
-        self, label: str, work: Callable[[Live], Awaitable[T]], *, stopped: Callable[[Any], None]
+        self,
+        label: str,
+        work: Callable[[Live], Awaitable[T]],
+        *,
+        stopped: Callable[[Any], None],
+        shows_time: bool = True,
     ) -> tuple[T, Live]:
         """Run work on the loop and show its output; Stop ends it.
 
@@ -118,6 +123,8 @@ class NotebookSession:
             Starts it, given where its output goes.
         stopped
             Gets what the work returned when it was stopped, `None` when nothing.
+        shows_time
+            Whether the time of long work is shown; not where the work has a display of its own.
 
         Raises
         ------
@@ -126,7 +133,7 @@ class NotebookSession:
         """
         from nbtools.result import ToolResult
 
-        live = Live(label, self.shell, progress=self.options.progress)
+        live = Live(label, self.shell, progress=shows_time and self.options.progress)
 
         async def watched() -> T:
             return await live.watch(work(live))

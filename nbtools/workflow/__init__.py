@@ -12,7 +12,7 @@ The modules build on each other in this order::
     runs/         a run: its events, the state that they lead to, what comes next, and where it is kept
     validation    all checks over a file and the files that it names
     driver/       does what the plan of a run says, and looks up what earlier runs have left
-    views/        what people see of a run: its graph, a table, a report
+    views/        what people see of a run: its graph, a table, a live picture, a report
     offered       files as tools
     service       run, resume, preview, show, answer, cancel
 
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from nbtools.workflow.service import OpenQuestion, WorkflowExecutor, WorkflowRun, Workflows
     from nbtools.workflow.spec import Workflow, editor_schema
     from nbtools.workflow.validation import validate
+    from nbtools.workflow.views.live import LiveView
 
 __all__ = [
+    "LiveView",
     "OpenQuestion",
     "Report",
     "Workflow",
@@ -52,6 +54,7 @@ __all__ = [
 __getattr__ = facade(
     __name__,
     {
+        "LiveView": "nbtools.workflow.views.live",
         "OpenQuestion": "nbtools.workflow.service",
         "Report": "nbtools.workflow.findings",
         "Workflow": "nbtools.workflow.spec",

@@ -249,3 +249,20 @@ def test_the_workbench_of_the_notebook_sees_its_frames_before_any_magic(kernel) 
         "int(nbtools.workbench().sql('select sum(amount) as s from sales')['s'][0])"
     )
     assert [m["content"]["data"]["text/plain"] for m in shown if m["msg_type"] == "execute_result"] == ["42"]
+
+
+def test_a_workflow_is_a_picture_while_it_runs_and_a_card_at_the_end(folder) -> None:
+    cell = """%%workflow
+version: 1
+name: flow
+nodes:
+  - {id: a, code: "import time; time.sleep(0.5); 41"}
+  - {id: b, tool: calculator, args: {expression: "${nodes.a.data} + 1"}}
+outputs: {b: "${nodes.b.data.value}"}
+"""
+    [shown] = executed(folder, cell)
+    line, card = (output["data"] for output in shown)
+    assert "flow" in line["text/html"]
+    assert "data-state" not in line["text/html"], "the card has the graph"
+    assert card["text/html"].count('data-state="ok"') == 2
+    assert "b: 42" in card["text/plain"]

@@ -12,7 +12,8 @@ from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
 
 if TYPE_CHECKING:
-    from nbtools.workflow.runs.events import RunEvent
+    from nbtools.workflow.runs.state import RunState
+    from nbtools.workflow.spec import Workflow
 
 __all__ = ["MAGIC"]
 
@@ -57,13 +58,11 @@ def _run(request: MagicRequest) -> Any:
     return found
 
 
-def _inputs(request: MagicRequest, source: str) -> dict[str, Any]:
+def _inputs(request: MagicRequest, definition: Workflow) -> dict[str, Any]:
     """Return the inputs that the line gives, each read as its schema says."""
     from nbtools.workflow.driver.definition import input_value
 
-    report = request.session.workbench.workflows.validate(source)
-    report.raise_for_errors()
-    schemas: Mapping[str, Any] = report.workflow.inputs
+    schemas: Mapping[str, Any] = definition.inputs
     made: dict[str, Any] = {}
     for word in request.args.inputs:
         name, sign, text = str(word).partition("=")
@@ -73,14 +72,31 @@ def _inputs(request: MagicRequest, source: str) -> dict[str, Any]:
     return made
 
 
+def _read(request: MagicRequest, source: str) -> Workflow:
+    report = request.session.workbench.workflows.validate(source)
+    report.raise_for_errors()
+    found: Workflow = report.workflow
+    return found
+
+
 def _start(request: MagicRequest, source: str) -> Any:
-    inputs = _inputs(request, source)
-    return _drive(request, "arun", source, inputs, cached=request.args.cached)
+    definition = _read(request, source)
+    inputs = _inputs(request, definition)
+    return _drive(request, definition, None, "arun", source, inputs, cached=request.args.cached)
 
 
-def _drive(request: MagicRequest, name: str, *given: Any, **options: Any) -> Any:
-    """Run or resume, with a line for each event, and ask the user what a run asks."""
-    from nbtools.workflow.runs.lines import event_line
+def _resume(request: MagicRequest) -> Any:
+    run = request.session.workbench.workflows.show(request.args.run)
+    if run.definition is None:  # resuming says what is wrong with the file
+        return request.session.workbench.workflows.resume(run.run_id)
+    return _drive(request, run.definition, run.progress, "aresume", run.run_id)
+
+
+def _drive(
+    request: MagicRequest, definition: Workflow, progress: RunState | None, name: str, *given: Any, **options: Any
+) -> Any:
+    """Run or resume, with a picture or lines that follow the events, and ask the user what a run asks."""
+    from nbtools.workflow.views.live import LiveView
 
     workflows = request.session.workbench.workflows
 
@@ -98,20 +114,22 @@ def _drive(request: MagicRequest, name: str, *given: Any, **options: Any) -> Any
             except NbtoolsError as exc:
                 prompt = f"{exc} "
 
+    lives: list[Any] = []
+    # Made here and not on the loop: this is the cell that asked.
+    view = LiveView(definition, progress, write=lambda line: lives[0]("stdout", f"{line}\n"))
+
     def work(live: Any) -> Any:
-        def show(event: RunEvent) -> None:
-            if line := event_line(event):
-                live("stdout", f"{line}\n")
+        lives.append(live)
+        return getattr(workflows, name)(*given, on_event=view, ask=ask, **options)
 
-        return getattr(workflows, name)(*given, on_event=show, ask=ask, **options)
-
-    run = request.session.drive("workflow", work, stopped=request.bind)[0]
+    run = request.session.drive("workflow", work, stopped=request.bind, shows_time=False)[0]
+    view.draw(is_short=True)  # the run shows itself below
     request.bind(run)
     return run
 
 
 def _plan(request: MagicRequest, source: str) -> Any:
-    return request.session.workbench.workflows.plan(source, _inputs(request, source))
+    return request.session.workbench.workflows.plan(source, _inputs(request, _read(request, source)))
 
 
 def _answer(request: MagicRequest) -> Any:
@@ -142,7 +160,7 @@ _COMMANDS = {
     "validate": lambda request: request.session.workbench.workflows.validate(request.args.file),
     "list": _list,
     "show": lambda request: request.session.workbench.workflows.show(request.args.run),
-    "resume": lambda request: _drive(request, "aresume", request.args.run),
+    "resume": _resume,
     "cancel": _cancel,
     "answer": _answer,
 }

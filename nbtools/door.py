@@ -146,7 +146,8 @@ class Door:
             How the tool may call other tools: an executor's ``acall``.
         """
         started_at, begun = time.time(), time.perf_counter()
-        call, recorded = self._with_run(call), dict[str, Any]()
+        recorded: dict[str, Any] = {}
+        call = self._with_run(call)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:

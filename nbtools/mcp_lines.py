@@ -197,11 +197,11 @@ class LineWriter(_MessageStream):
         self._transport.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         await self._ready.wait()
 
-    async def drained(self, seconds: float = 5.0) -> None:
+    async def drained(self, timeout: float = 5.0) -> None:
         """Wait at most so many seconds until everything was written."""
         self._transport.set_write_buffer_limits(high=0)  # now anything left is too much, and told when it is gone
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout):
                 await self._ready.wait()
 
     def close(self) -> None:

@@ -79,9 +79,11 @@ class RunningKernel(abc.ABC, Generic[R]):
         on_output: OnOutput | None = None,
         limits: OutputLimits = _LIMITS,
         context: RunContext = _CONTEXT,
+        cap: OutputLimits | None = None,
+        world: RunContext | None = None,
     ) -> Execution:
-        """Run code; see `nbtools.kernels.interface.Kernel.run`."""
-        collector = Collector(on_output, limits)
+        """Run code; see `nbtools.kernels.interface.Kernel.run`. `cap` and `world` name `limits` and `context` too."""
+        collector, context = Collector(on_output, cap or limits), world or context
         if not self.alive:
             return collector.execution("died", sandbox=self.sandbox, notes=self._notes(context))
         run = await self._begin(code, collector, context)

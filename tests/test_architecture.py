@@ -167,7 +167,7 @@ RETIRED_NAMES = {
 BUDGET: dict[str, tuple[int, int]] = {
     "": (8_520, 30),  # with workflows, agents, answers that change arguments, YAML read safely, rules for what is meant
     "agent": (3_320, 19),  # loop, bridge, approvals, budgets, store, models, scripted and whole answers, profiles
-    "cli": (1_200, 9),  # with the commands on runs of workflows
+    "cli": (1_430, 10),  # with the commands on runs of workflows and of agents
     "confine": (1_590, 9),
     "jupyter": (3_860, 36),  # with the magic of workflows
     "kernels": (8_160, 44),  # limits checked, files by a listing, the value of the last expression, tables as Parquet

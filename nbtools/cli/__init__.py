@@ -1,4 +1,4 @@
-"""The command line: ``nbtools demo | tools | call | memory | sql | validate | run | runs | mcp | doctor | …``.
+"""The command line: ``nbtools demo | tools | call | memory | sql | validate | run | runs | agent | mcp | doctor | …``.
 
 Every command parses, asks a workbench, and prints. Exit codes: 0 all is well, 1 the tool or query failed, 2 wrong
 usage or settings, 130 stopped by Ctrl-C.
@@ -25,13 +25,13 @@ _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong 
 
 
 def _parser() -> argparse.ArgumentParser:
-    from nbtools.cli import data, demo, runs, serve, tools, workflows
+    from nbtools.cli import agent, data, demo, runs, serve, tools, workflows
     from nbtools.cli.command_parser import CommandParser
 
     parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
-    for module in (demo, tools, data, serve, workflows, runs):
+    for module in (demo, tools, data, serve, workflows, runs, agent):
         module.add_commands(commands)
     for said in commands._choices_actions:  # noqa: SLF001 - see above
         commands.choices[said.dest].description = said.help

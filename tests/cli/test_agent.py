@@ -1,0 +1,85 @@
+"""``nbtools agent``: a scripted model at the command line, its runs, and answers to what waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """
+turns:
+  - say: I write.
+    calls:
+      - {tool: file_write, arguments: {path: out.txt, content: one}}
+  - when: {tool: file_write, ok: true}
+    say: It is written.
+  - say: It is not written.
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "turns.yaml").write_text(SCRIPT)
+    return "scripted:turns.yaml"
+
+
+def test_a_run_prints_text_calls_and_how_it_ended(nbtools: Callable[..., Any], script: str, tmp_path: Path) -> None:
+    done = nbtools("agent", "Write!", "--model", script)
+    assert done.code == 0
+    assert done.out == "I write.It is not written."
+    assert "· file_write" in done.err
+    assert "nobody is here to give it" in done.err
+    assert "done (scripted (no LLM); 2 steps, 1 calls" in done.err
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_what_waits_is_answered_with_changes_from_another_process(
+    nbtools: Callable[..., Any], script: str, tmp_path: Path
+) -> None:
+    from nbtools.gate import AskFunction
+    from nbtools.workbench import Workbench
+
+    with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path]) as wb:
+        run = wb.agent("Write!", model=script, approver=AskFunction(lambda _: "later"))
+    listed = nbtools("agent", "--runs")
+    assert listed.out.startswith(f"{run.run_id}  pending      scripted (no LLM)  Write!")
+    done = nbtools("agent", "--resume", run.run_id[:8], "--answer", "once", "--set", "content=two", "--json")
+    assert (done.code, done.json["status"], done.json["text"]) == (0, "done", "It is written.")
+    assert (tmp_path / "out.txt").read_text() == "two"
+    shown = nbtools("agent", "--show", run.run_id)
+    assert shown.out.startswith("> Write!\nI write.\n· file_write")
+    events = nbtools("agent", "--show", run.run_id, "--json").json["events"]
+    assert [event["answer"] for event in events if event["kind"] == "approval_answered"] == ["later", "once"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ([], 2, "give one of PROMPT, --resume, --runs and --show"),
+        (["Go!", "--runs"], 2, "give one of PROMPT"),
+        (["Go!"], 1, "no model was named"),
+        (["Go!", "--model", "cluade"], 2, "Did you mean 'claude'?"),
+        (["Go!", "--model", "scripted:gone.yaml"], 1, "cannot be read"),
+        (["Go!", "--model", "scripted:turns.yaml", "--budget", "stepps=1"], 2, "Did you mean 'steps'?"),
+        (["--resume", "zzz"], 1, "there is no run 'zzz'"),
+        (["--resume", "zzz", "--set", "a=1"], 2, "Add --answer once"),
+    ],
+)
+def test_wrong_use_is_told_in_three_lines(
+    nbtools: Callable[..., Any], script: str, words: list[str], code: int, told: str
+) -> None:
+    done = nbtools("agent", *words)
+    assert (done.code, done.out) == (code, "")
+    assert told in done.err
+
+
+def test_a_budget_ends_with_its_code_and_events_are_lines_of_json(nbtools: Callable[..., Any], script: str) -> None:
+    done = nbtools("agent", "Write!", "--model", script, "--budget", "steps=1", "--events")
+    assert done.code == 1
+    kinds = [json.loads(line)["kind"] for line in done.out.splitlines()]
+    assert kinds[0] == "run_started"
+    assert kinds[-2:] == ["budget_reached", "run_ended"]

@@ -42,7 +42,7 @@ def test_nothing_is_returned_that_was_not_asked_for(kernels):
     ("code", "words"),
     [
         ("object()", "an? object is not JSON"),
-        ("'x' * 9_000_000", "9,000,002 bytes as JSON and 8,388,608 are allowed"),
+        ("'x' * 9_000_000", "too large: it has 9,000,002 bytes as JSON, and 8,388,608 are allowed"),
         ("a = []\nfor _ in range(200): a = [a]\na", "more than 100 levels deep"),
     ],
 )

@@ -30,6 +30,7 @@ from typing import Any
 __all__ = [
     "MEMORY_METHODS",
     "REPORT",
+    "VALUE_TOO_LARGE",
     "CellHooks",
     "Memory",
     "begin",
@@ -41,6 +42,7 @@ __all__ = [
     "with_tables",
 ]
 
+VALUE_TOO_LARGE = "the value of the last expression is too large: "
 REPORT = "application/vnd.nbtools.report+json"
 # Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
 _MOST_VALUE = 8 * 2**20
@@ -300,8 +302,7 @@ def value_report(value: Any, folder: str = "") -> dict[str, Any]:
     except Exception as exc:
         return {"value_note": f"the value of the last expression is not kept: {exc}"}
     if size > _MOST_VALUE:
-        told = f"it has {size:,} bytes as JSON and {_MOST_VALUE:,} are allowed; write it to a file"
-        return {"value_note": f"the value of the last expression is not kept: {told}"}
+        return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
     return {"data": made}
 
 

@@ -23,10 +23,12 @@ from nbtools.errors import (
     ExecutionFailed,
     InternalError,
     InvalidArguments,
+    LimitExceeded,
     NbtoolsError,
     PermissionDenied,
 )
 from nbtools.execute import Executor
+from nbtools.kernels.inside.hooks import VALUE_TOO_LARGE
 from nbtools.registry import Registry
 from nbtools.result import Artifact
 from nbtools.tool import ToolCall
@@ -183,6 +185,9 @@ class StepRunner:
         )
         hint = _OWN_FOLDER if done.error is not None and done.error.name == "FileNotFoundError" else None
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
+        lost = next((note for note in done.notes if note.startswith(VALUE_TOO_LARGE)), None)
+        if error is None and lost is not None:
+            error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
         made = {
             "ok": error is None,
             "text": done.stdout if error is None else "\n".join(filter(None, [done.stdout, error.message])),

@@ -362,3 +362,20 @@ def test_items_start_in_their_order(wb):
     )
     wb.workflows.run(text, on_event=seen.append).raise_for_error()
     assert [event.item for event in seen if isinstance(event, NodeStarted)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "words"),
+    [
+        ("""code: "'x' * 9_000_000\"""", "LIMIT_EXCEEDED", "too large"),
+        ('code: "import os, signal\\nos.kill(os.getpid(), signal.SIGKILL)"', "KERNEL_DIED", "SIGKILL"),
+        ('code: "echo hi", language: bash, output: {type: array}', "INVALID_ARGUMENTS", "not JSON"),
+        ('code: "echo hi; exit 4", language: bash', "EXECUTION_FAILED", "exit code 4"),
+        ("""code: "open('nope.csv')\"""", "EXECUTION_FAILED", "FileNotFoundError"),
+        ("tool: string_length, for_each: '${inputs.n}', args: {text: x}", "INVALID_ARGUMENTS", "not a list"),
+    ],
+)
+def test_what_goes_wrong_in_a_node_is_told(wb, node, code, words):
+    run = wb.workflows.run(HEAD + f"inputs: {{n: {{default: {{}}}}}}\nnodes:\n  - {{id: a, {node}}}\n")
+    assert (run.state, run.error["code"]) == ("failed", code)
+    assert words in run.error["message"]

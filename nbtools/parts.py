@@ -257,6 +257,7 @@ class Parts:
             runs=self.config.home / "runs",
             tools=lambda: self.executor.tools(),  # noqa: PLW0108 - the executor is built when it is needed
             executor=lambda tools, services: self.executor_with(None, services, tools),
+            perform=self.aperform,
             kernels=lambda: self.kernels,
             memory=lambda: self.memory,
             prompter=self._ask_model,

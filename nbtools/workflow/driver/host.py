@@ -81,6 +81,8 @@ class WorkflowHost:
         Returns the tools that may be called.
     executor
         Returns an executor of these tools with more services, which asks as the workbench does.
+    perform
+        Does something that is no tool through the door, as `nbtools.execute.perform` does.
     kernels, memory
         Return the managed kernels, and the agent's memory.
     prompter
@@ -92,6 +94,7 @@ class WorkflowHost:
     runs: Path
     tools: Callable[[], Registry]
     executor: Callable[[Registry, Mapping[type, Callable[[], Any]]], Executor]
+    perform: Callable[..., Awaitable[Any]]
     kernels: Callable[[], Kernels]
     memory: Callable[[], AgentMemory]
     prompter: Prompter | None = None

@@ -31,7 +31,7 @@ from nbtools.execute import Executor
 from nbtools.kernels.inside.hooks import VALUE_TOO_LARGE
 from nbtools.registry import Registry
 from nbtools.result import Artifact
-from nbtools.tool import ToolCall
+from nbtools.tool import Effects, ToolCall
 from nbtools.workflow.driver.host import Prompt, WorkflowHost
 from nbtools.workflow.runs.keys import file_texts
 from nbtools.workflow.runs.state import failure_result
@@ -46,6 +46,8 @@ __all__ = ["Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
 
 Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
+_CODE = Effects(destructive=True, open_world=True)
+_LONGEST_S, _GRACE_S = 7 * 86_400.0, 60.0
 _OWN_FOLDER = "Code runs in a folder of its own, where it finds files that inputs name; give the file as an input."
 
 
@@ -172,17 +174,26 @@ class StepRunner:
 
         is_python = node.language == "python"
         seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item}
-        done = await self._host.kernels().arun(
-            step.source,
-            language=node.language,
-            timeout="setting" if node.timeout_s is None else node.timeout_s,
-            variables=_with_tables(seen) if is_python else seen,
-            inputs_paths=[*file_texts([step.inputs, step.item], step.folder), *_tables(step.nodes)],
-            on_output=tell,
-            memory=self.memory(step) if is_python and step.memory.enabled else None,
-            wants_value=is_python,
-            place=step.place,
-        )
+
+        async def work() -> Execution:
+            return await self._host.kernels().arun(
+                step.source,
+                language=node.language,
+                timeout="setting" if node.timeout_s is None else node.timeout_s,
+                variables=_with_tables(seen) if is_python else seen,
+                inputs_paths=[*file_texts([step.inputs, step.item], step.folder), *_tables(step.nodes)],
+                on_output=tell,
+                memory=self.memory(step) if is_python and step.memory.enabled else None,
+                wants_value=is_python,
+                place=step.place,
+            )
+
+        told = {"node": node.id, "language": node.language, "code": step.source}
+        # The kernel ends the code itself and says more about it; the door only has to wait for that.
+        seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
+        call = ToolCall(tool="workflow_code", arguments=told, caller="workflow", run_id=step.run_id, timeout=seconds)
+        how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "said": lambda done: done.stdout}
+        done, _ = await self._host.perform(call, work, **how)
         hint = _OWN_FOLDER if done.error is not None and done.error.name == "FileNotFoundError" else None
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
         lost = next((note for note in done.notes if note.startswith(VALUE_TOO_LARGE)), None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nbtools import Workbench
 from nbtools.errors import ConfigInvalid, InvalidArguments
 from nbtools.workflow.runs.events import NodeOutput, NodeStarted, RetryPlanned
 
@@ -379,3 +380,14 @@ def test_what_goes_wrong_in_a_node_is_told(wb, node, code, words):
     run = wb.workflows.run(HEAD + f"inputs: {{n: {{default: {{}}}}}}\nnodes:\n  - {{id: a, {node}}}\n")
     assert (run.state, run.error["code"]) == ("failed", code)
     assert words in run.error["message"]
+
+
+def test_code_is_judged_and_recorded_like_a_call(wb, tmp_path, folder):
+    text = HEAD + 'nodes:\n  - {id: a, code: "print(6 * 7)"}\n'
+    run = wb.workflows.run(text).raise_for_error()
+    (call,) = [call for call in wb.call_records() if call["tool"] == "workflow_code"]
+    assert (call["run_id"], call["arguments"]["node"], call["ok"]) == (run.run_id, "a", True)
+    policy = {"code_execute": "deny"}
+    with Workbench(home=tmp_path / "other", allowed_paths=[folder], memory_url=":memory:", policy=policy) as strict:
+        refused = strict.workflows.run(text)
+    assert refused.error["code"] == "PERMISSION_DENIED"

@@ -180,8 +180,6 @@ class Registry(Mapping[str, Tool]):
         if description is not None:
             changes["about"] = description
         if on_error is not None:
-            if on_error not in {"fail", "continue"}:
-                raise InvalidArguments(f"on_error is {on_error!r}.", hint="Use 'fail' or 'continue'.")
             changes["on_error"] = on_error
         if fixed_config or exposed_inputs is not None:
             exposed = None if exposed_inputs is None else list(exposed_inputs)

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
-from nbtools.errors import InternalError
+from nbtools.errors import InternalError, InvalidArguments
 from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
@@ -286,6 +286,10 @@ class Tool:
     trusted: bool = True
     origins: tuple[str, ...] = ()
     returns: Callable[[], Any] = dataclasses.field(default=_unsaid, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.on_error not in {"fail", "continue"}:
+            raise InvalidArguments(f"on_error is {self.on_error!r}.", hint="Use 'fail' or 'continue'.")
 
     def renamed(self, name: str) -> Tool:
         """Return the tool under another name, which stays under the rules of this one."""

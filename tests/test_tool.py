@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from pydantic import Field
 
-from nbtools.errors import InternalError
+from nbtools.errors import InternalError, InvalidArguments
 from nbtools.execute import LocalExecutor
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
@@ -211,3 +211,11 @@ def half(x: Unknown) -> int:
     assert LocalExecutor([space["double"]]).call(ToolCall(tool="double", arguments={"x": 2})).data == 4
     with pytest.raises(NameError, match=r"tool 'half': the type 'Unknown' of a parameter does not exist at run time"):
         _ = tool_of(space["half"]).schema
+
+
+def test_a_slip_in_on_error_is_refused_where_the_tool_is_made() -> None:
+    with pytest.raises(InvalidArguments, match="on_error is 'explode'"):
+
+        @tool(on_error="explode")  # type: ignore[call-overload]  # that is the slip
+        def leave() -> None:
+            """Leave."""

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.redaction import MASK, conceal_start, known_forms, secrecy
+from nbtools.redaction import MASK, KnownForms, conceal_start, known_forms, secrecy
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall
 
@@ -145,7 +145,7 @@ class _ShortJson:
     """
 
     left: int = _MAX_ALL
-    known: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
+    known: KnownForms = dataclasses.field(default_factory=known_forms)
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is no JSON by its ``repr``."""

@@ -3,29 +3,38 @@
 What is secret is told by three things, and every other part of the package asks here:
 
 - a **name** (of a variable, a field, a header, an option): `secrecy` reads its words;
-- a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form: `redact` masks it
-  wherever it appears, so it must be sure. Short, numeric and dictionary-like values are no secrets: masking
-  ``customer_id`` because somebody called a variable ``SORT_KEY`` would spoil data;
+- a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form, also over several
+  lines or cut: `redact` masks it wherever it appears, so it must be sure. Short, numeric and dictionary-like values
+  are no secrets: masking ``customer_id`` because somebody called a variable ``SORT_KEY`` would spoil data;
 - a **form**: keys with a vendor's prefix, tokens, private keys, passwords in URLs, ``name=value`` with a secret name.
   `conceal` masks these too. It is for what is told of a call (records, errors, spans), not for the call's own data.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
-import html
-import itertools
-import json
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
-from urllib.parse import quote, quote_plus, unquote
+from typing import Any
+
+from nbtools.secret_values import (
+    MASK,
+    SHAPE,
+    URL_PASSWORD,
+    KnownForms,
+    is_plain,
+    is_random,
+    known_forms,
+    mask_known,
+    open_end,
+    secrecy,
+    secrets_of,
+)
 
 __all__ = [
     "MASK",
+    "KnownForms",
     "RedactedOutput",
     "conceal",
     "conceal_start",
@@ -36,108 +45,6 @@ __all__ = [
     "secrecy",
 ]
 
-MASK = "***"
-
-# -- by name
-
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SURE_WORD = re.compile(
-    r".*(?:password|passwd|passphrase|passcode|secret|apikey|accesskey|secretkey|privatekey|authkey|credential)s?"
-    r"|.*token|.*pwd|.*pw|creds?|authorization|cookies?|bearer|jwt|sas|dsn|connstr|netrc|webhooks?"
-    r"|(?!bypass|compass|trespass|overpass|underpass|encompass).*pass"
-)
-_PERHAPS = frozenset({"key", "keys", "tokens", "auth", "private", "pin", "otp", "salt", "sig", "signature", "askpass"})
-# ``sort_key`` and ``key`` name data; these keys open something.
-_OPENING = frozenset(
-    {
-        *("access", "account", "admin", "api", "app", "application", "auth", "client", "deploy", "encryption"),
-        *("functions", "license", "master", "private", "secret", "service", "shared", "signing", "ssh", "storage"),
-        "subscription",
-    }
-)
-_PAIRS = frozenset(
-    {
-        *((word, key) for word in _OPENING for key in ("key", "keys")),
-        *(("connection", "string"), ("conn", "string"), ("conn", "str")),
-    }
-)
-_FOLDERS = frozenset({"PWD", "OLDPWD"})
-# ``COOKIE_DOMAIN`` and ``CREDENTIALS_FILE`` tell of a secret what may be told.
-_ABOUT = frozenset(
-    {
-        *("algorithm", "backend", "class", "column", "dir", "domain", "endpoint", "field", "file", "header", "hasher"),
-        *("home", "host", "id", "limit", "max", "min", "mode", "name", "path", "policy", "port", "prefix", "provider"),
-        *("region", "scope", "service", "suffix", "type", "user", "username"),
-    }
-)
-# ``conn_str_len`` and ``token_count`` say how much of it there is.
-_MEASURES = frozenset(
-    {*("age", "bytes", "count", "expiry", "fds", "index", "len", "length", "limit"), "max", "min", "size", "ttl"}
-)
-
-
-@functools.lru_cache(maxsize=4_096)
-def secrecy(name: str) -> Literal[0, 1, 2]:
-    """Return how far a name says that its value is secret: 0 not at all, 1 perhaps (``DEPLOY``, ``KEY``), 2 surely.
-
-    Examples
-    --------
-    >>> secrecy("aws_secret_access_key"), secrecy("X-Api-Key"), secrecy("dbPassword")
-    (2, 2, 2)
-    >>> secrecy("SORT_KEY"), secrecy("token_count"), secrecy("TOKENIZERS_PARALLELISM"), secrecy("PWD")
-    (1, 1, 0, 0)
-    """
-    if name in _FOLDERS:
-        return 0
-    words = _words(name)
-    sure = any(word != "tokens" and _SURE_WORD.fullmatch(word) for word in words)
-    if sure or any(pair in _PAIRS for pair in itertools.pairwise(words)):
-        return 1 if words[-1] in _MEASURES else 2
-    return 0 if _PERHAPS.isdisjoint(words) else 1
-
-
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(name)]
-
-
-def is_secret_name(name: str) -> bool:
-    """Tell whether the value of a field or setting of that name is surely a secret."""
-    return secrecy(name) == 2
-
-
-# -- by value
-
-# A shorter value is no secret worth the name, and masking it would blacken every text.
-_SHORTEST = 6
-_SHORTEST_FORM = 8
-_SHORT = 64
-_IDENTIFIER = re.compile(r"(?:[a-z]{1,14}|[A-Z]{1,14}|[A-Z][a-z]{1,13})(?:_(?:[a-z]{1,14}|[A-Z]{1,14}))*")
-_NUMBER = re.compile(r"[\d.,:+/_ TZ-]+|0x[\da-fA-F]+")
-_RANDOM = re.compile(r"[A-Za-z0-9+/=_.~-]{16,}")
-_CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
-_SHAPE = re.compile(
-    r"""
-    \b[spr]k[-_](?:live|test|proj|ant|or|svcacct)[-_][A-Za-z0-9_-]{16,}
-    | \b[spr]k[-_](?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,}
-    | \bgh[pousr]_[A-Za-z0-9]{20,}
-    | \b(?:github_pat_|glpat-|pypi-|xapp-|xox[abeprs]-|nvapi-|figd_|glsa_)[A-Za-z0-9_.-]{16,}
-    | \b(?:hf|npm|gsk|ntn|secret|shpat|shpca|shppa|shpss|whsec|dop_v1|lin_api|r8)_[A-Za-z0-9]{20,}
-    | \b(?:sq0[a-z]{3}-|tvly-|pat-)(?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,}
-    | \bdapi[0-9a-f]{32}
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | \bAIza[A-Za-z0-9_-]{30,}
-    | \bya29\.[A-Za-z0-9_-]{12,}
-    | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
-    | \bkey-[0-9a-f]{32}\b
-    | \bAC[0-9a-f]{32}\b
-    | \beyJ[A-Za-z0-9_-]{5,2000}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*
-    | (?<!\d)\d{8,10}:[A-Za-z0-9_-]{35}
-    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----[\s\S]*?(?:-----END\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----|\Z)
-    | (?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/_-]+
-    | (?<=/api/webhooks/)\d+/[A-Za-z0-9_-]+
-    """,
-    re.VERBOSE,
-)
 # One of these stands in each text that has a shape; looking for them takes a fiftieth of the time.
 _SHAPE_SIGNS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_"),
@@ -145,80 +52,14 @@ _SHAPE_SIGNS = (
     *("lin_api_", "secret_", "ntn_", "tvly-", "figd_", "glsa_", "eyJ", "AKIA", "ASIA", "AIza", "ya29.", "SG.", "key-"),
     *("AC", "bot", "PRIVATE KEY", "hooks.slack.com/", "/api/webhooks/"),
 )
-_URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/\s:@]*:([^\s]+)@", re.IGNORECASE)
-
-
-def _is_plain(value: str) -> bool:
-    """Tell whether a value is too short or too much like data to be masked wherever it appears."""
-    return (
-        len(value) < _SHORTEST
-        or _NUMBER.fullmatch(value) is not None
-        or (len(value) <= 40 and _IDENTIFIER.fullmatch(value) is not None)
-        or _is_path(value)
-    )
-
-
-def _is_path(value: str) -> bool:
-    try:
-        return value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value))  # noqa: PTH110, PTH111 - any text
-    except (OSError, ValueError):
-        return False
-
-
-def _is_random(value: str) -> bool:
-    return _RANDOM.fullmatch(value) is not None and len(_CHANGE.findall(value)) >= 4 and not _is_path(value)
-
-
-def _secret_part(name: str, value: str) -> str | None:
-    """Return what of a variable's value is to be masked in texts; `None` when it has nothing secret."""
-    url = _URL_PASSWORD.match(value)
-    if url is not None:
-        return None if _is_plain(url[1]) else url[1]
-    if _SHAPE.search(value):
-        return value
-    level = secrecy(name)
-    if level == 2 and _words(name)[-1] not in _ABOUT:
-        return None if _is_plain(value) else value
-    return value if level and _is_random(value) else None
-
-
-def _forms(secret: str) -> set[str]:
-    """Return a secret as texts write it: plain, encoded in URLs, escaped in JSON and HTML, and inside of base64."""
-    made = {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret), html.escape(secret)}
-    made |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    raw = secret.encode("utf-8", "surrogateescape")
-    made.add(raw.hex())
-    for before, lost in ((0, 0), (1, 2), (2, 3)):
-        # In base64 a text has three looks, by what stands before it; the characters at its ends depend on neighbours.
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            text = encode(b"\0" * before + raw).decode().rstrip("=")
-            made.add(text[lost : len(text) - ((before + len(raw)) % 3 != 0)])
-    return {form for form in made if len(form) >= (_SHORTEST if form == secret else _SHORTEST_FORM)}
-
-
-# The environment as it was read last, and the forms of its secrets.
-_READ: tuple[Any, tuple[str, ...]] = ({}, ())
 # Told apart first: asking whether something is a mapping takes longer than all else.
 _ATOMS = (int, float, type(None))
+_SHORT = 64
 
 
-def known_forms() -> tuple[str, ...]:
-    """Return all forms of the environment's secrets, the longest first."""
-    global _READ  # noqa: PLW0603 - one pair, so that threads see both or neither
-    # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value; and
-    # every call comes through here several times.
-    now: Any = getattr(os.environ, "_data", None) or dict(os.environ)
-    seen, known = _READ
-    if seen == now:
-        return known
-    # Copied before it is read: what changes meanwhile is seen the next time.
-    seen = dict(now)
-    secrets = {_secret_part(name, value) for name, value in os.environ.items()} - {None}
-    found = {form for secret in secrets if secret is not None for form in _forms(secret)}
-    # The longest first, so that a secret that contains another is masked whole.
-    known = tuple(sorted(found, key=len, reverse=True))
-    _READ = (seen, known)
-    return known
+def is_secret_name(name: str) -> bool:
+    """Tell whether the value of a field or setting of that name is surely a secret."""
+    return secrecy(name) == 2
 
 
 def redact(value: Any) -> Any:
@@ -227,10 +68,10 @@ def redact(value: Any) -> Any:
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
     known = known_forms()
-    return _without_secrets(value, known, by_form=False) if known else value
+    return _without_secrets(value, known, by_form=False) if known.whole else value
 
 
-def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> Any:
+def _without_secrets(value: Any, known: KnownForms, *, by_form: bool) -> Any:
     if isinstance(value, str):
         # Most short texts of what is told are names that come with every call.
         mask = _mask_short if by_form and len(value) <= _SHORT else _mask
@@ -248,11 +89,8 @@ def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> An
     return tuple(again(item) for item in value) if isinstance(value, tuple) else value
 
 
-def _mask(text: str, known: tuple[str, ...], by_form: bool) -> str:
-    if known and len(text) >= len(known[-1]):
-        for form in known:
-            if form in text:
-                text = text.replace(form, MASK)
+def _mask(text: str, known: KnownForms, by_form: bool) -> str:
+    text = mask_known(text, known)
     return _mask_forms(text) if by_form else text
 
 
@@ -282,30 +120,21 @@ class RedactedOutput:
             self._show(kind, redact(text), redact(data))
             return
         with self._lock:
-            whole = redact(self._held.pop(kind, "") + text)
-            cut = len(whole) - _open_end(whole, known_forms())
+            whole, known = self._held.pop(kind, "") + text, known_forms()
+            for form in known.whole:
+                whole = whole.replace(form, MASK)
+            cut = len(whole) - open_end(whole, known)
             if whole[cut:]:
                 self._held[kind] = whole[cut:]
             if whole[:cut]:
-                self._show(kind, whole[:cut], data)
+                self._show(kind, redact(whole[:cut]), data)
 
     def end(self) -> None:
         """Hand on what was held back."""
         with self._lock:
             for kind, text in self._held.items():
-                self._show(kind, text, None)
+                self._show(kind, redact(text), None)
             self._held.clear()
-
-
-def _open_end(text: str, known: Iterable[str]) -> int:
-    """Return the length of the longest end of a text that is the beginning of a secret."""
-    longest = 0
-    for form in known:
-        for size in range(min(len(form) - 1, len(text)), longest, -1):
-            if text.endswith(form[:size]):
-                longest = size
-                break
-    return longest
 
 
 # -- by form
@@ -393,7 +222,7 @@ def conceal(value: Any) -> Any:
     return _without_secrets(value, known_forms(), by_form=True)
 
 
-def conceal_start(text: str, most: int, known: tuple[str, ...] | None = None) -> str:
+def conceal_start(text: str, most: int, known: KnownForms | None = None) -> str:
     """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
 
     Searching a text of megabytes for forms takes seconds, so it is cut first. Whoever has many texts passes what
@@ -410,7 +239,7 @@ def _is_value(found: re.Match[str]) -> bool:
     """Tell whether a quoted text is the value of a secret name."""
     # A comma joins a name with its value in a pair, ("X-Api-Key", "…"), and any two names in a list.
     is_pair = found[1].rstrip("brfuBRFU \n").endswith(",")
-    return secrecy(found[2]) == 2 and not (is_pair and _is_plain(found[4]))
+    return secrecy(found[2]) == 2 and not (is_pair and is_plain(found[4]))
 
 
 def _is_header(found: re.Match[str]) -> bool:
@@ -435,10 +264,10 @@ _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
 
 def _mask_forms(text: str) -> str:
     if any(sign in text for sign in _SHAPE_SIGNS):
-        text = _SHAPE.sub(MASK, text)
+        text = SHAPE.sub(MASK, text)
     if "://" in text:
         text = _IN_URL.sub(rf"\g<1>{MASK}", text)
-        text = _USER_ALONE.sub(lambda found: f"{found[1]}{MASK}" if _is_random(found[2]) else found[0], text)
+        text = _USER_ALONE.sub(lambda found: f"{found[1]}{MASK}" if is_random(found[2]) else found[0], text)
     if not _may_name(text):
         return text
     # The patterns are slow, and most lines of a script name no secret.
@@ -522,4 +351,4 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
 def _is_secret(name: str, value: str) -> bool:
     if name.upper() in _DOORS or secrecy(name):
         return True
-    return _URL_PASSWORD.match(value) is not None or _SHAPE.search(value) is not None
+    return any(pattern.search(value) for pattern in (URL_PASSWORD, SHAPE)) or any(secrets_of(name, value))

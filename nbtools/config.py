@@ -20,7 +20,8 @@ from typing import Any, Literal, TypedDict, cast
 
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.paths import is_too_wide
-from nbtools.redaction import MASK, conceal, is_secret_name
+from nbtools.redaction import conceal, is_secret_name
+from nbtools.secret_values import MASK
 
 __all__ = ["Config", "Settings", "Source", "default_home", "parse_bytes", "parse_seconds", "with_settings"]
 

@@ -19,8 +19,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.redaction import MASK, KnownForms, conceal_start, known_forms, secrecy
+from nbtools.redaction import conceal_start
 from nbtools.result import ToolResult
+from nbtools.secret_values import MASK, KnownForms, known_forms, secrecy
 from nbtools.tool import ToolCall
 
 __all__ = ["CallRecord", "CallRecorder", "Digest", "name_of"]

@@ -2,7 +2,7 @@
 
 What is secret is told by three things, and every other part of the package asks here:
 
-- a **name** (of a variable, a field, a header, an option): `secrecy` reads its words;
+- a **name** (of a variable, a field, a header, an option): `nbtools.secret_values.secrecy` reads its words;
 - a **value** of the environment under such a name, in plain, URL-encoded, base64 or escaped form, also over several
   lines or cut: `redact` masks it wherever it appears, so it must be sure. Short, numeric and dictionary-like values
   are no secrets: masking ``customer_id`` because somebody called a variable ``SORT_KEY`` would spoil data;
@@ -33,16 +33,12 @@ from nbtools.secret_values import (
 )
 
 __all__ = [
-    "MASK",
-    "KnownForms",
     "RedactedOutput",
     "conceal",
     "conceal_start",
     "is_secret_name",
-    "known_forms",
     "redact",
     "scrub_environment",
-    "secrecy",
 ]
 
 # One of these stands in each text that has a shape; looking for them takes a fiftieth of the time.
@@ -90,7 +86,7 @@ def _without_secrets(value: Any, known: KnownForms, *, by_form: bool) -> Any:
 
 
 def _mask(text: str, known: KnownForms, by_form: bool) -> str:
-    text = mask_known(text, known)
+    text = mask_known(text, known) if known.whole else text
     return _mask_forms(text) if by_form else text
 
 

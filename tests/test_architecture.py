@@ -44,6 +44,7 @@ FLOORS = {
     "lazy": 0,
     "aio": 0,
     "config": 0,
+    "secret_values": 0,
     "redaction": 0,
     "telemetry": 0,
     "confine": 0,
@@ -165,7 +166,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_520, 30),  # with workflows, agents, answers that change arguments, YAML read safely, rules for what is meant
+    "": (8_670, 31),  # workflows, agents, answers that change arguments, rules for what is meant, secrets by letters
     "agent": (3_320, 19),  # loop, bridge, approvals, budgets, store, models, scripted and whole answers, profiles
     "cli": (1_430, 10),  # with the commands on runs of workflows and of agents
     "confine": (1_590, 9),

@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from nbtools.redaction import MASK, RedactedOutput, conceal, is_secret_name, redact, scrub_environment
+from nbtools.redaction import RedactedOutput, conceal, is_secret_name, redact, scrub_environment
+from nbtools.secret_values import MASK
 
 ATTACKS = Path(__file__).parent / "attacks" / "secrets.jsonl"
 SECRET = 'p/h&J7k "Q2m+Z'

@@ -14,7 +14,7 @@ import pytest
 
 from nbtools import aio, telemetry
 from nbtools.errors import SqlNotAllowed
-from nbtools.redaction import MASK
+from nbtools.secret_values import MASK
 from nbtools.telemetry import recent, span
 
 

@@ -61,7 +61,7 @@ class Serving:
     def card(self) -> Card:
         """Return where it serves, and which file has a client's configuration; the token is not in the card."""
         from nbtools.mcp_server import client_config
-        from nbtools.redaction import MASK
+        from nbtools.secret_values import MASK
 
         if self._server is None:
             return Card(title="MCP", about="not running; %nbtools mcp start starts it")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbtools.redaction import MASK
+from nbtools.secret_values import MASK
 from nbtools.workflow.spec import Workflow
 
 __all__ = ["variables_of", "without_variables"]

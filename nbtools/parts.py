@@ -40,6 +40,7 @@ __all__ = ["Parts"]
 
 # In the order in which they are closed: the memory is the last that is needed.
 _CLOSED = (
+    "agent",
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
     *("memory_files", "memory", "_folder"),
 )

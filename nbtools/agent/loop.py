@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, DeferredToolResults, StructuredDict, UsageLimits
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, NativeTool
 from pydantic_ai.exceptions import ModelRetry, RunCancelled
 from pydantic_ai.messages import (
     EnqueuedMessagesEvent,
@@ -30,6 +30,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
+from pydantic_ai.native_tools import MemoryTool
 
 from nbtools.agent.approvals import RunApprover
 from nbtools.agent.bridge import CallHooks, DoorToolset, key_of_call
@@ -265,7 +266,7 @@ class RunLoop:
             output_type=[answer, DeferredToolRequests],
             instructions="\n\n".join([_INSTRUCTIONS, *options.instructions, *([_PLAN] if options.plan else [])]),
             toolsets=[self._toolset],
-            capabilities=[_Steps(self)],
+            capabilities=[_Steps(self), *self._native_tools()],
             retries=options.retries,
             end_strategy=cast("Any", options.end_strategy),
             name="nbtools",
@@ -296,6 +297,11 @@ class RunLoop:
             self.record.value = output["value"] if wrapped else dict(output)
             self.record.text = json.dumps(self.record.value, ensure_ascii=False)
         return "done"
+
+    def _native_tools(self) -> list[AbstractCapability[Any]]:
+        """Let Anthropic's models have their own definition of the memory tool; ours still performs it."""
+        can = MemoryTool in type(self._model).supported_native_tools()
+        return [NativeTool(MemoryTool())] if can and "memory" in self._executor.tools() else []
 
     def _resumed(self) -> DeferredToolResults | None:
         """Let every pending call go to the door again, where its answer is known or asked for."""
@@ -343,6 +349,7 @@ class RunLoop:
         if usage.cost is not None:
             ledger.usd = (ledger.usd or 0.0) + float(usage.cost)
         self._seen = [*ctx.messages, response]
+        self.record.pending = ()
         self.emit(UsageChanged(**ledger.counts()))
         await self._save()
 

@@ -283,11 +283,13 @@ class AgentService:
 
     messages = aio.blocking(amessages)
 
-    def cancel_all(self) -> None:
-        """Stop every run of this process."""
-        for run in list(self._live.values()):
-            if run.status == "running":
-                run.cancel()
+    def close(self) -> None:
+        """Stop every run of this process, and wait a moment for each to keep what it has."""
+        runs = [run for run in list(self._live.values()) if run.status == "running"]
+        for run in runs:
+            run.cancel()
+        for run in runs:
+            run.wait(5.0)
 
     # -- on nbtools' loop ----------------------------------------------------------------------------------------------
 

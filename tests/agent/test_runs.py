@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from PIL import Image
+from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from nbtools import Workbench
+from nbtools import Artifact, Output, Workbench, tool
 from nbtools.agent.records.events import BudgetReached, CallEnded, MessageDelivered, TextDelta
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, LimitExceeded, MemoryNotFound, ParseError
 
@@ -355,3 +358,41 @@ def test_many_runs_at_once_keep_apart(wb: Workbench) -> None:
         thread.join()
     assert [run.text for run in runs] == ["I saw penguins."] * 8
     assert len({run.run_id for run in runs}) == 8
+
+
+def test_pictures_go_to_the_model_small_and_to_the_person_whole(open_bench: Any, tmp_path: Path) -> None:
+    @tool(read_only=True)
+    def draw() -> Output[None]:
+        """Draw something."""
+        Image.new("RGB", (2_000, 1_000), "red").save(tmp_path / "a.png")
+        (tmp_path / "b.svg").write_text("<svg/>")
+        files = [Artifact.from_path(tmp_path / name) for name in ("a.png", "b.svg")]
+        return Output(text="drawn", artifacts=tuple(files))
+
+    sent: list[BinaryContent] = []
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        parts = [part for message in messages for part in message.parts]
+        contents = [part.content for part in parts if isinstance(part, ToolReturnPart | UserPromptPart)]
+        sent.extend(item for content in contents if isinstance(content, list) for item in content if _is_picture(item))
+        yield "Done." if len(messages) > 1 else {0: DeltaToolCall(name="draw", json_args="{}", tool_call_id="a")}
+
+    bench = open_bench(tools=[draw])
+    run = bench.agent("Draw!", model=FunctionModel(stream_function=answer))
+    assert [Image.open(io.BytesIO(picture.data)).size for picture in sent] == [(768, 384)]
+    assert [artifact.size > 0 for artifact in run.calls[0].result.artifacts] == [True, True]
+    kept = [m for m in bench.agent.messages(run.run_id) if "image/png" in str(m)]
+    assert len(kept) == 1
+
+
+def _is_picture(item: object) -> bool:
+    return isinstance(item, BinaryContent)
+
+
+def test_closing_the_workbench_stops_its_runs(open_bench: Any, tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path}/m.duckdb"
+    first = open_bench(memory_url=url)
+    run = first.agent.start("Go!", script="turns:\n  - {say: late, wait: 30}\n")
+    first.close()
+    assert run.wait(5).status == "cancelled"
+    assert [kept["state"] for kept in open_bench(memory_url=url).agent.runs()] == ["cancelled"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -51,6 +52,20 @@ def test_whole_answers_work_on_every_wire_too(open_bench: Any, wire: str) -> Non
         assert "".join(event.text for event in run if isinstance(event, TextDelta)) == "I look.I saw penguins."
         assert not any(b'"stream": true' in body or b'"stream":true' in body for body in server.requests)
         assert bench.agent("Look!").status == "failed"
+
+
+def test_anthropic_gets_its_own_definition_of_the_memory_tool_and_ours_performs_it(open_bench: Any) -> None:
+    asked = '{"command": "create", "path": "/memories/a.md", "file_text": "penguins"}'
+    with stand_in("anthropic", Answer(calls=[("memory", asked)]), SEEN) as server:
+        run = _run(open_bench, server)
+        tools = {tool["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
+    assert tools["memory"]["type"] == "memory_20250818"
+    assert "input_schema" not in tools["memory"]
+    assert [(call.tool, call.result.ok) for call in run.calls] == [("memory", True)], run
+    with stand_in("openai-chat", SEEN) as server:
+        _run(open_bench, server)
+        tools = {tool["function"]["name"]: tool for tool in json.loads(server.requests[0])["tools"]}
+    assert "command" in tools["memory"]["function"]["parameters"]["properties"]
 
 
 def test_parallel_calls_and_calls_with_the_same_id_are_all_answered(open_bench: Any, wire: str) -> None:

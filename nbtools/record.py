@@ -34,6 +34,7 @@ _MAX_TEXT = 4_000
 # and by the hash whether two were the same. A copy here would stand on the disk twice, in a journal and in a table.
 _STORED = {"memory_save": "value"}
 # Characters of all arguments together: they are searched for secrets where all calls wait, and a frame has many texts.
+_JSON = (str, int, float, list, tuple, dict, type(None))
 _MAX_ALL = 40_000
 _MAX_ITEMS, _MAX_NAME = 100, 200
 
@@ -158,7 +159,10 @@ class _ShortJson:
         room = min(_MAX_ITEMS, max(self.left // 8, 0))
         if isinstance(value, Mapping) and depth < 6:
             made = {
-                self._text(name): MASK if item and secrecy(name) == 2 else self.of(item, depth + 1)
+                # Only JSON values can be asked whether they are empty: a frame raises.
+                self._text(name): MASK
+                if secrecy(name) == 2 and (not isinstance(item, _JSON) or item)
+                else self.of(item, depth + 1)
                 for name, item in ((str(key), item) for key, item in itertools.islice(value.items(), room))
             }
             return made if len(made) == len(value) else {**made, "…": f"{len(value) - len(made):,} more"}

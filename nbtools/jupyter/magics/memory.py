@@ -215,24 +215,14 @@ def _forget(request: MagicRequest) -> Any:
     )
 
 
-def _export(request: MagicRequest) -> Any:
+def _move(request: MagicRequest) -> Any:
     args, memory = request.args, request.session.memory
+    move, done = (memory.export_to, "written to") if args.command == "export" else (memory.import_from, "read from")
     return _change(
         request,
-        "memory_export",
-        lambda: memory.export_to(args.file, all_scopes=args.all),
-        said=lambda number: f"{number:,} memory items written to {args.file}.",
-        file=args.file,
-    )
-
-
-def _import(request: MagicRequest) -> Any:
-    args, memory = request.args, request.session.memory
-    return _change(
-        request,
-        "memory_import",
-        lambda: memory.import_from(args.file, all_scopes=args.all),
-        said=lambda number: f"{number:,} memory items read from {args.file}.",
+        f"memory_{args.command}",
+        lambda: move(args.file, all_scopes=args.all),
+        said=lambda number: f"{number:,} memory items {done} {args.file}.",
         file=args.file,
     )
 
@@ -307,8 +297,8 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "restore": _restore,
     "delete": _delete,
     "forget": _forget,
-    "export": _export,
-    "import": _import,
+    "export": _move,
+    "import": _move,
     "scope": _scope,
 }
 MAGIC = Magic(usage=_usage, run=_run)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -24,7 +25,7 @@ from nbtools.kernels.programs import languages
 from nbtools.kernels.programs.languages import Interpreter
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun, start_message
-from nbtools.kernels.runs.output import Collector
+from nbtools.kernels.runs.output import Collector, PipeReader
 from nbtools.kernels.warden.client import Exit, wait_or_died
 
 __all__ = ["ProcessBackend", "ProcessKernel"]
@@ -33,15 +34,9 @@ __all__ = ["ProcessBackend", "ProcessKernel"]
 _START_S = 30.0
 # A shell that was interrupted reads its input again at once.
 _ASK_AGAIN_S = 0.1
-_CHUNK = 1 << 18
-_PIPE_BYTES = 1 << 20
-# A daemon that holds the pipes open keeps them readable; what the script itself wrote is there at its end.
-_DRAIN_BYTES = 2 * _PIPE_BYTES
+_MOST_LINE = 1 << 18
 # Programs end themselves when they get no memory; only their last words tell it from a crash.
 _OUT_OF_MEMORY = ("heap out of memory", "Cannot allocate memory", "OutOfMemoryException")
-
-_Stream = Literal["stdout", "stderr"]
-_STREAMS: tuple[_Stream, ...] = ("stdout", "stderr")
 
 
 class ProcessBackend(LocalBackend["ProcessKernel"]):
@@ -84,7 +79,7 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
             undo.callback(shutil.rmtree, folder, ignore_errors=True)
             pipes = _Pipes()
             undo.callback(pipes.close)
-            process = warden.begin(message, pipes.theirs)
+            process = warden.begin(message, pipes.theirs())
             undo.pop_all()
         pipes.close_theirs()
         kernel = ProcessKernel(
@@ -103,40 +98,34 @@ class _Pipes:
     """Four pipes: requests to the child; standard output, standard error and answers from it."""
 
     def __init__(self) -> None:
-        self.requests, self.stdout, self.stderr, self.answers = -1, -1, -1, -1
-        theirs, self.requests = os.pipe()
-        self.theirs = [theirs]
-        for name in ("stdout", "stderr", "answers"):
-            ours, theirs = os.pipe()
-            self.theirs.append(theirs)
-            # The loop reads what is there, and must not wait for more.
-            os.set_blocking(ours, False)
-            setattr(self, name, ours)
-        for descriptor in (self.stdout, self.stderr):
-            _widen(descriptor)
+        self._read_end, self._requests = os.pipe()
+        self.stdout, self.stderr, self.answers = PipeReader(), PipeReader(), PipeReader()
+
+    def theirs(self) -> list[int]:
+        """Return the child's ends, in the order of the four."""
+        return [self._read_end, *(pipe.write_end for pipe in (self.stdout, self.stderr, self.answers))]
+
+    def send(self, request: bytes) -> None:
+        """Send a request, unless the program is gone, which shows by its exit."""
+        # A request is shorter than a pipe is wide, so this does not wait.
+        with contextlib.suppress(OSError):
+            os.write(self._requests, request)
 
     def close_theirs(self) -> None:
         """Close the child's ends, once it has them."""
-        for descriptor in self.theirs:
-            os.close(descriptor)
-        self.theirs = []
+        os.close(self._read_end)
+        self._read_end = -1
+        for pipe in (self.stdout, self.stderr, self.answers):
+            pipe.close_write_end()
 
     def close(self) -> None:
         """Close everything."""
-        self.close_theirs()
-        for name in ("requests", "stdout", "stderr", "answers"):
-            descriptor = getattr(self, name)
+        for descriptor in (self._read_end, self._requests):
             if descriptor >= 0:
                 os.close(descriptor)
-                setattr(self, name, -1)
-
-
-def _widen(descriptor: int) -> None:
-    """Make room in a pipe, so that a program that prints much waits less often."""
-    with contextlib.suppress(ImportError, AttributeError, OSError):
-        import fcntl
-
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._read_end = self._requests = -1
+        for pipe in (self.stdout, self.stderr, self.answers):
+            pipe.close()
 
 
 class _ProgramRun(OngoingRun):
@@ -167,13 +156,12 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
         self._interpreter = interpreter
         self._lasting = lasting
         self._pipes = pipes
-        loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[None] = loop.create_future()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count = 0
         self._line = b""
-        loop.add_reader(pipes.stdout, self._read, "stdout")
-        loop.add_reader(pipes.stderr, self._read, "stderr")
-        loop.add_reader(pipes.answers, self._read_answers)
+        pipes.stdout.start(functools.partial(self._take_output, "stdout"))
+        pipes.stderr.start(functools.partial(self._take_output, "stderr"))
+        pipes.answers.start(self._take_answers)
 
     async def greet(self, *, timeout: float) -> None:
         """Wait until the program has started, and until a session can be talked to.
@@ -186,11 +174,10 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
         await wait_or_died(self.process.started, self.process, timeout=timeout, what="was not started")
         if not self._lasting:
             return
-        self._send(self._interpreter.greeting())
+        self._pipes.send(self._interpreter.greeting())
         await wait_or_died(self._ready, self.process, timeout=timeout, what="did not answer")
         # An interactive shell without a terminal complains once; nobody wants to read that.
-        for stream in _STREAMS:
-            self._drain(stream)
+        self._drain()
 
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _ProgramRun:
         if not _is_text(code):
@@ -199,13 +186,13 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
         self._count += 1
         # A program for one script ends with it, even if it is still there when the answer has come.
         self._is_used_up = not self._lasting
-        self._send(self._interpreter.request(code, context, self._folder, self._count, lasting=self._lasting))
+        self._pipes.send(self._interpreter.request(code, context, self._folder, self._count, lasting=self._lasting))
         return run
 
     async def _finish(self, run: _ProgramRun, ending: Ending | None) -> Execution:
-        for stream in _STREAMS:
-            self._drain(stream)
-            run.collector.raw(stream, b"", final=True)
+        self._drain()
+        run.collector.raw("stdout", b"", final=True)
+        run.collector.raw("stderr", b"", final=True)
         self._run = None
         facts: dict[str, Any] = {"sandbox": self.sandbox}
         if run.answer is not None:
@@ -226,65 +213,34 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
             return  # the signal could come late and strike the next run
         self.process.signal(signal.SIGINT)
         if self._lasting and self._interpreter.forgets:
-            asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._send, self._interpreter.ask(self._count))
+            asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._pipes.send, self._interpreter.ask(self._count))
 
     def _release(self) -> None:
-        for descriptor in (self._pipes.stdout, self._pipes.stderr, self._pipes.answers):
-            asyncio.get_running_loop().remove_reader(descriptor)
         self._pipes.close()
         self._ready.cancel()
 
-    def _send(self, request: bytes) -> None:
-        # A request is shorter than a pipe is wide, so this does not wait; a program that is gone shows by its exit.
-        with contextlib.suppress(OSError):
-            os.write(self._pipes.requests, request)
+    def _drain(self) -> None:
+        self._pipes.stdout.drain()
+        self._pipes.stderr.drain()
 
-    def _read(self, stream: _Stream) -> bool:
-        """Take what a pipe holds, a piece at a time; false when there is nothing (more)."""
-        descriptor = self._pipes.stdout if stream == "stdout" else self._pipes.stderr
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            data = b""
-        if not data:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            return False
+    def _take_output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         run = self._run
-        if run is not None:
-            run.collector.raw(stream, data)
-            if stream == "stderr":
-                run.last_said = (run.last_said + data[-2000:].decode("utf-8", "replace"))[-2000:]
-            if run.collector.is_runaway:
-                run.runaway.set()
-        return True
-
-    def _drain(self, stream: _Stream) -> None:
-        if self._pipes.stdout < 0:
+        if run is None:
             return
-        for _ in range(_DRAIN_BYTES // _CHUNK):
-            if not self._read(stream):
-                return
+        run.collector.raw(stream, data)
+        if stream == "stderr":
+            run.last_said = (run.last_said + data[-2000:].decode("utf-8", "replace"))[-2000:]
+        if run.collector.is_runaway:
+            run.runaway.set()
 
-    def _read_answers(self) -> None:
-        """Take what the child has answered so far."""
-        while self._pipes.answers >= 0:
-            try:
-                data = os.read(self._pipes.answers, _CHUNK)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                asyncio.get_running_loop().remove_reader(self._pipes.answers)
-                return
-            *lines, rest = (self._line + data).split(b"\n")
-            # A script could write here too, and fool only itself: what makes no sense, or no end, is dropped.
-            self._line = rest[-_CHUNK:]
-            for line in lines:
-                with contextlib.suppress(ValueError, AttributeError, TypeError):
-                    self._take(_parse(line))
+    def _take_answers(self, data: bytes) -> None:
+        """Take what the child has answered."""
+        *lines, rest = (self._line + data).split(b"\n")
+        # A script could write here too, and fool only itself: what makes no sense, or no end, is dropped.
+        self._line = rest[-_MOST_LINE:]
+        for line in lines:
+            with contextlib.suppress(ValueError, AttributeError, TypeError):
+                self._take(_parse(line))
 
     def _take(self, answer: dict[str, Any]) -> None:
         if answer.get("ready") and not self._ready.done():
@@ -299,7 +255,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
             run.finish()
 
     def _on_exit(self) -> None:
-        self._read_answers()
+        self._pipes.answers.drain()
         if self._run is not None:
             self._run.finish()
 

@@ -6,16 +6,19 @@ Every backend feeds a `Collector` with text and MIME bundles; it counts bytes, c
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+import contextlib
 import json
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from nbtools.kernels.interface import ErrorDetail, Execution, OnOutput, OutputLimits, OutputPiece, Status
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "PipeReader"]
 
 # Colours of tracebacks, which no reader of text wants.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -24,6 +27,74 @@ _RUNAWAY = 4
 _OWN_ENDS = frozenset({"ok", "error"})
 # An exception may quote whole frames; what is in the middle of its message or traceback is left out.
 _MOST_MESSAGE, _MOST_TRACEBACK = 10_000, 100_000
+_CHUNK = 1 << 18
+_PIPE_BYTES = 1 << 20
+# A daemon that holds a pipe open keeps it readable; what the program itself wrote is there at its end.
+_DRAIN_BYTES = 2 * _PIPE_BYTES
+
+
+class PipeReader:
+    """A pipe that a program writes to, read on the loop as it fills.
+
+    Attributes
+    ----------
+    write_end
+        The program's end; -1 once our copy of it is closed.
+    """
+
+    def __init__(self) -> None:
+        self._read_end, self.write_end = os.pipe()
+        # The loop reads what is there, and must not wait for more.
+        os.set_blocking(self._read_end, False)
+        self._take: Callable[[bytes], None] | None = None
+        # With more room a program that prints much waits less often.
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import fcntl
+
+            fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def start(self, take: Callable[[bytes], None]) -> None:
+        """Call `take` with each piece from now on."""
+        self._take = take
+        asyncio.get_running_loop().add_reader(self._read_end, self._read)
+
+    def drain(self) -> None:
+        """Take what waits in the pipe now."""
+        left = _DRAIN_BYTES
+        while self._read_end >= 0 and left > 0:
+            left -= self._read() or left
+
+    def close_write_end(self) -> None:
+        """Close our copy of the end that the program writes to, once it has its own."""
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+    def close(self) -> None:
+        """Take what waits in the pipe, and close it: a daemon may hold it open for ever."""
+        self.close_write_end()
+        self.drain()
+        self._end()
+
+    def _read(self) -> int:
+        """Read once; return how many bytes there were."""
+        try:
+            data = os.read(self._read_end, _CHUNK)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+        elif self._take is not None:
+            self._take(data)
+        return len(data)
+
+    def _end(self) -> None:
+        if self._read_end >= 0:
+            asyncio.get_running_loop().remove_reader(self._read_end)
+            os.close(self._read_end)
+            self._read_end = -1
 
 
 class Collector:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools import aio
 from nbtools.errors import InvalidArguments, LanguageUnavailable, LimitExceeded
+from nbtools.kernels.runs.output import PipeReader
 from nbtools.paths import Roots
 from nbtools.toolbox.policies import CommandPolicy
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Background", "Processes", "Stream", "exit_code"]
 
-_CHUNK = 1 << 16
-_DRAIN_BYTES = 1 << 21
 _KEPT = 32
 _TAIL = 100_000
 _START_S = 30.0
@@ -40,8 +39,8 @@ _TERM_S = 2.0
 _DEAD_S = 5.0
 
 
-class Stream:
-    """One output of a process: a pipe that is read as it fills, the kept text, and what to do with each piece.
+class Stream(PipeReader):
+    """One output of a process: the text that is kept, and what to do with each piece.
 
     Parameters
     ----------
@@ -54,57 +53,25 @@ class Stream:
     """
 
     def __init__(self, most: int, *, tail: bool = False, on_text: Callable[[str], None] | None = None) -> None:
-        self._read_end, self.write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
+        super().__init__()
         self._most = most
         self._tail = tail
         self._on_text = on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = bytearray()
         self.full = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._read_end, self._read)
+        self.start(self._show)
 
     @property
     def text(self) -> str:
         """What is kept, bytes that are no UTF-8 replaced."""
         return self._kept.decode("utf-8", "replace")
 
-    def close_write_end(self) -> None:
-        """Close our copy of the end that the process writes to, once it has its own."""
-        if self.write_end >= 0:
-            os.close(self.write_end)
-            self.write_end = -1
-
-    def close(self) -> None:
-        """Take what waits in the pipe, and close it: a daemon may hold it open for ever."""
-        self.close_write_end()
-        left = _DRAIN_BYTES
-        while self._read_end >= 0 and left > 0:
-            left -= self._read() or left
-        self._end()
-
-    def _end(self) -> None:
-        if self._read_end >= 0:
-            asyncio.get_running_loop().remove_reader(self._read_end)
-            os.close(self._read_end)
-            self._read_end = -1
-
-    def _read(self) -> int:
-        """Read once; return how many bytes there were."""
-        try:
-            data = os.read(self._read_end, _CHUNK)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            data = b""
-        if not data:
-            self._end()
-            return 0
+    def _show(self, data: bytes) -> None:
         self._keep(data)
         text = self._decoder.decode(data)
         if text and self._on_text is not None:
             self._on_text(text)
-        return len(data)
 
     def _keep(self, data: bytes) -> None:
         if self._tail:

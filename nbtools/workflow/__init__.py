@@ -12,7 +12,7 @@ The modules build on each other in this order::
     runs/         a run: its events, the state that they lead to, what comes next, and where it is kept
     validation    all checks over a file and the files that it names
     driver/       does what the plan of a run says, and looks up what earlier runs have left
-    views/        what people see of a run: its graph, a table, a live picture, a report
+    views/        what people see of a run: its graph, a table, a live picture, a report, a notebook
     offered       files as tools
     service       run, resume, preview, show, answer, cancel
 
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from nbtools.workflow.spec import Workflow, editor_schema
     from nbtools.workflow.validation import validate
     from nbtools.workflow.views.live import LiveView
+    from nbtools.workflow.views.repeat import RepeatedSteps
 
 __all__ = [
     "LiveView",
     "OpenQuestion",
+    "RepeatedSteps",
     "Report",
     "Workflow",
     "WorkflowExecutor",
@@ -56,6 +58,7 @@ __getattr__ = facade(
     {
         "LiveView": "nbtools.workflow.views.live",
         "OpenQuestion": "nbtools.workflow.service",
+        "RepeatedSteps": "nbtools.workflow.views.repeat",
         "Report": "nbtools.workflow.findings",
         "Workflow": "nbtools.workflow.spec",
         "WorkflowExecutor": "nbtools.workflow.service",

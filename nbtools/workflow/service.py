@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
 from nbtools.workflow.views.cards import run_card
 from nbtools.workflow.views.graph import graph_text
+from nbtools.workflow.views.notebook import repeating_notebook
 from nbtools.workflow.views.report import report_html
 from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.table import table
@@ -381,6 +383,40 @@ class Workflows:
             There is no such run.
         """
         return self.show(run_id).write_report()
+
+    def export_notebook(self, run_id: str, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a notebook that repeats a run step by step, and return its path.
+
+        Tool nodes are calls, Python nodes are cells, workflows inside are functions; what people and models answered
+        is not asked again. It runs from top to bottom, in the folder in which the run was started.
+
+        Parameters
+        ----------
+        run_id
+            The run.
+        path
+            The notebook.
+        overwrite
+            Whether a file that is there is replaced.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        InvalidArguments
+            The file is there, or the workflow cannot be read any more.
+        """
+        place, run = Path(path), self._find(run_id)
+        progress, definition = read_progress(run)
+        if definition is None:
+            raise InvalidArguments(
+                f"the workflow of {run.folder.name} cannot be read any more.", tried="exporting a run"
+            )
+        if place.exists() and not overwrite:
+            raise InvalidArguments(f"{str(path)!r} is there.", hint="Name another file, or set overwrite=True.")
+        made = repeating_notebook(run, progress, definition, folder=place.resolve().parent)
+        write_file(place, f"{json.dumps(made, indent=1, ensure_ascii=False)}\n".encode())
+        return place
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:
         """Answer a question of a run; who drives it takes the answer at once, a resume finds it.

@@ -1,0 +1,428 @@
+"""A notebook that repeats a run step by step, and that itself runs from top to bottom.
+
+A tool node is a call, Python is a cell of its own, other languages run in a kernel; a workflow inside is a function,
+and ``for_each`` a loop. What people and models answered is not asked again: the answers of the run stand in the first
+cell, as do its inputs. What a cell does can be changed and run again, which is what such a notebook is for.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.redaction import conceal, redact
+from nbtools.secret_values import MASK
+from nbtools.workflow.graph import edges, references, skippable
+from nbtools.workflow.runs.environment import variables_of, without_variables
+from nbtools.workflow.runs.log import FrozenRun
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import (
+    AskNode,
+    CodeFile,
+    CodeNode,
+    ConfiguredTool,
+    NodeFields,
+    PromptNode,
+    ToolNode,
+    Workflow,
+    WorkflowNode,
+)
+from nbtools.workflow.views.layout import layers_of
+from nbtools.workflow.views.saved import read_progress
+from nbtools.workflow.views.signs import seconds_of, stated, what_runs
+
+__all__ = ["repeating_notebook"]
+
+_LONGEST_OUTPUT = 4_000
+_LONGEST_LINE = 90
+# Code that sets one of these would take from the notebook what later cells need: it runs in a kernel of its own.
+_OWN_NAMES = frozenset(
+    {"AgentMemory", "RepeatedSteps", "START", "ToolCall", "Workbench", "answers", "inputs", "outputs", "steps", "wb"}
+)
+
+
+def repeating_notebook(run: FrozenRun, progress: RunState, workflow: Workflow, *, folder: Path) -> dict[str, Any]:
+    """Return the notebook, in the form of nbformat 4.5.
+
+    Parameters
+    ----------
+    run
+        The folder of the run.
+    progress
+        The states of its nodes.
+    workflow
+        What it ran.
+    folder
+        Where the notebook will lie: it goes from there to the folder in which the run was started.
+
+    Raises
+    ------
+    InvalidArguments
+        Two files configure tools of one name in two ways.
+    """
+    main = _Exported(workflow=workflow, folder=run.main.parent)
+    inside = list(_inside(main))
+    cells = [
+        _markdown(_intro(run, progress, workflow)),
+        _code(_setup(run, progress, [main, *inside], folder)),
+        *(_code(_function(found)) for found in reversed(inside)),
+    ]
+    for node in _in_order(workflow):
+        cells += [_markdown(_heading(node, progress)), _code(_step(main, node))]
+    cells.append(_code(f"outputs = steps.fill({_literal(workflow.outputs)})\noutputs"))
+    if progress.outputs:
+        told = json.dumps(redact(dict(progress.outputs)), ensure_ascii=False, indent=1, default=repr)
+        cells.append(_markdown(f"The run gave:\n\n```json\n{told[:_LONGEST_OUTPUT]}\n```"))
+    for i, cell in enumerate(cells):
+        cell["id"] = f"cell-{i}"
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Exported:
+    """A workflow of the run: its model, the folder of its file, and the name of its function."""
+
+    workflow: Workflow
+    folder: Path
+    function: str = ""
+    inner: dict[str, _Exported] = dataclasses.field(default_factory=dict)
+
+    def source(self, node: CodeNode) -> str:
+        """Return the code of a node."""
+        if isinstance(node.code, CodeFile):
+            return (self.folder / node.code.file).read_text(encoding="utf-8")
+        return node.code
+
+
+def _inside(outer: _Exported, known: dict[Path, _Exported] | None = None) -> Iterator[_Exported]:
+    """Yield the workflows that run inside, those that need others before these."""
+    from nbtools.workflow.checks.shape import read_workflow
+    from nbtools.workflow.document import Document
+
+    known = {} if known is None else known
+    for node in outer.workflow.nodes:
+        if not isinstance(node, WorkflowNode):
+            continue
+        path = (outer.folder / node.workflow).resolve()
+        if path not in known:
+            workflow, _, _ = read_workflow(Document.open(path, str(path)))
+            if workflow is None:
+                raise InvalidArguments(f"{node.workflow} cannot be read any more.", tried="exporting a run")
+            name = re.sub(r"\W", "_", f"run_{workflow.name}")
+            taken = {found.function for found in known.values()}
+            name = name if name not in taken else f"{name}_{len(taken)}"
+            known[path] = _Exported(workflow=workflow, folder=path.parent, function=name)
+            yield known[path]
+            yield from _inside(known[path], known)
+        outer.inner[node.workflow] = known[path]
+
+
+def _in_order(workflow: Workflow) -> list[NodeFields]:
+    """Return the nodes in an order in which they can run, those that are final last."""
+    layer_of = layers_of({node.id: [edge.target for edge in edges(node)] for node in workflow.nodes})
+    return sorted(workflow.nodes, key=lambda node: (node.finally_, layer_of[node.id]))
+
+
+# -- what stands around the steps
+
+
+def _intro(run: FrozenRun, progress: RunState, workflow: Workflow) -> str:
+    about = f"\n\n{workflow.description}" if workflow.description else ""
+    return (
+        f"# {workflow.name}{about}\n\nThis repeats the run `{run.folder.name}`, which ended as **{progress.state}** "
+        f"after {progress.seconds:.1f} s. Code runs in the kernel of this notebook, in the folder in which the run was "
+        f"started."
+    )
+
+
+def _heading(node: NodeFields, progress: RunState) -> str:
+    of = progress.nodes[node.id]
+    seconds = seconds_of(of, progress.ended_at)
+    told = [stated(of), "" if seconds is None else f"{seconds:.2f} s", of.why]
+    lines = [f"## {node.id}", f"`{what_runs(node)}` · in the run: {', '.join(filter(None, told))}", node.description]
+    if node.retry is not None:
+        lines.append(f"The run tried up to {node.retry.attempts} times; here, run the cell again.")
+    if isinstance(node, PromptNode):
+        lines += ["The answer is the one of the run, to this:", _quoted(node.prompt)]
+    if isinstance(node, AskNode):
+        lines.append("The answer is the one of the run.")
+    return "\n\n".join(filter(None, lines))
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder: Path) -> str:
+    """Return the first cell: the workbench, the inputs, the answers."""
+    tools = _tools([found.workflow for found in exported])
+    settings = f"tools={_literal(tools)}" if tools else ""
+    place = os.path.relpath(run.facts["working_folder"], folder)
+    remembers = any(_remembers(found.workflow) for found in exported)
+    lines = [
+        "import os",
+        "",
+        "from nbtools import ToolCall, Workbench" if remembers else "from nbtools import Workbench",
+    ]
+    lines += ["from nbtools.memory import AgentMemory"] if remembers else []
+    lines += ["from nbtools.workflow import RepeatedSteps", ""]
+    if place != ".":
+        lines += [
+            'START = globals().get("START", os.getcwd())  # the folder of this notebook',
+            f"os.chdir(os.path.join(START, {place!r}))",
+        ]
+    variables = variables_of(exported[0].workflow)
+    inputs = conceal(without_variables(variables, dict(progress.inputs)))
+    answers = redact(without_variables(variables, dict(_answers(run))))
+    masked = f"  # {MASK} stands for a secret: fill it in" if MASK in repr(inputs) else ""
+    lines += [
+        f"wb = Workbench({settings})",
+        f"inputs = {_literal(inputs)}{masked}",
+        f"answers = {_literal(answers)}  # of people and models, by step",
+        "steps = RepeatedSteps(inputs, answers, env=os.environ)",
+    ]
+    return "\n".join(lines)
+
+
+def _tools(workflows: list[Workflow]) -> dict[str, Any]:
+    """Return the tools that the files configure, as settings of a workbench."""
+    made: dict[str, Any] = {}
+    for workflow in workflows:
+        for name, entry in workflow.tools.items():
+            if isinstance(entry, ConfiguredTool):
+                given = entry.model_dump(exclude_none=True)
+                if made.setdefault(name, given) != given:
+                    raise InvalidArguments(
+                        f"two files configure {name} in two ways, and a workbench has one.",
+                        hint="Give the tools different names.",
+                        tried="exporting a run",
+                    )
+    return made
+
+
+def _answers(run: FrozenRun, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what people and models answered, by step, also in the runs inside."""
+    progress, workflow = read_progress(run)
+    asked = {n.id: n for n in (workflow.nodes if workflow else ()) if isinstance(n, AskNode | PromptNode)}
+    for name, item, step in progress.steps():
+        node = asked.get(name)
+        label = f"{prefix}{name}" + ("" if item is None else f"[{item}]")
+        if isinstance(node, AskNode) and step.answer is not None:
+            yield label, step.answer
+        elif isinstance(node, PromptNode) and step.state == "ok":
+            yield label, step.view()["data"]
+    for folder in sorted((run.folder / "sub").glob("*")):
+        if "~" not in folder.name:
+            yield from _answers(FrozenRun(folder), f"{prefix}{folder.name}/")
+
+
+def _function(exported: _Exported) -> str:
+    """Return a workflow inside as a function."""
+    workflow = exported.workflow
+    defaults = {name: schema["default"] for name, schema in workflow.inputs.items() if "default" in schema}
+    lines = [
+        f"def {exported.function}(inputs, label):",
+        f"    {json.dumps(f'{workflow.name}: {workflow.description}', ensure_ascii=False)}",
+        f"    inputs = {_literal(defaults)} | inputs" if defaults else "",
+        "    steps = RepeatedSteps(inputs, answers, env=os.environ, label=label)",
+    ]
+    for node in _in_order(workflow):
+        lines += ["", f"    # -- {node.id}: {what_runs(node)}", _indented(_step(exported, node))]
+    lines += ["", _indented(f"return steps.fill({_literal(workflow.outputs)})")]
+    return "\n".join(line for i, line in enumerate(lines) if line or i > 3)
+
+
+# -- one step
+
+
+def _step(exported: _Exported, node: NodeFields) -> str:
+    """Return the code of a node, with its condition, its loop, and what happens to its errors."""
+    item = ", item" if node.for_each is not None else ""
+    code = _work(exported, node, item)
+    if _goes_on(node):
+        code = f"with steps.may_fail({node.id!r}):\n{_indented(code)}"
+    if node.for_each is not None:
+        code = f"for item in steps.each({node.id!r}, {_literal(node.for_each)}):\n{_indented(code)}"
+    if condition := _condition(exported.workflow, node):
+        code = f"if steps.goes({node.id!r}, {condition}):\n{_indented(code)}"
+    if not exported.function and (node.for_each is not None or condition or _goes_on(node)):
+        code = f"{code}\nsteps[{node.id!r}]"
+    return code
+
+
+def _goes_on(node: NodeFields) -> bool:
+    """Tell whether an exception of a node's code is kept; a call keeps its error by itself."""
+    if isinstance(node, ToolNode):
+        return False
+    return node.on_item_error == "collect" if node.for_each is not None else node.on_error == "continue"
+
+
+def _condition(workflow: Workflow, node: NodeFields) -> str:
+    """Return what `RepeatedSteps.goes` is asked; nothing where the node runs in any case."""
+    may_skip = skippable(workflow.nodes)
+    needed: dict[str, bool] = {}
+    for edge in edges(node):
+        needed[edge.target] = needed.get(edge.target, False) or edge.required
+    lost = () if node.always else tuple(name for name, required in needed.items() if required and name in may_skip)
+    parts = [f"when={node.when!r}"] if node.when not in {None, True, "always"} else []
+    return ", ".join([*parts, *([f"needs={lost!r}"] if lost else [])])
+
+
+def _work(exported: _Exported, node: NodeFields, item: str) -> str:
+    match node:
+        case ToolNode():
+            return _call(exported.workflow, node, item)
+        case CodeNode():
+            return _script(exported, node)
+        case WorkflowNode():
+            given = f"steps.fill({_literal(node.args)}{item})"
+            function = exported.inner[node.workflow].function
+            return f"steps.gave({node.id!r}, {function}({given}, steps.label({node.id!r})))"
+    return f"steps.answered({node.id!r})"
+
+
+def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
+    arguments = _literal(node.args)
+    given = f"steps.fill({arguments}{item})" if "${" in repr(node.args) else arguments
+    timeout = "" if node.timeout_s is None else f", timeout={node.timeout_s:g}"
+    before = ""
+    if _uses_memory(workflow, node):
+        before = f"{_memory(workflow, node)}\ncalls = wb.executor_with(services={{AgentMemory: lambda: memory}})\n"
+        call = f"done = calls.call(ToolCall(tool={node.tool!r}, arguments={given}{timeout}))"
+    else:
+        call = f"done = wb.call({node.tool!r}, {given}{timeout})"
+    stops = node.on_item_error == "fail" if node.for_each is not None else node.on_error == "fail"
+    checked = "done.raise_for_error()" if stops else "done"
+    return f"{before}{call}\nsteps.called({node.id!r}, {checked})"
+
+
+def _script(exported: _Exported, node: CodeNode) -> str:
+    source = exported.source(node).rstrip("\n")
+    needs = ", ".join(repr(name) for name in dict.fromkeys(edge.target for edge in edges(node)))
+    settings = node.memory or exported.workflow.memory
+    memory = _memory(exported.workflow, node) if settings.enabled and re.search(r"\bmemory\b", source) else ""
+    head = [memory, f"nodes = steps.seen({needs})" if needs else ""]
+    written = _with_value(source) if node.language == "python" and not _gives_files(exported.workflow, node) else None
+    if written is not None:
+        return "\n".join([*filter(None, head), written, f"steps.gave({node.id!r}, value)"])
+    item = "item" if node.for_each is not None else "None"
+    seen = f"{{'inputs': inputs, 'nodes': {'nodes' if needs else '{}'}, 'item': {item}}}"
+    options = f"language={node.language!r}, variables={seen}, cwd=os.getcwd()"
+    if node.language == "python":
+        options += f", wants_value=True{', memory=memory' if memory else ''}"
+        kind = ", has_value=True"
+    else:
+        kind = ", is_json=True" if node.output is not None else ""
+    done = f"done = wb.kernels.run({_literal(source)}, {options})"
+    return "\n".join([*filter(None, head), done, f"steps.ran({node.id!r}, done{kind})"])
+
+
+def _uses_memory(workflow: Workflow, node: ToolNode) -> bool:
+    entry = workflow.tools.get(node.tool)
+    name = entry.tool if isinstance(entry, ConfiguredTool) else node.tool
+    return name.startswith("memory")
+
+
+def _remembers(workflow: Workflow) -> bool:
+    return any(isinstance(node, ToolNode) and _uses_memory(workflow, node) for node in workflow.nodes)
+
+
+def _memory(workflow: Workflow, node: NodeFields) -> str:
+    scope = (node.memory or workflow.memory).default_scope
+    ids = f"agent_id={workflow.agent!r}, workflow_id={workflow.name!r}, node_id={node.id!r}"
+    return f"memory = wb.memory.scoped({ids}, scope={scope!r})"
+
+
+def _gives_files(workflow: Workflow, node: CodeNode) -> bool:
+    """Tell whether an expression of the workflow reads the files that a node made."""
+    read = [expression for other in workflow.nodes for _, expression in references(other)]
+    return any(found.node == node.id and "artifacts" in found.steps for found in read)
+
+
+# -- text of code
+
+
+def _with_value(source: str) -> str | None:
+    """Return Python with the value of its last expression in ``value``; `None` where it cannot stand in a cell.
+
+    It cannot where it would hide a name that the notebook needs, or has what only the top of a module may have.
+    """
+    try:
+        tree = ast.parse(source)
+        compile(f"def f():\n{_indented(source)}", "<cell>", "exec")
+    except (SyntaxError, ValueError):
+        return None
+    if not tree.body or not _OWN_NAMES.isdisjoint(_names_set(tree)):
+        return None
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        return f"{source}\nvalue = None"
+    lines = source.split("\n")
+    line = lines[last.lineno - 1].encode()
+    lines[last.lineno - 1] = (line[: last.col_offset] + b"value = " + line[last.col_offset :]).decode()
+    return "\n".join(lines)
+
+
+def _names_set(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(ctx=ast.Store() | ast.Del()):
+                found.add(node.id)
+            case ast.alias():
+                found.add((node.asname or node.name).partition(".")[0])
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+    return found
+
+
+def _indented(code: str) -> str:
+    """Return code one level deeper; lines inside of texts stay as they are."""
+    kept: set[int] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno is not None:
+            kept.update(range(node.lineno + 1, node.end_lineno + 1))
+    lines = code.split("\n")
+    return "\n".join(line if i in kept or not line else f"    {line}" for i, line in enumerate(lines, 1))
+
+
+def _literal(value: Any, depth: int = 0) -> str:
+    """Return JSON values as Python: what is long over several lines, texts of several lines as they are."""
+    plain = repr(value)
+    if len(plain) <= _LONGEST_LINE and "\\n" not in plain:
+        return plain
+    pad = "    " * depth
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping) and value:
+        inner = "".join(f"{pad}    {name!r}: {_literal(one, depth + 1)},\n" for name, one in value.items())
+        return f"{{\n{inner}{pad}}}"
+    if isinstance(value, list) and value:
+        return f"[\n{''.join(f'{pad}    {_literal(one, depth + 1)},{chr(10)}' for one in value)}{pad}]"
+    return plain
+
+
+def _text(value: str) -> str:
+    """Return a text as Python, over its own lines where it has several."""
+    plain = value.replace("\\", "\\\\")
+    made = '"""' + (plain.replace('"', '\\"') if '"""' in plain or plain.endswith('"') else plain) + '"""'
+    try:
+        return made if "\n" in value and ast.literal_eval(made) == value else repr(value)
+    except (SyntaxError, ValueError):
+        return repr(value)  # it has what no source may have, such as a null character
+
+
+def _markdown(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def _code(text: str) -> dict[str, Any]:
+    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}

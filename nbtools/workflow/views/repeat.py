@@ -1,0 +1,197 @@
+"""What a notebook that repeats a run keeps: the results of its steps, as expressions and code see them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.result import Artifact, ToolResult
+from nbtools.workflow.expressions import fill, truth
+from nbtools.workflow.runs.keys import MaskedEnvironment
+from nbtools.workflow.runs.state import NodeState, failure_result
+
+if TYPE_CHECKING:
+    from nbtools.kernels.interface import Execution
+
+__all__ = ["RepeatedSteps"]
+
+
+class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
+    """The results of steps by node: ok, state, text, data, error, artifacts, duration_s.
+
+    Parameters
+    ----------
+    inputs
+        Values of the workflow's inputs.
+    answers
+        What people and models answered in the run, by step: ``agree``, ``each[2]``, ``each[2]/agree``.
+    env
+        What ``${env.NAME}`` stands for, usually `os.environ`.
+    label
+        Of a run inside of another: the step that it is, such as ``each[2]``.
+
+    Examples
+    --------
+    >>> steps = RepeatedSteps({"n": 2})
+    >>> steps.gave("a", [1, 2, 3])
+    [1, 2, 3]
+    >>> steps.fill("${nodes.a.data | len} of ${inputs.n}")
+    '3 of 2'
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any],
+        answers: Mapping[str, Any] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        label: str = "",
+    ) -> None:
+        self.inputs = inputs
+        self._answers = answers or {}
+        self._env = MaskedEnvironment() if env is None else env
+        self._prefix = f"{label}/" if label else ""
+        self._results: dict[str, dict[str, Any]] = {}
+        self._values: dict[str, Any] = {}
+        self._items: dict[str, list[dict[str, Any]]] = {}
+
+    def __getitem__(self, node: str) -> Mapping[str, Any]:
+        return self._results[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._results)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    # -- what a step starts from
+
+    def fill(self, value: Any, item: Any = None) -> Any:
+        """Return a value with the expressions in its texts filled in."""
+        return fill(value, {"inputs": self.inputs, "nodes": self._results, "item": item, "env": self._env})
+
+    def goes(self, node: str, *, when: Any = None, needs: tuple[str, ...] = ()) -> bool:
+        """Tell whether a node runs; where it does not, it counts as skipped.
+
+        Parameters
+        ----------
+        node
+            The node.
+        when
+            Its condition.
+        needs
+            The nodes with which it is skipped.
+        """
+        lost = any(self._results[name]["state"] == "skipped" for name in needs)
+        scope = {"inputs": self.inputs, "nodes": self._results, "env": self._env}
+        if not lost and truth(when, scope):
+            return True
+        self._results[node] = NodeState(state="skipped").view()
+        return False
+
+    def seen(self, *needs: str) -> dict[str, Any]:
+        """Return what code sees as ``nodes``: the data of the nodes that it needs."""
+        return {name: self._values[name] for name in needs if name in self._values}
+
+    def each(self, node: str, for_each: Any) -> Iterator[Any]:
+        """Yield the items of a node; what they give becomes one result at the end."""
+        self._items[node] = []
+        yield from self.fill(for_each)
+        results = self._items.pop(node)
+        values = [found["data"] if found["ok"] else None for found in results]
+        self._keep(node, {**_GOOD, "text": f"{sum(found['ok'] for found in results)} of {len(results)} items"}, values)
+
+    def label(self, node: str) -> str:
+        """Return the name of the step that runs now: the node, with the number of the item."""
+        items = self._items.get(node)
+        return self._prefix + (node if items is None else f"{node}[{len(items)}]")
+
+    # -- what a step gives
+
+    def gave(self, node: str, value: Any, text: str = "") -> Any:
+        """Keep the value of a step, and return it."""
+        self._keep(node, {**_GOOD, "text": text or (value if isinstance(value, str) else "")}, value)
+        return value
+
+    def called(self, node: str, done: ToolResult) -> ToolResult:
+        """Keep the result of a call, and return it."""
+        state = "ok" if done.ok else "failed"
+        self._keep(node, {**done.to_dict(), "state": state}, done.data)
+        return done
+
+    def ran(self, node: str, done: Execution, *, is_json: bool = False, has_value: bool = False) -> Any:
+        """Keep what code in a kernel gave, and return it.
+
+        Raises
+        ------
+        ExecutionFailed
+            The code failed.
+        """
+        if (error := done.to_error()) is not None:
+            raise error
+        value = done.value if has_value else json.loads(done.stdout) if is_json else done.stdout
+        files = [Artifact.from_path(Path(path), hashed=0).to_dict() for path in done.artifacts]
+        self._keep(node, {**_GOOD, "text": done.stdout, "artifacts": files}, value)
+        return value
+
+    def answered(self, node: str) -> Any:
+        """Keep the answer that the run got, and return it; after a no the node counts as skipped.
+
+        Raises
+        ------
+        InvalidArguments
+            The run was not asked this.
+        """
+        label = self.label(node)
+        if label not in self._answers:
+            raise InvalidArguments(
+                f"the run has no answer to {label}.", hint=f"Write one: answers[{label!r}] = …", tried="repeating a run"
+            )
+        answer = self._answers[label]
+        if answer is False and node not in self._items:
+            self._results[node] = NodeState(state="skipped").view()
+            return answer
+        return self.gave(
+            node, answer, json.dumps(answer, ensure_ascii=False) if isinstance(answer, dict | list) else ""
+        )
+
+    @contextlib.contextmanager
+    def may_fail(self, node: str) -> Iterator[None]:
+        """Keep the error of a step in place of raising it."""
+        try:
+            yield
+        except Exception as exc:
+            code, hint = (exc.code, exc.hint) if isinstance(exc, NbtoolsError) else ("EXECUTION_FAILED", None)
+            self._keep(node, {**failure_result(code, str(exc), hint), "state": "failed"}, None)
+
+    def _keep(self, node: str, result: dict[str, Any], value: Any) -> None:
+        data, seen = _as_data(value)
+        result = {**result, "data": data}
+        if node in self._items:
+            self._items[node].append(result)
+        else:
+            self._results[node] = result
+            self._values[node] = seen
+
+
+_GOOD = NodeState(state="ok").view()
+
+
+def _as_data(value: Any) -> tuple[Any, Any]:
+    """Return a value as expressions and as code see it: as JSON, and a DataFrame as columns and rows, or itself."""
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        made = value.to_dict(orient="split")
+        return {"columns": made["columns"], "rows": made["data"], "row_count": len(value)}, value
+    plain = json.loads(json.dumps(value, default=_plain))
+    return plain, plain
+
+
+def _plain(value: Any) -> Any:
+    """Return arrays and numbers of NumPy, and sets, as JSON has them; anything else by its ``repr``."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return sorted(value) if isinstance(value, set | frozenset) else repr(value)

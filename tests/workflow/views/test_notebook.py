@@ -1,0 +1,278 @@
+"""Notebooks that repeat runs: they are valid, run from top to bottom, and give what the run gave."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nbclient import NotebookClient
+
+from nbtools import Workbench
+from nbtools.errors import FileMissing, InvalidArguments
+from nbtools.workflow import RepeatedSteps
+from nbtools.workflow.views.notebook import _literal, _with_value
+from tests.workflow.driver.conftest import TOOLS
+
+ROOT = Path(__file__).parents[3]
+HEAD = "version: 1\nname: w\n"
+
+
+@pytest.fixture
+def book(wb, folder, monkeypatch):
+    """Return a function that exports a run and reads the notebook."""
+
+    def export(run) -> Any:
+        path = wb.workflows.export_notebook(run.run_id, folder / "again.ipynb", overwrite=True)
+        made = nbformat.read(path, as_version=4)
+        nbformat.validate(made)
+        return made
+
+    return export
+
+
+@pytest.fixture
+def repeat(book, monkeypatch, tmp_path):
+    """Return a function that runs the cells of a run's notebook in this process, and gives the names that they set."""
+    monkeypatch.setenv("NBTOOLS_HOME", str(tmp_path / "home2"))
+    monkeypatch.setenv("NBTOOLS_MEMORY_URL", ":memory:")
+    monkeypatch.setattr("nbtools.Workbench", lambda: made.enter_context(Workbench(tools=TOOLS)), raising=False)
+
+    def run_cells(run) -> dict[str, Any]:
+        names: dict[str, Any] = {}
+        for cell in book(run).cells:
+            if cell.cell_type == "code":
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(cell.source, "<cell>", "exec"), names)
+        return names
+
+    with contextlib.ExitStack() as made:
+        yield run_cells
+
+
+def test_values_tables_and_files_go_from_cell_to_cell(wb, repeat) -> None:
+    run = wb.workflows.run(
+        HEAD
+        + """
+inputs: {n: {type: integer, default: 3}}
+nodes:
+  - id: table
+    code: |
+      import pandas as pd
+      pd.DataFrame({"x": range(inputs["n"])})
+  - {id: sum, code: "int(nodes['table']['x'].sum())", needs: [table]}
+  - {id: rows, tool: look, args: {value: "${nodes.table.data.rows[1][0]} of ${nodes.table.data.row_count}"}}
+  - {id: file, code: "open('left.txt', 'w').write('left')"}
+  - {id: name, tool: look, args: {value: "${nodes.file.artifacts | len}"}}
+  - {id: nothing, code: "x = 1"}
+  - {id: steps, code: "steps = wb = 5; steps + 1"}
+outputs: {sum: "${nodes.sum.data}", rows: "${nodes.rows.data}", files: "${nodes.name.data}", six: "${nodes.steps.data}"}
+""",
+        {"n": 4},
+    ).raise_for_error()
+    assert repeat(run)["outputs"] == dict(run.outputs) == {"sum": 6, "rows": "1 of 4", "files": 1, "six": 6}
+
+
+def test_items_conditions_errors_and_other_languages_are_repeated(wb, repeat) -> None:
+    run = wb.workflows.run(
+        HEAD
+        + """
+nodes:
+  - id: each
+    for_each: [1, 0, 4]
+    on_item_error: collect
+    code: |
+      text = f'''
+      8 by {item}'''
+      text, 8 / item
+  - {id: calls, tool: look, for_each: "${nodes.each.data}", args: {value: "${item[1] | default('none')}"}}
+  - {id: shell, code: "printf '%s' '{\\"a\\": 1}'", language: bash, output: {type: object}}
+  - {id: broken, code: "1 / 0", on_error: continue}
+  - {id: why, tool: look, when: "${nodes.broken.error}", args: {value: "${nodes.broken.error.code | default('')}"}}
+  - {id: never, tool: look, when: "${nodes.broken.ok}"}
+  - {id: after, tool: look, needs: [never]}
+  - {id: always, code: "sorted(nodes)", needs: [never, why], when: always}
+  - {id: tidy, tool: look, args: {value: tidied}, finally: true}
+outputs:
+  each: "${nodes.each.data}"
+  calls: "${nodes.calls.data}"
+  shell: "${nodes.shell.data.a}"
+  why: "${nodes.why.data | default(null)}"
+  after: "${nodes.after.data | default('skipped')}"
+  always: "${nodes.always.data}"
+"""
+    ).raise_for_error()
+    assert run.outputs["each"][0] == ["\n8 by 1", 8.0]
+    assert run.outputs["each"][1] is None
+    found = repeat(run)
+    assert found["outputs"] == dict(run.outputs)
+    assert found["steps"]["tidy"]["data"] == "tidied"
+    assert {name: found["steps"][name]["state"] for name in ("never", "after", "broken")} == {
+        "never": "skipped",
+        "after": "skipped",
+        "broken": "failed",
+    }
+
+
+def test_answers_of_runs_inside_are_given_again(wb, folder, repeat) -> None:
+    (folder / "deep.yaml").write_text(
+        "version: 1\nname: deep\ninputs: {n: {type: integer}, twice: {type: boolean, default: true}}\n"
+        "nodes:\n  - {id: q, ask: {choose: [a, b], question: 'Which for ${inputs.n}?'}}\n"
+        "outputs: {said: '${nodes.q.data}${inputs.n}'}\n"
+    )
+    (folder / "inner.yaml").write_text(
+        "version: 1\nname: inner\ninputs: {n: {type: integer}}\n"
+        "nodes:\n  - {id: go, ask: {approve: 'Go?'}}\n"
+        "  - {id: down, workflow: deep.yaml, args: {n: '${inputs.n}'}, needs: [go]}\n"
+        "outputs: {said: \"${nodes.down.data.said | default('no')}\"}\n"
+    )
+    (folder / "outer.yaml").write_text(
+        "version: 1\nname: outer\n"
+        "nodes:\n  - {id: each, workflow: inner.yaml, for_each: [1, 2, 3], args: {n: '${item}'}}\n"
+        "outputs: {all: '${nodes.each.data}'}\n"
+    )
+    said = {"each[0]/go": "yes", "each[1]/go": "no", "each[2]/go": "yes", "each[0]/down/q": "a", "each[2]/down/q": "b"}
+    run = wb.workflows.run("outer.yaml")
+    while run.questions:
+        for question in run.questions:
+            wb.workflows.answer(run.run_id, question.step, said[question.step])
+        run = wb.workflows.resume(run.run_id)
+    assert [found["said"] for found in run.raise_for_error().outputs["all"]] == ["a1", "no", "b3"]
+    assert repeat(run)["outputs"] == dict(run.outputs)
+
+
+def test_what_the_run_was_not_asked_is_told(wb, repeat) -> None:
+    run = wb.workflows.run(HEAD + "nodes:\n  - {id: q, ask: {approve: Go?}}\n")
+    with pytest.raises(InvalidArguments, match="no answer to q"):
+        repeat(run)
+
+
+def test_tools_that_the_file_configures_are_there(wb, book) -> None:
+    run = wb.workflows.run(
+        HEAD
+        + """
+tools:
+  six: {tool: calculator, fixed_config: {expression: 6*7}}
+nodes:
+  - {id: a, tool: six}
+outputs: {a: "${nodes.a.data.value}"}
+"""
+    ).raise_for_error()
+    cells = [cell.source for cell in book(run).cells if cell.cell_type == "code"]
+    assert "Workbench(tools={'six': {'fixed_config': {'expression': '6*7'}, 'tool': 'calculator'}})" in cells[0]
+    assert cells[1] == "done = wb.call('six', {})\nsteps.called('a', done.raise_for_error())"
+
+
+def test_no_secret_is_in_a_notebook(wb, book, monkeypatch) -> None:
+    monkeypatch.setenv("PLAIN_VALUE", "quartz-owl-77")
+    text = (
+        HEAD
+        + 'inputs: {password: {type: string}}\nnodes:\n  - {id: a, tool: look, args: {value: "${env.PLAIN_VALUE}"}}\n'
+        + 'outputs: {a: "${nodes.a.data}"}\n'
+    )
+    run = wb.workflows.run(text, {"password": "quartz-owl-77 and more"}).raise_for_error()
+    made = json.dumps(book(run))
+    assert "quartz-owl" not in made
+    assert "*** stands for a secret" in made
+    assert "${env.PLAIN_VALUE}" in made
+
+
+def test_a_file_that_is_there_is_not_replaced(wb, folder) -> None:
+    run = wb.workflows.run(HEAD + "nodes:\n  - {id: a, tool: look}\n").raise_for_error()
+    path = folder / "mine.ipynb"
+    path.write_text("mine")
+    with pytest.raises(InvalidArguments, match="is there"):
+        wb.workflows.export_notebook(run.run_id, path)
+    assert path.read_text() == "mine"
+    with pytest.raises(FileMissing):
+        wb.workflows.export_notebook("nothing", folder / "new.ipynb")
+
+
+def test_two_tools_of_one_name_cannot_be_exported(wb, folder) -> None:
+    inner = "version: 1\nname: inner\ntools: {t: {tool: calculator, fixed_config: {expression: '1'}}}\n"
+    (folder / "inner.yaml").write_text(inner + "nodes:\n  - {id: a, tool: t}\n")
+    outer = HEAD + "tools: {t: {tool: calculator, fixed_config: {expression: '2'}}}\n"
+    (folder / "w.yaml").write_text(outer + "nodes:\n  - {id: a, tool: t}\n  - {id: b, workflow: inner.yaml}\n")
+    run = wb.workflows.run("w.yaml").raise_for_error()
+    with pytest.raises(InvalidArguments, match="configure t in two ways"):
+        wb.workflows.export_notebook(run.run_id, folder / "w.ipynb")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.text(alphabet='ab"\\\n\r\t'),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(JSON)
+def test_a_value_is_the_same_when_it_is_read_as_python(value) -> None:
+    assert ast.literal_eval(_literal(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("a = 1\na", "a = 1\nvalue = a"),
+        ("x = 2; x + (\n  1)", "x = 2; value = x + (\n  1)"),
+        ("é = 'ü'; é", "é = 'ü'; value = é"),
+        ("import os", "import os\nvalue = None"),
+        ("wb = 1", None),
+        ("from math import *\npi", None),
+        ("await x", None),
+        ("def steps(): pass", None),
+    ],
+)
+def test_the_last_expression_becomes_the_value(source, written) -> None:
+    assert _with_value(source) == written
+
+
+def test_values_of_numpy_are_as_they_are_in_a_run() -> None:
+    np = pytest.importorskip("numpy")
+    steps = RepeatedSteps({})
+    steps.gave("a", {"n": np.int64(3), "all": np.arange(2), "seen": {2, 1}})
+    assert steps.fill("${nodes.a.data}") == {"n": 3, "all": [0, 1], "seen": [1, 2]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["report", "islands", "question", "tolerant", "notes", "briefing"])
+def test_the_notebook_of_each_example_runs_and_gives_the_same(tmp_path, monkeypatch, name) -> None:
+    if name == "briefing":
+        pytest.importorskip("pydantic_ai")
+    for part in ("data", "workflows"):
+        shutil.copytree(ROOT / "notebooks" / part, tmp_path / "notebooks" / part)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "books").mkdir()
+
+    async def ask(step, question):
+        return {"form": "semicolon", "agree": "yes"}[step]
+
+    with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path], memory_url=":memory:") as wb:
+        run = wb.workflows.run(f"notebooks/workflows/{name}.yaml", ask=ask).raise_for_error()
+        path = wb.workflows.export_notebook(run.run_id, tmp_path / "books" / f"{name}.ipynb")
+    made = nbformat.read(path, as_version=4)
+    nbformat.validate(made)
+    made.cells.append(nbformat.v4.new_code_cell("import json\nprint(json.dumps(outputs))"))
+    environment = {"NBTOOLS_HOME": str(tmp_path / "home2"), "NBTOOLS_MEMORY_URL": ":memory:"}
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    NotebookClient(made, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
+    found = json.loads(made.cells[-1].outputs[-1]["text"])
+    wanted = json.loads(json.dumps(dict(run.outputs)))
+    if name == "notes":  # it has the time in it
+        found["found"], wanted["found"] = len(json.loads(found["found"])), len(json.loads(wanted["found"]))
+    assert found == wanted
+    assert str(tmp_path) not in path.read_text(), "no path of this machine is in it"
+    if name == "report":
+        assert sum("image/png" in str(cell.get("outputs")) for cell in made.cells) == 2
+    if name == "question":
+        assert (tmp_path / "driest.csv").read_text().startswith("weather;days;rain")

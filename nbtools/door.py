@@ -51,6 +51,7 @@ _MAX_INT_BITS = 14_000
 _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
 _MAX_ERROR = 20_000
+_MAX_TRACED = 8_000
 _SHOWN_STEPS = 8
 _CHANGED = "Whoever approved this call changed its arguments. It ran with "
 # The call whose tool runs: what it calls in turn, by whatever way, is called for the same caller.
@@ -360,7 +361,7 @@ def _fault(tool: Tool, exc: BaseException) -> InternalError:
     return InternalError(
         f"{tool.name} raised {type(exc).__name__}{f': {told}' if told else ''}",
         hint="That is a fault of the tool's own code.",
-        data={"traceback": conceal(_traceback(exc))},
+        data={"traceback": _traceback(exc)},
     )
 
 
@@ -400,7 +401,8 @@ def _error_of(result: ToolResult) -> ErrorInfo | None:
 def _traceback(exc: BaseException) -> str:
     import traceback
 
-    return "".join(traceback.format_exception(exc))[-8_000:]
+    # The second cut takes the rest of a secret that the first one went through.
+    return str(conceal("".join(traceback.format_exception(exc))[-2 * _MAX_TRACED :]))[-_MAX_TRACED:]
 
 
 @dataclasses.dataclass(slots=True)

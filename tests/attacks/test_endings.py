@@ -86,3 +86,25 @@ def test_a_tool_that_cancels_itself_is_recorded_and_told_as_an_error() -> None:
     with pytest.raises(Cancelled):
         made.call(ToolCall(tool="leave"))
     assert [record.code for record in made.door.recorder.recent()] == ["CANCELLED"]
+
+
+def test_a_chain_of_exceptions_is_told_without_secrets_also_where_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "hJ7kQ2mZx9LpW4vTq8ZkWm2LpT9vRx4N"
+    monkeypatch.setenv("MY_API_KEY", secret)
+
+    @tool
+    def connect(filler: int) -> None:
+        """Connect."""
+        try:
+            raise ConnectionError(f"Authorization: Basic {secret}, {{'password': 'hunter2horse'}}")
+        except ConnectionError as exc:
+            exc.add_note(f"tried with {secret[:20]}\n    {secret[20:]}")
+            raise ValueError("x" * filler) from exc
+
+    made = LocalExecutor([connect])
+    pieces = {secret[at : at + 8] for at in range(len(secret) - 7)} | {"hunter2horse"}
+    for filler in (0, *range(7_000, 8_000, 3)):
+        result = made.call(ToolCall(tool="connect", arguments={"filler": filler}))
+        told = f"{result.to_dict()} {made.door.recorder.recent(1)[0].to_dict()}"
+        assert not [piece for piece in pieces if piece in told]
+        assert "x\n" in result.data["traceback"]

@@ -325,6 +325,18 @@ class Config:
             )
         return {**made, "ALLOWED_PATHS": os.pathsep.join(folders)} if folders else made
 
+    def without_secrets(self) -> dict[str, Any]:
+        """Return the settings that were given, as arguments for `load` on another machine.
+
+        What holds a credential is left out, and so are outside servers, which are started with some: the other
+        machine has its own.
+        """
+        left = {"mcp_servers", "gateway_token", "sources"}
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in left}
+        said = {name: value for name, value in given.items() if self.sources.get(name, "argument") != "default"}
+        said |= {"home": self.home.resolve(), "allowed_paths": tuple(path.resolve() for path in self.allowed_paths)}
+        return {name: value for name, value in said.items() if conceal({name: value}) == {name: value}}
+
     def but(self, **arguments: Any) -> Config:
         """Return these settings with some given explicitly; one that is `None` counts as not given."""
         given = {name: value for name, value in arguments.items() if value is not None}

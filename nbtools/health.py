@@ -28,6 +28,7 @@ _EXTRAS = {
     "mcp": ("mcp", "tools over MCP"),
     "postgres": ("psycopg", "memory and SQL on PostgreSQL"),
     "cloud": ("obstore", "memory files in object stores"),
+    "dask": ("distributed", "workflows on a cluster"),
     "gateway": ("websocket", "kernels on another machine"),
     "engines": ("sqlalchemy", "SQL on other engines"),
     "otel": ("opentelemetry.sdk", "spans to OpenTelemetry"),

@@ -5,10 +5,14 @@ A workbench that only answers SQL starts no kernel and no memory. What was built
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import threading
+import types
+import typing
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -23,7 +27,7 @@ from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
-from nbtools.tool import Tool, ToolCall, tool_of
+from nbtools.tool import Tool, ToolCall, tool, tool_of
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentService
@@ -33,10 +37,10 @@ if TYPE_CHECKING:
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
-    from nbtools.workflow.driver.host import Prompt, PromptAnswer
+    from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
     from nbtools.workflow.service import WorkflowRun, Workflows
 
-__all__ = ["Parts"]
+__all__ = ["Parts", "open_on_worker"]
 
 # In the order in which they are closed: the memory is the last that is needed.
 _CLOSED = (
@@ -262,8 +266,41 @@ class Parts:
             kernels=lambda: self.kernels,
             memory=lambda: self.memory,
             prompter=self._ask_model,
+            recipe=self._recipe,
         )
         return Workflows(host, check_open=self.check_open)
+
+    def _recipe(self) -> WorkerRecipe:
+        """Return how a worker of a cluster makes these parts again."""
+        from nbtools.workflow.driver.host import WorkerRecipe
+
+        url = self.config.memory_url or ""
+        here = "" if url == ":memory:" else "machine"
+        return WorkerRecipe(
+            open=functools.partial(open_on_worker, self.config.without_secrets()),
+            functions=tuple(self._portable_tools()),
+            tools=lambda: self.registry,
+            stays=self._stays,
+            memory="*" if url.startswith("postgres") else here,
+        )
+
+    def _portable_tools(self) -> Iterator[tuple[Callable[..., Any], Mapping[str, Any]]]:
+        for made in map(tool_of, self._extra):
+            with contextlib.suppress(Exception):  # a callable that is no function, types that are nowhere
+                yield _portable(made)
+
+    def _stays(self, asked: Tool) -> bool:
+        """Tell whether calls of a tool are for this process alone."""
+        names, effects = (asked.name, *asked.origins), asked.effects
+        if any(name.startswith("sql") for name in names) and (self._frames is not None or self.config.connections):
+            return True  # DataFrames of this process, and passwords
+        asking = [rule for rule in self.door.rules if rule.action == "ask"]
+        return any(
+            any(map(rule.names, names))
+            and (not rule.callers or "workflow" in rule.callers)
+            and all(getattr(effects, effect) for effect in rule.effects)
+            for rule in asking
+        )
 
     async def _ask_model(self, prompt: Prompt) -> PromptAnswer:
         """Answer a prompt of a workflow by a run of the agent."""
@@ -429,3 +466,31 @@ class Parts:
 
 def _lookup_in(frames: Frames | None) -> Callable[[str], Any] | None:
     return frames.get if isinstance(frames, Mapping) else frames
+
+
+def open_on_worker(
+    settings: Mapping[str, Any], functions: Iterable[tuple[Callable[..., Any], Mapping[str, Any]]]
+) -> tuple[WorkflowHost, Callable[[], None]]:
+    """Return what steps need on a worker of a cluster, and what closes it.
+
+    Parameters
+    ----------
+    settings
+        See `nbtools.config.Config.without_secrets`.
+    functions
+        The user's own tools, each by its function and by what `nbtools.tool.tool` was told.
+    """
+    tools = [tool(**told)(function) for function, told in functions]
+    made = Parts(Config.load(**settings), approver=None, tools=tools, frames=None, kernels=None)
+    return made.workflows.host, made.close
+
+
+def _portable(made: Tool) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """Return the function of a tool without the tool, and with its types, which a pickle of names would lose."""
+    found = made.function
+    plain = types.FunctionType(found.__code__, found.__globals__, found.__name__, found.__defaults__, found.__closure__)
+    plain.__doc__, plain.__module__, plain.__qualname__ = found.__doc__, found.__module__, found.__qualname__
+    plain.__kwdefaults__ = found.__kwdefaults__
+    plain.__annotations__ = typing.get_type_hints(found, include_extras=True)
+    kept = ("name", "effects_of", "readings_of", "title", "examples", "timeout", "on_error")
+    return plain, {**{name: getattr(made, name) for name in kept}, **dataclasses.asdict(made.effects)}

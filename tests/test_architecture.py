@@ -166,7 +166,7 @@ RETIRED_NAMES = {
 # Lines and files of each part; the modules directly in the package are "". Whoever needs more raises the number in the
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
-    "": (8_670, 31),  # workflows, agents, answers that change arguments, rules for what is meant, secrets by letters
+    "": (8_760, 31),  # workflows, their workers, agents, changed arguments, rules for what is meant, secrets by letters
     "agent": (3_320, 19),  # loop, bridge, approvals, budgets, store, models, scripted and whole answers, profiles
     "cli": (1_430, 10),  # with the commands on runs of workflows and of agents
     "confine": (1_590, 9),
@@ -177,7 +177,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "memory": (9_620, 42),
     "sql": (7_955, 55),  # sums that stay whole, and what SIGBUS says
     "toolbox": (5_570, 29),  # with what rules read of scopes and redirects
-    "workflow": (9_100, 48),  # runs: events, state, keys, plan, log; graph, table, live view, report, notebook of them
+    "workflow": (9_670, 50),  # runs: events, state, keys, plan, log; what people see of them; as tools; workers of Dask
 }
 
 FILE_LINES = 600
@@ -215,6 +215,10 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
     "nbtools.sql.engines.protocol.SqlEngine": (
         "nbtools.sql.engines.sqlite.SQLiteEngine",
         "tests/conformance/test_engines.py",
+    ),
+    "nbtools.workflow.driver.steps.Runner": (
+        "nbtools.workflow.driver.steps.StepRunner",
+        "tests/conformance/test_runners.py",
     ),
     "nbtools.sql.results.rows.ResultRows": ("nbtools.sql.results.rows.PythonRows", "tests/conformance/test_engines.py"),
 }

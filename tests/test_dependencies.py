@@ -35,6 +35,7 @@ HOMES: dict[str, set[str]] = {
     "langgraph": {"nbtools.memory.langgraph"},
     "psycopg": {"nbtools.memory", "nbtools.sql"},
     "obstore": {"nbtools.memory"},
+    "cloudpickle": {"nbtools.workflow"},
     "distributed": {"nbtools.workflow"},
     "dask": {"nbtools.workflow"},
     "websocket": {"nbtools.kernels"},

@@ -21,6 +21,7 @@ from nbtools.execute import Executor
 from nbtools.registry import Registry
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.tool import Tool, ToolCall
+from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.local import AskPerson, Drive, DriveOptions
@@ -213,6 +214,7 @@ class Workflows:
         inputs: Mapping[str, Any] | None = None,
         *,
         cached: bool = False,
+        executor: str = "local",
         on_event: Callable[[RunEvent], None] | None = None,
         ask: AskPerson | None = None,
         wait_s: float | None = 0.0,
@@ -227,6 +229,9 @@ class Workflows:
             Values of the inputs.
         cached
             Whether results of earlier runs are used again where nothing that a node depends on has changed.
+        executor
+            Who computes: ``"local"``, ``"dask://HOST:PORT"`` (a scheduler whose workers see the folder of runs), or
+            ``"dask://local"`` for a cluster on this machine. Prompts, questions, keys and effects stay here.
         on_event
             Called on the nbtools loop with each event.
         ask
@@ -241,6 +246,8 @@ class Workflows:
             The workflow has mistakes; the message shows each.
         InvalidArguments
             The inputs do not fit.
+        NetworkError
+            The cluster does not answer; the run can be resumed.
         """
         self._check_open()
         report = await aio.in_thread(self.validate, source)
@@ -258,7 +265,7 @@ class Workflows:
         log = await aio.in_thread(create)
         reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if cached else None
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, reuse=reuse)
-        return await aio.here(self._drive(log, options))
+        return await aio.here(self._drive(log, options, executor))
 
     run = aio.blocking(arun)
 
@@ -266,6 +273,7 @@ class Workflows:
         self,
         run_id: str,
         *,
+        executor: str = "local",
         on_event: Callable[[RunEvent], None] | None = None,
         ask: AskPerson | None = None,
         wait_s: float | None = 0.0,
@@ -286,15 +294,17 @@ class Workflows:
         if await aio.in_thread(lambda: run.has_ended):
             return await aio.in_thread(self.show, run_id)
         log = await aio.in_thread(RunLog, run.folder)
-        return await aio.here(self._drive(log, DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)))
+        options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)
+        return await aio.here(self._drive(log, options, executor))
 
     resume = aio.blocking(aresume)
 
-    async def _drive(self, log: RunLog, options: DriveOptions) -> WorkflowRun:
+    async def _drive(self, log: RunLog, options: DriveOptions, executor: str) -> WorkflowRun:
         try:
             definition = await aio.in_thread(RunDefinition.of_run, log, self.host)
-            drive = Drive(log, definition, StepRunner(self.host, definition.tools), options)
-            await drive.adrive()
+            local = StepRunner(self.host, definition.tools)
+            async with open_runner(executor, local, self.host.recipe) as runner:
+                await Drive(log, definition, runner, options).adrive()
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
         return await aio.in_thread(self._show_with_report, log.folder.name)

@@ -105,7 +105,7 @@ def dask(graph: Graph) -> Iterator[Side]:
         return max(values, default=0) + 1
 
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbtools.kernels import Kernels
     from nbtools.memory import AgentMemory
 
-__all__ = ["Prompt", "PromptAnswer", "Prompter", "WorkflowHost"]
+__all__ = ["Prompt", "PromptAnswer", "Prompter", "WorkerRecipe", "WorkflowHost"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,32 @@ Prompter = Callable[[Prompt], Awaitable[PromptAnswer]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerRecipe:
+    """How another machine makes the surroundings that steps have here, without anything secret.
+
+    Attributes
+    ----------
+    open
+        Returns a `WorkflowHost` and what closes it; it can be pickled, and takes what is left of `functions`.
+    functions
+        The user's own tools, each by its function and its settings. One that cannot be pickled is left out.
+    tools
+        Returns the tools that are there as well.
+    stays
+        Tells whether calls of a tool are for this process alone: somebody may have to approve them, or they use what
+        lives here.
+    memory
+        Who has the memory: ``"*"`` is everybody, ``"machine"`` is this machine, ``""`` is this process.
+    """
+
+    open: Callable[[Iterable[Any]], tuple[WorkflowHost, Callable[[], None]]]
+    functions: tuple[Any, ...]
+    tools: Callable[[], Registry]
+    stays: Callable[[Tool], bool]
+    memory: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkflowHost:
     """The parts of a workbench that runs use.
 
@@ -89,6 +115,8 @@ class WorkflowHost:
         Asks models; `None` where there is no agent, and then prompt nodes fail.
     workflow_tool
         Returns a workflow file as a tool of that name.
+    recipe
+        How the workers of a cluster make the same; `None` where they cannot.
     """
 
     runs: Path
@@ -99,3 +127,4 @@ class WorkflowHost:
     memory: Callable[[], AgentMemory]
     prompter: Prompter | None = None
     workflow_tool: Callable[[Path, str], Tool] | None = None
+    recipe: Callable[[], WorkerRecipe] | None = None

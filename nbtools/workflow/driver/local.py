@@ -19,10 +19,10 @@ from typing import Any
 from nbtools.errors import NbtoolsError
 from nbtools.telemetry import span
 from nbtools.workflow.driver.definition import RunDefinition
-from nbtools.workflow.driver.questions import accept, question_of, unknown_question
+from nbtools.workflow.driver.questions import accept, question_of, unknown_result
 from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
-from nbtools.workflow.driver.steps import StepAttempt, StepRunner, failure_of
+from nbtools.workflow.driver.steps import Runner, StepAttempt, failure_of
 from nbtools.workflow.runs.events import (
     BudgetUsed,
     ItemsFound,
@@ -94,7 +94,7 @@ class Drive:
         See `DriveOptions`.
     """
 
-    def __init__(self, log: RunLog, definition: RunDefinition, runner: StepRunner, options: DriveOptions) -> None:
+    def __init__(self, log: RunLog, definition: RunDefinition, runner: Runner, options: DriveOptions) -> None:
         self.log = log
         self._definition = definition
         self._workflow = definition.workflow
@@ -341,6 +341,11 @@ class Drive:
     def _end(self, step: StepAttempt, result: Mapping[str, Any]) -> None:
         name, item, error = step.node.id, step.item_index, result["error"]
         retry = step.node.retry
+        if "question" in result:
+            ended: dict[str, Any] = {"attempt": step.attempt, "fence": step.fence, "state": "unknown"}
+            self._emit(NodeEnded(node=name, item=item, result=result, **ended))
+            self._ask(name, item, self.state.step(name, item))
+            return
         is_again = error is not None and error["code"] not in _NEVER_AGAIN and not self._stopped
         if retry is not None and is_again and step.attempt < retry.attempts:
             wait_s = min(retry.backoff_s * 2 ** (step.attempt - 1), _LONGEST_WAIT_S)
@@ -411,7 +416,7 @@ class Drive:
             self._emit(RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
             return
         told = "It was running when its driver was lost, and whether it has done its work is not known."
-        result = {**failure_result("CANCELLED", told), "question": unknown_question(node, told)}
+        result = unknown_result(node, told)
         self._emit(NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result))
 
     def _ask(self, name: str, item: int | None, of: StepState) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import Approve, AskNode, Choose, NodeFields
 
-__all__ = ["accept", "question_of", "question_text", "unknown_question"]
+__all__ = ["accept", "question_of", "question_text", "unknown_result"]
 
 _YES = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _OUTCOMES = ("retry", "done", "fail")
@@ -38,9 +39,10 @@ def question_of(node: AskNode, values: Mapping[str, Any]) -> dict[str, Any]:
     return {"fill": node.ask.fill, "question": asked.get("question", "")}
 
 
-def unknown_question(node: NodeFields, told: str) -> dict[str, Any]:
-    """Return what is asked about a step whose outcome is unknown."""
-    return {"unknown": f"{node.id}: {told} Run it again (retry), count it as done (done), or as failed (fail)?"}
+def unknown_result(node: NodeFields, told: str) -> dict[str, Any]:
+    """Return the result of a step whose outcome is unknown: it has the question that a person has to answer."""
+    asked = f"{node.id}: {told} Run it again (retry), count it as done (done), or as failed (fail)?"
+    return {**failure_result("CANCELLED", told), "question": {"unknown": asked}}
 
 
 def question_text(question: Mapping[str, Any]) -> str:

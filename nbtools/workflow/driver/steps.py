@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nbtools.aio import in_thread
 from nbtools.errors import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution, OutputPiece
     from nbtools.memory import AgentMemory
 
-__all__ = ["Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
+__all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
 
 Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
@@ -97,6 +97,20 @@ class StepAttempt:
     folder: Path = Path()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     offered: tuple[Any, ...] = ()
+
+
+class Runner(Protocol):
+    """Performs the steps of a run, here or elsewhere."""
+
+    def for_tools(self, tools: Registry) -> Runner:
+        """Return a runner for the nodes of another workflow, with the tools that they may call."""
+        ...
+
+    async def aperform(
+        self, step: StepAttempt, show: Show, *, tokens: int | None = None, usd: float | None = None
+    ) -> Any:
+        """Return the result of a step, in which an expected failure is; ``question`` in it says that nobody knows."""
+        ...
 
 
 class StepRunner:

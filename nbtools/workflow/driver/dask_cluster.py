@@ -1,0 +1,312 @@
+"""Steps on a Dask cluster: the driver keeps the graph, the log, the keys and all questions; workers compute.
+
+What leaves the driver: code, and calls of tools that read or whose effects are the same a second time. Prompts,
+questions, workflows inside, other effects, calls that somebody may have to approve and what reads the environment stay.
+A worker that cannot perform a step as the driver would says so before it begins, and the driver performs it.
+
+Nothing is done twice. A task that Dask gave to a second worker comes back undone (`nbtools.workflow.driver.dask_worker`
+says how); a step that may be repeated is then sent anew, and the outcome of any other is unknown. When the scheduler is
+lost, all that was sent comes to the same decision, and the driver performs the rest of the run itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import pickle
+import secrets
+import sys
+import time
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, NetworkError
+from nbtools.lazy import need
+from nbtools.registry import Registry
+from nbtools.workflow.driver.host import WorkerRecipe
+from nbtools.workflow.driver.questions import unknown_result
+from nbtools.workflow.driver.steps import Runner, Show, StepAttempt, StepRunner
+from nbtools.workflow.graph import references
+from nbtools.workflow.runs.state import failure_result
+from nbtools.workflow.spec import CodeNode, NodeFields, ToolNode
+
+__all__ = ["DaskRunner", "open_runner"]
+
+_LOCAL = "dask://local"
+_CONNECT_S = 10.0
+_LOOK_S = 2.0
+_NO_WORKER_S = 60.0
+_MOST_STARTS = 3
+# A tool that failed by one of these on a worker may find on the driver's machine what it lacked.
+_LACKING = frozenset({"CONFIG_MISSING", "FILE_NOT_FOUND", "PATH_NOT_ALLOWED", "PERMISSION_DENIED", "TOOL_NOT_FOUND"})
+
+
+@contextlib.asynccontextmanager
+async def open_runner(
+    executor: str, local: StepRunner, recipe: Callable[[], WorkerRecipe] | None
+) -> AsyncIterator[Runner]:
+    """Open who performs the steps of a run.
+
+    Parameters
+    ----------
+    executor
+        ``"local"``, ``"dask://HOST:PORT"`` of a scheduler, or ``"dask://local"`` for a cluster on this machine that
+        ends with the run.
+    local
+        Performs what does not leave this process.
+    recipe
+        Returns how workers make the surroundings; `None` where there is none.
+
+    Raises
+    ------
+    InvalidArguments
+        There is no such executor.
+    MissingExtra
+        Dask is not installed.
+    NetworkError
+        The scheduler, or its workers, are not there.
+    """
+    if executor == "local":
+        yield local
+        return
+    if not executor.startswith("dask://") or not executor.removeprefix("dask://"):
+        hint = "Use 'local', 'dask://local', or 'dask://HOST:PORT' of a scheduler."
+        raise InvalidArguments(f"{executor!r} is no executor.", hint=hint, tried="starting a run")
+    if recipe is None:
+        raise ConfigMissing("this workbench cannot be made on another machine.", hint="Use the local executor.")
+    need("distributed", extra="dask", why="Running a workflow on a cluster")
+    cluster = await in_thread(lambda: _Cluster(executor, recipe()))
+    try:
+        yield DaskRunner(local, cluster)
+    finally:
+        await asyncio.shield(in_thread(cluster.close))
+
+
+class DaskRunner:
+    """Performs steps on the workers of a cluster, and in this process what must not leave it.
+
+    Parameters
+    ----------
+    local
+        Performs what does not leave this process.
+    cluster
+        The workers.
+    """
+
+    def __init__(self, local: StepRunner, cluster: _Cluster) -> None:
+        self._local = local
+        self._cluster = cluster
+
+    def for_tools(self, tools: Registry) -> DaskRunner:
+        """Return a runner for the nodes of another workflow."""
+        return DaskRunner(self._local.for_tools(tools), self._cluster)
+
+    async def aperform(
+        self, step: StepAttempt, show: Show, *, tokens: int | None = None, usd: float | None = None
+    ) -> Any:
+        """Return the result of a step, see `StepRunner.aperform`."""
+        told = "its worker was lost"
+        for _ in range(_MOST_STARTS):
+            if self._cluster.is_lost or not self._may_leave(step.node):
+                return await self._local.aperform(step, show, tokens=tokens, usd=usd)
+            told, result = await self._cluster.aperform(self._as_sent(step), self._fingerprint(step.node), show)
+            if result is not None:
+                lacks = isinstance(step.node, ToolNode) and result["error"] and result["error"]["code"] in _LACKING
+                return result if not lacks else await self._local.aperform(step, show, tokens=tokens, usd=usd)
+            if told and not self._is_repeatable(step.node):
+                return unknown_result(
+                    step.node, f"It was sent to a worker, and {told}; whether it has done its work is not known."
+                )
+            if not told:
+                return await self._local.aperform(step, show, tokens=tokens, usd=usd)
+        hint = "It may need more memory than a worker has, or end its process."
+        return failure_result("KERNEL_DIED", f"{told}, {_MOST_STARTS} times.", hint)
+
+    def _may_leave(self, node: NodeFields) -> bool:
+        if any(expression.root == "env" for _, expression in references(node)):
+            return False
+        if isinstance(node, ToolNode):
+            tool = self._local.tools[node.tool]
+            # What the workflow itself configures is known to no worker.
+            is_known = self._cluster.knows(tool)
+            return is_known and self._is_repeatable(node) and not self._cluster.recipe.stays(tool)
+        return isinstance(node, CodeNode)
+
+    def _is_repeatable(self, node: NodeFields) -> bool:
+        if isinstance(node, ToolNode):
+            effects = self._local.tools[node.tool].effects
+            return effects.read_only or effects.idempotent
+        return isinstance(node, CodeNode) and node.idempotent
+
+    def _fingerprint(self, node: NodeFields) -> str:
+        return self._local.tools[node.tool].fingerprint if isinstance(node, ToolNode) else ""
+
+    @staticmethod
+    def _as_sent(step: StepAttempt) -> StepAttempt:
+        """Return a step as a worker gets it: code that does not name the memory needs none."""
+        if isinstance(step.node, CodeNode) and "memory" not in step.source:
+            return dataclasses.replace(step, memory=step.memory.model_copy(update={"enabled": False}))
+        return step
+
+
+class _Cluster:
+    """The connection to a cluster; everything here but `aperform` may block, and is called in a thread."""
+
+    def __init__(self, executor: str, recipe: WorkerRecipe) -> None:
+        import distributed
+
+        from nbtools.workflow.driver.dask_worker import Claims, NodeWorker, this_machine
+
+        self.recipe = recipe
+        self.is_lost = False
+        self._recipe = _pickled(recipe)
+        self._memory = this_machine() if recipe.memory == "machine" else recipe.memory
+        self._topic = f"nbtools-{secrets.token_hex(8)}"
+        self._shows: dict[str, Show] = {}
+        self._no_worker_since: float | None = None
+        self._known = recipe.tools()
+        with contextlib.ExitStack() as stack:
+            open_cluster: Any = distributed.LocalCluster
+            connect: Any = distributed.Client
+            address = executor
+            if executor == _LOCAL:
+                workers = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": "127.0.0.1:0"}
+                address = stack.enter_context(open_cluster(**workers)).scheduler_address
+            address = address.replace("dask://", "tcp://")
+            try:
+                self._client = stack.enter_context(connect(address, timeout=_CONNECT_S, set_as_default=False))
+                self._client.register_plugin(Claims())
+                self._client.register_plugin(NodeWorker())
+                self._client.wait_for_workers(1, timeout=_CONNECT_S)
+            except OSError as exc:  # TimeoutError is one
+                raise NetworkError(
+                    f"no scheduler with a worker answered at {address}: {exc}",
+                    hint="Start `dask scheduler` and `dask worker`, or use dask://local.",
+                    tried="connecting to a cluster",
+                ) from None
+            except ModuleNotFoundError as exc:
+                raise ConfigInvalid(
+                    f"the cluster at {address} has no {exc.name}.", hint="Install nbtools on its machines."
+                ) from None
+            self._client.subscribe_topic(self._topic, self._tell)
+            self._closing = stack.pop_all()
+
+    def close(self) -> None:
+        """Leave the cluster, or end it where it was started here."""
+        with warnings.catch_warnings(), contextlib.suppress(Exception):
+            warnings.simplefilter("ignore")
+            self._closing.close()
+
+    def knows(self, tool: Any) -> bool:
+        """Tell whether a worker has a tool: those that a file configures are the driver's alone."""
+        return tool.name in self._known and self._known[tool.name].fingerprint == tool.fingerprint
+
+    async def aperform(self, step: StepAttempt, fingerprint: str, show: Show) -> tuple[str, Any]:
+        """Return what went wrong, and the result; neither where no worker could perform the step."""
+        from nbtools.workflow.driver.dask_worker import RemoteStep
+
+        key = f"nbtools-{step.node.id}-{step.attempt}.{step.fence}-{secrets.token_hex(8)}"
+        run_file = step.place.parent.parent / "run.json"
+        remote = RemoteStep(
+            step=step, fingerprint=fingerprint, run_file=run_file, memory=self._memory, topic=self._topic
+        )
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        self._shows[key] = lambda stream, text: _tell_loop(loop, show, stream, text)
+        try:
+            future = await in_thread(self._submit, key, pickle.dumps(remote), lambda: _tell_loop(loop, ended.set))
+            while future is not None and not ended.is_set() and not self.is_lost:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), _LOOK_S)
+                if not ended.is_set():
+                    self._look()
+            told, found = await in_thread(self._outcome, future)
+        except asyncio.CancelledError:
+            await asyncio.shield(in_thread(self._stop, key))
+            raise
+        finally:
+            self._shows.pop(key, None)
+        if "elsewhere" in found:
+            show("stderr", f"performed by the driver: {found['elsewhere']}\n")
+        return told, found.get("done")
+
+    def _submit(self, key: str, task: bytes, ended: Any) -> Any:
+        from nbtools.workflow.driver.dask_worker import run_step
+
+        try:
+            future = self._client.submit(run_step, self._recipe, task, key, key=key, retries=0)
+            future.add_done_callback(lambda _: ended())
+        except Exception:  # whatever a client that has lost its scheduler raises
+            self.is_lost = True
+            return None
+        return future
+
+    def _outcome(self, future: Any) -> tuple[str, Mapping[str, Any]]:
+        from concurrent.futures import CancelledError
+
+        from distributed import KilledWorker
+
+        if future is None or self.is_lost:
+            return "the scheduler was lost", {}
+        try:
+            found = future.result(timeout=_CONNECT_S)
+        except KilledWorker:
+            return "its worker was lost", {}
+        except (CancelledError, TimeoutError):
+            self.is_lost = True  # nobody here cancels a task and waits for it
+            return "the scheduler was lost", {}
+        except Exception as exc:
+            return f"its worker failed: {type(exc).__name__}: {exc}", {}
+        return "its worker was lost" if "again" in found else "", found
+
+    def _look(self) -> None:
+        """Find out whether there is still somebody who could answer."""
+        if self._client.status not in {"running", "connecting"}:
+            self.is_lost = True
+            return
+        if self._client.scheduler_info().get("workers"):
+            self._no_worker_since = None
+            return
+        self._no_worker_since = self._no_worker_since or time.monotonic()
+        self.is_lost = time.monotonic() - self._no_worker_since > _NO_WORKER_S
+
+    def _stop(self, key: str) -> None:
+        from distributed import Future
+
+        from nbtools.workflow.driver.dask_worker import stop_step
+
+        with contextlib.suppress(Exception):
+            self._client.cancel([Future(key, self._client)], force=True)
+            self._client.run(stop_step, key, on_error="ignore")
+
+    def _tell(self, event: tuple[float, Any]) -> None:
+        told = event[1]
+        if show := self._shows.get(told["key"]):
+            show(told["stream"], told["text"])
+
+
+def _tell_loop(loop: asyncio.AbstractEventLoop, function: Any, *args: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(function, *args)
+
+
+def _pickled(recipe: WorkerRecipe) -> bytes:
+    """Return how workers make the surroundings; functions of the user go by value: workers may lack their files."""
+    import cloudpickle
+
+    kept: list[bytes] = []
+    for one in recipe.functions:
+        module = sys.modules.get(one[0].__module__)
+        is_named = module is not None and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+        if is_named:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            kept.append(cloudpickle.dumps(one))
+        except Exception:  # whatever objects that hold locks and connections raise: the driver calls this one
+            continue
+        finally:
+            if is_named:
+                cloudpickle.unregister_pickle_by_value(module)
+    return pickle.dumps((recipe.open, kept))

@@ -107,4 +107,4 @@ def test_a_chain_of_exceptions_is_told_without_secrets_also_where_it_is_cut(monk
         result = made.call(ToolCall(tool="connect", arguments={"filler": filler}))
         told = f"{result.to_dict()} {made.door.recorder.recent(1)[0].to_dict()}"
         assert not [piece for piece in pieces if piece in told]
-        assert "x\n" in result.data["traceback"]
+        assert len(result.data["traceback"]) > 500

@@ -51,11 +51,13 @@ from nbtools.agent.records.events import (
 )
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore, StoredConversation
+from nbtools.agent.undo import BeforeImages
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.execute import LocalExecutor
 from nbtools.gate import Reply
 from nbtools.parameters import SchemaParameters
 from nbtools.redaction import redact
+from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
 
@@ -163,7 +165,8 @@ class RunLoop:
         door = executor.door.but(
             services={Person: lambda: person, LongResults: lambda: results}, approver=self._approver
         )
-        self._executor = LocalExecutor(executor.tools(), door=door)
+        images = BeforeImages(store, record.run_id)
+        self._executor = LocalExecutor(Registry(map(images.watch, executor.tools().values())), door=door)
         self._toolset = DoorToolset(
             self._executor,
             ledger=record.ledger,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +20,12 @@ from nbtools.agent.records.events import TextDelta
 from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
 from nbtools.agent.run import AgentRun
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
-from nbtools.execute import LocalExecutor
+from nbtools.execute import LocalExecutor, perform
 from nbtools.gate import Approver, Grants, Reply
+from nbtools.memory import AgentMemory
+from nbtools.paths import Roots
 from nbtools.registry import Registry
-from nbtools.tool import tool_of
+from nbtools.tool import Effects, ToolCall, tool_of
 
 if TYPE_CHECKING:
     from nbtools.agent.records.store import RunStore
@@ -282,6 +285,39 @@ class AgentService:
         return [entry.message for entry in await aio.here(self._store().read_history(record["ended_with"]))]
 
     messages = aio.blocking(amessages)
+
+    async def aundo(self, run: str | AgentRun) -> list[dict[str, Any]]:
+        """Take back what a run did to files and notes, the last first.
+
+        Returns
+        -------
+        list
+            A row for each thing: ``tool``, ``target``, ``undone``, and ``why`` it was not. What somebody has changed
+            since is left alone, and of a tool whose arguments name no file and no note it is not known what it did.
+
+        Raises
+        ------
+        MemoryNotFound
+            There is no such run.
+        InvalidArguments
+            It still runs.
+        """
+        self._check_open()
+        run_id = run.run_id if isinstance(run, AgentRun) else run
+        record = RunRecord.from_dict(await aio.here(self._store().run(run_id)))
+        if record.state == "running":
+            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.", tried="undoing a run")
+        executor = await aio.in_thread(self._host.executor, None)
+        places = {"roots": executor.door.services[Roots](), "memory": executor.door.services[AgentMemory]()}
+        from nbtools.agent.undo import take_back
+
+        call = ToolCall(tool="agent_undo", arguments={"run": record.run_id})
+        effects = Effects(destructive=True, idempotent=True)
+        work = functools.partial(take_back, self._store(), record.run_id, **places)
+        rows, _ = await aio.here(perform(executor.door, call, work, effects=effects))
+        return list(rows)
+
+    undo = aio.blocking(aundo)
 
     def close(self) -> None:
         """Stop every run of this process, and wait a moment for each to keep what it has."""

@@ -47,19 +47,23 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--reason", default="", help="with --answer: why; the model is told")
     parser.add_argument("--runs", action="store_true", help="list the newest runs")
     parser.add_argument("--show", metavar="RUN", help="show what happened in a run")
+    parser.add_argument("--undo", metavar="RUN", help="take back what a run did to files and notes")
     parser.set_defaults(perform=_agent)
 
 
 def _agent(arguments: argparse.Namespace) -> int:
-    wanted = [bool(arguments.prompt), bool(arguments.resume), arguments.runs, bool(arguments.show)]
+    named = (arguments.prompt, arguments.resume, arguments.show, arguments.undo)
+    wanted = [arguments.runs, *(value is not None for value in named)]
     if sum(wanted) != 1:
         hint = "Such as nbtools agent 'How many rows has data.csv?' --model claude."
-        raise InvalidArguments("give one of PROMPT, --resume, --runs and --show.", hint=hint)
+        raise InvalidArguments("give one of PROMPT, --resume, --runs, --show and --undo.", hint=hint)
     with Workbench() as wb:
         if arguments.runs:
             return _list(wb, as_json=arguments.json)
         if arguments.show:
             return _show(wb, arguments.show, as_json=arguments.json)
+        if arguments.undo:
+            return _undo(wb, arguments.undo, as_json=arguments.json)
         run = _started(wb, arguments)
         _follow(run, arguments)
     return {"done": 0, "pending": _WAITS}.get(run.status, 1)
@@ -207,3 +211,14 @@ def _show(wb: Workbench, run_id: str, *, as_json: bool) -> int:
             print(_line_of(event["tool"], event["result"]))
     print(_footer(run))
     return 0
+
+
+def _undo(wb: Workbench, run_id: str, *, as_json: bool) -> int:
+    rows = wb.agent.undo(run_id)
+    if as_json:
+        print(json.dumps(rows, ensure_ascii=False))
+    else:
+        for row in rows:
+            told = "taken back" if row["undone"] else f"not taken back: {row['why']}"
+            print(f"{visible(row['tool'])} {visible(row['target'])} {told}")
+    return 0 if all(row["undone"] for row in rows) else 1

@@ -54,12 +54,15 @@ def test_what_waits_is_answered_with_changes_from_another_process(
     assert shown.out.startswith("> Write!\nI write.\n· file_write")
     events = nbtools("agent", "--show", run.run_id, "--json").json["events"]
     assert [event["answer"] for event in events if event["kind"] == "approval_answered"] == ["later", "once"]
+    undone = nbtools("agent", "--undo", run.run_id)
+    assert (undone.code, undone.out) == (0, f"file_write {tmp_path}/out.txt taken back\n")
+    assert not (tmp_path / "out.txt").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ([], 2, "give one of PROMPT, --resume, --runs and --show"),
+        ([], 2, "give one of PROMPT, --resume, --runs, --show and --undo"),
         (["Go!", "--runs"], 2, "give one of PROMPT"),
         (["Go!"], 1, "no model was named"),
         (["Go!", "--model", "cluade"], 2, "Did you mean 'claude'?"),

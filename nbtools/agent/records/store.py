@@ -101,7 +101,18 @@ class RunStore(ConversationStore):
 
     async def put(self, values: Mapping[str, Any]) -> None:
         """Store values by their keys, in one batch."""
-        await in_thread(self._repository.apply, [self._write(key, value) for key, value in values.items()])
+        await in_thread(self.put_now, values)
+
+    def put_now(self, values: Mapping[str, Any]) -> None:
+        """Store values as `put` does, and block; one that is `None` is deleted."""
+        deleted = [Change(kind="delete", scope=self._scope, key=key) for key, value in values.items() if value is None]
+        written = [self._write(key, value) for key, value in values.items() if value is not None]
+        self._repository.apply([*deleted, *written])
+
+    def undo_entries(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return what calls of a run changed, by keys in the order of the calls; blocks."""
+        found = self._repository.query(Query(scope=self._scope, prefix=f"undo/{run_id}/")).records
+        return [(record.key, record.value) for record in found]
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """Return the record of a run, by its id or the beginning of it.

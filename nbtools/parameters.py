@@ -255,7 +255,8 @@ class SchemaParameters:
     def validate(self, arguments: Mapping[str, Any], roots: Roots | None = None) -> dict[str, Any]:
         """Return the arguments unchanged, with top-level defaults of the schema filled in."""
         known: Mapping[str, Any] = self._schema["properties"]
-        problems = [f"{name}: required, but not given" for name in self._missing(arguments)]
+        required = self._schema.get("required", ())
+        problems = [f"{name}: required, but not given" for name in required if name not in arguments]
         if self._schema.get("additionalProperties") is False:
             unknown = [name for name in arguments if name not in known]
             problems += [*(_unknown(name, known) for name in unknown[:_MOST_PROBLEMS]), *_others(len(unknown))]
@@ -268,9 +269,6 @@ class SchemaParameters:
             raise _invalid(problems, list(known))
         defaults = {name: copy.deepcopy(prop["default"]) for name, prop in known.items() if "default" in prop}
         return defaults | dict(arguments)
-
-    def _missing(self, arguments: Mapping[str, Any]) -> list[str]:
-        return [name for name in self._schema.get("required", ()) if name not in arguments]
 
     def _fits(self, prop: Mapping[str, Any], value: Any) -> bool:
         wanted = prop.get("type")

@@ -53,10 +53,6 @@ def available_abi() -> int:
         return 0
 
 
-def _governed(abi: int) -> int:
-    return _ABI_1 | (abi >= 2 and _REFER) | (abi >= 3 and _TRUNCATE) | (abi >= 5 and _IOCTL_DEV)
-
-
 def restrict(
     *,
     read: Iterable[str],
@@ -89,7 +85,7 @@ def restrict(
         The kernel has no Landlock or refused the ruleset.
     """
     abi = available_abi() if abi is None else abi
-    governed = _governed(abi)
+    governed = _ABI_1 | (abi >= 2 and _REFER) | (abi >= 3 and _TRUNCATE) | (abi >= 5 and _IOCTL_DEV)
     writing = governed & ~(_MAKE_CHAR | _MAKE_BLOCK)
     kept = 0 if programs is None else _EXECUTE
     rules = ((_READ & ~kept, read), (writing & ~kept, write), (_DEVICE & governed, devices), (_READ, programs or ()))

@@ -111,7 +111,7 @@ class Supervisor:
     @contextlib.contextmanager
     def _target(self, caller: _Caller, directory: int, path: bytes | None, *, follow: bool = True) -> Iterator[Path]:
         """Open the file that is meant, if it lies where this process may write; yield the path of its descriptor."""
-        handle = caller.open(_signed(directory), path, follow=follow)
+        handle = caller.open(ctypes.c_int(directory & 0xFFFFFFFF).value, path, follow=follow)
         try:
             place = Path(f"/proc/self/fd/{handle}")
             real = os.fspath(place.readlink())
@@ -294,10 +294,6 @@ def _ioctl(descriptor: int, request: int, argument: bytes | bytearray) -> None:
     import fcntl  # absent on Windows, where this module is imported all the same
 
     fcntl.ioctl(descriptor, request, argument)
-
-
-def _signed(value: int) -> int:
-    return ctypes.c_int(value & 0xFFFFFFFF).value
 
 
 def _read_times(caller: _Caller, address: int, unit: int, now: tuple[int, int]) -> tuple[int, int]:

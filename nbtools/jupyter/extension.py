@@ -106,7 +106,7 @@ class Extension:
         """Return each magic's name that works here: the short one where it was free, else the other."""
         magics = self.shell.magics_manager.magics
         return {
-            entry.name: entry.name if _is_ours(magics[entry.kinds[0]].get(entry.name)) else entry.always
+            entry.name: entry.name if isinstance(magics[entry.kinds[0]].get(entry.name), _Stub) else entry.always
             for entry in CATALOGUE
         }
 
@@ -128,10 +128,6 @@ class Extension:
             from nbtools.shared import close_shared
 
             close_shared()
-
-
-def _is_ours(magic: Any) -> bool:
-    return isinstance(magic, _Stub)
 
 
 def _drop(items: list[Any], item: Any) -> None:

@@ -93,7 +93,7 @@ def find_frames(
 def _as_frame(name: str, value: Any) -> Any:
     """Return a frame that the engine can read as it is, or say why there is none."""
     if isinstance(value, QueryResult):
-        value = _rows_as_frame(value)
+        value = value.to_arrow() if isinstance(value.rows, ArrowRows) else value.to_pandas()
     if isinstance(value, list | tuple):
         value = _frame_of_records(name, value)
     if not is_frame(value):
@@ -110,10 +110,6 @@ def _as_frame(name: str, value: Any) -> Any:
 def _is_pandas(value: Any) -> bool:
     # Told by the class: the columns of a frame look like attributes of their own.
     return hasattr(type(value), "iloc")
-
-
-def _rows_as_frame(result: QueryResult) -> Any:
-    return result.to_arrow() if isinstance(result.rows, ArrowRows) else result.to_pandas()
 
 
 def _frame_of_records(name: str, rows: Any) -> Any:

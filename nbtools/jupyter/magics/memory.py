@@ -29,7 +29,6 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         "value",
         metavar="VALUE",
         nargs="+",
-        type=_as_given,
         help="JSON or text; {expression} saves the value of the expression",
     )
     parser.leaf("get", "show the value of a key").take("key", metavar="KEY", kind="key")
@@ -74,10 +73,6 @@ def _with_tags(parser: MagicParser) -> MagicParser:
 
 def _life(word: str) -> Any:
     return word if word == "never" else seconds(word)
-
-
-def _as_given(word: str) -> str:
-    return word
 
 
 def _run(request: MagicRequest) -> Any:

@@ -36,10 +36,6 @@ def _status(request: MagicRequest) -> Card:
     return status_card(session.workbench.status(), session.short_names())
 
 
-def _doctor(request: MagicRequest) -> Any:
-    return doctor_table(request.session.workbench.doctor())
-
-
 def _config(request: MagicRequest) -> Table:
     rows = request.session.workbench.config.rows()
     wanted = request.args.setting
@@ -72,7 +68,7 @@ def _mcp(request: MagicRequest) -> Card:
 
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "status": _status,
-    "doctor": _doctor,
+    "doctor": lambda request: doctor_table(request.session.workbench.doctor()),
     "config": _config,
     "version": _version,
     "mcp": _mcp,

@@ -89,10 +89,6 @@ def _judge_tree(
     )
 
 
-def _text(sql: str, token: Any) -> str:
-    return sql[token.start : token.end + 1].lower()
-
-
 def _no_query(sql: str, at: int) -> Finding:
     raw = next(iter(sql[at : at + 40].split(maxsplit=1)), "this")
     return Finding(f"{raw.upper()} is no query; {READ_ONLY}", at, len(raw))
@@ -109,7 +105,7 @@ def _point_at_word(sql: str, tokens: list[Any], found: Finding) -> Finding:
     """Point at the word that a refusal begins with, where it stands in the text."""
     wanted = found.what.split(" ")[0].lower()
     for token in tokens:
-        if _text(sql, token) == wanted:
+        if sql[token.start : token.end + 1].lower() == wanted:
             return found._replace(offset=token.start, width=len(wanted))
     return found
 

@@ -232,7 +232,7 @@ class _Checker:
         reason = known.REFUSED.get(name)
         if reason is not None:
             self._refuse(f"{name}() {reason}; {READ_ONLY}", node, name)
-        elif known.sounds_dangerous(name) or name in known.FILE_READERS or not _is_word(name):
+        elif known.sounds_dangerous(name) or name in known.FILE_READERS or not name.replace("_", "a").isalnum():
             self._refuse(_not_reviewed("function", name), node, name)
         return scope
 
@@ -313,10 +313,6 @@ class _Checker:
 def _is_suggestible(function: Tree) -> bool:
     texts = [_texts(value) for _, value in _arguments(function)]
     return len(texts) == 1 and texts[0] is not None and all(known.is_suggestible(text) for text in texts[0])
-
-
-def _is_word(name: str) -> bool:
-    return name.replace("_", "a").isalnum()
 
 
 def _not_reviewed(what: str, name: str) -> str:

@@ -86,7 +86,7 @@ def _without_tree(sql: str, tree: Tree, rules: CheckRules) -> Verdict:
         return refuse(sql, [_forbidden(sql, found[0])], kind=found[0])
     tokens = guards.scan(sql)
     start = _find_explained(tokens)
-    inner = sql if start is None else _blank(sql, start)
+    inner = sql if start is None else " " * len(sql[:start].encode()) + sql[start:]
     if start == len(sql) or (found[0] == "EXPLAIN" and start is None):
         return refuse(sql, [Finding("only a query can be explained", 0, 7)], kind=found[0])
     kind = "EXPLAIN" if start is not None else "PIVOT"
@@ -113,13 +113,11 @@ def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
                 return _not_one(sql, len(tree["statements"]))
             return refuse(sql, [_forbidden(inner, "MULTI")], kind=kind)
         seen = check_tree(tree["statements"][0], rules)
-        seen.sights = [_restore_place(sight, part) for sight in seen.sights]
+        seen.sights = [
+            sight if sight.at is None else dataclasses.replace(sight, at=part.origin(sight.at)) for sight in seen.sights
+        ]
         reads.append(seen)
     return _conclude(sql, inner, kind, reads)
-
-
-def _restore_place(sight: Violation, part: _Part) -> Violation:
-    return sight if sight.at is None else dataclasses.replace(sight, at=part.origin(sight.at))
 
 
 def _find_explained(tokens: list[guards.Token]) -> int | None:
@@ -143,17 +141,13 @@ def _is_option(token: guards.Token) -> bool:
     return bool(token.word) or token.text == "," or token.kind in {"string_const", "numeric_const"}
 
 
-def _blank(sql: str, start: int) -> str:
-    return " " * len(sql[:start].encode()) + sql[start:]
-
-
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
 def _mistake(sql: str, tree: Tree) -> Finding:
     what = str(tree.get("error_message") or "the text is no SQL").split("\n")[0][:300]
     position = str(tree.get("position") or "")
-    at = _characters(sql, int(position)) if position.isdigit() else len(sql)
+    at = len(sql.encode()[: int(position)].decode(errors="ignore")) if position.isdigit() else len(sql)
     width = next((len(token.text.split("\n")[0]) for token in guards.scan(sql) if token.start == at), 1)
     return Finding(what, at, width, "SQL_INVALID")
 
@@ -178,10 +172,6 @@ def _forbidden(sql: str, kind: str) -> Finding:
     if placed is not None:
         at, width = placed.start, len(placed.text)
     return Finding(f"{verb} {_WHY.get(verb, 'writes')}; {READ_ONLY}", at, width)
-
-
-def _characters(sql: str, at: int) -> int:
-    return len(sql.encode()[:at].decode(errors="ignore"))
 
 
 # -- the end ---------------------------------------------------------------------------------------------------------

@@ -134,6 +134,12 @@ class SessionEngines:
                 hint="Name one of the connections of the settings, or a database file below the allowed folders.",
                 tried="running SQL",
             )
+        if "${" in url:
+            raise SqlNotAllowed(
+                f"{mask_url(url)!r} names an environment variable, and isolated queries read none.",
+                hint="Name one of the connections of the settings, or write the path of the file.",
+                tried="running SQL",
+            )
         self._roots.resolve(file_of(url))
 
     def policy(self, dialect: str, connection: str | None = None, engine: SqlEngine | None = None) -> Policy:

@@ -381,6 +381,8 @@ def test_an_isolated_query_opens_only_what_is_configured_or_allowed(folder: Path
             session.query("from t", connection=f"duckdb:///{folder.parent}/x.duckdb", isolated=True)
         with pytest.raises(SqlNotAllowed):
             session.query("select 1", connection="postgresql://me:secret@127.0.0.1/db", isolated=True)
+        with pytest.raises(SqlNotAllowed, match="names an environment variable"):
+            session.query("select 1", connection=f"sqlite:///{folder}/${{HOME}}.db", isolated=True)
 
 
 def test_the_tables_of_a_database_win_over_frames(tmp_path: Path) -> None:

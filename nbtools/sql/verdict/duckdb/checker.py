@@ -193,6 +193,10 @@ class _Checker:
         _, reason = self.rules.refusal("view", path[-1].lower())
         if reason is not None:
             self._refuse(f"the view {name} is refused: {reason}", node, name)
+        # Some of the engine's own functions are views too, without brackets.
+        system = path[-1].lower()
+        if system.startswith("duckdb_") and (why := known.REFUSED.get(system)):
+            self._refuse(f"{name} {why}; {READ_ONLY}", node, name)
 
     def _file(self, path: str, node: Tree, *, listing: bool = False) -> None:
         self.reads.files[path] = listing

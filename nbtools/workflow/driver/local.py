@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import CallTimeout, NbtoolsError
 from nbtools.telemetry import span
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.questions import accept, question_of, unknown_result
@@ -389,10 +389,12 @@ class Drive:
             drive = Drive(
                 log, inner, self._runner.for_tools(inner.tools), dataclasses.replace(self._options, on_event=pass_on)
             )
-            async with asyncio.timeout(node.timeout_s):
+            async with asyncio.timeout(node.timeout_s) as clock:
                 state = await drive.adrive()
         finally:
             log.close()
+        if clock.expired():  # the run inside took the cancellation for a Stop, and has ended in order
+            return failure_of(CallTimeout(f"the workflow {inner.workflow.name} took more than {node.timeout_s:g} s."))
         if state.state in {"waiting", "unknown"}:
             return None
         error = None if state.error is None else {"hint": None, **state.error}

@@ -391,3 +391,17 @@ def test_code_is_judged_and_recorded_like_a_call(wb, tmp_path, folder):
     with Workbench(home=tmp_path / "other", allowed_paths=[folder], memory_url=":memory:", policy=policy) as strict:
         refused = strict.workflows.run(text)
     assert refused.error["code"] == "PERMISSION_DENIED"
+
+
+def test_a_workflow_inside_that_takes_too_long_is_ended_in_order(wb, folder):
+    (folder / "inner.yaml").write_text(
+        HEAD
+        + "nodes:\n  - {id: a, tool: note, args: {path: log, line: a, wait_s: 20}}\n"
+        + "  - {id: tidy, tool: note, args: {path: log, line: tidy}, finally: true}\n"
+    )
+    (folder / "outer.yaml").write_text(
+        "version: 1\nname: outer\nnodes:\n  - {id: slow, workflow: inner.yaml, timeout_s: 0.5}\n"
+    )
+    run = wb.workflows.run("outer.yaml")
+    assert (run.state, run.error["code"]) == ("failed", "TIMEOUT")
+    assert (folder / "log").read_text() == "a\ntidy\n"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _WAITS = 3
-_SHOWN = 100
 
 
 def add_commands(commands: Any) -> None:
@@ -40,11 +39,16 @@ def add_commands(commands: Any) -> None:
     run.add_argument("file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it")
     run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
     run.set_defaults(perform=_run)
-    runs = commands.add_parser("runs", help="list the runs of workflows; show, answer or cancel one")
+    runs = commands.add_parser("runs", help="list the runs of workflows; show, report, export, answer or cancel one")
     verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
     listing = verbs.add_parser("list", help="list the newest runs")
     show = verbs.add_parser("show", help="show a run, node by node")
     show.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    report = verbs.add_parser("report", help="write the report of a run, one HTML file, and print its path")
+    report.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    export = verbs.add_parser("export", help="write a notebook that repeats a run")
+    export.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    export.add_argument("to", metavar="FILE", help="the notebook; one that is there is not replaced")
     for parser in (runs, listing, show):
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     answer = verbs.add_parser("answer", help="answer a question of a run")
@@ -227,6 +231,10 @@ def _runs(arguments: argparse.Namespace) -> int:
             case "show":
                 run = wb.workflows.show(arguments.run)
                 print(json.dumps(_as_json(run), ensure_ascii=False, default=repr) if as_json else _details(run))
+            case "report":
+                print(wb.workflows.report(arguments.run))
+            case "export":
+                print(wb.workflows.export_notebook(arguments.run, arguments.to))
             case "answer":
                 wb.workflows.answer(arguments.run, arguments.step, arguments.answer, by=_user())
                 print("answered", file=sys.stderr)
@@ -264,15 +272,7 @@ def _details(run: WorkflowRun) -> str:
     lines = [f"{run.workflow}: {run.state} ({run.run_id})", f"folder: {run.folder}"]
     if run.driver:
         lines.append(f"driven by process {run.driver.get('pid')} on {run.driver.get('host')}")
-    width = max((len(name) for name in run.progress.nodes), default=0)
-    for name, node in run.progress.nodes.items():
-        view = node.view()
-        told = (view["error"] or {}).get("message") or " ".join(str(view["text"]).split())
-        items = (
-            f" {sum(step.has_ended for step in node.steps)}/{len(node.steps)} items" if node.items is not None else ""
-        )
-        facts = f"{node.state:<9} {view['duration_s']:8.2f} s{items}  {node.why}"
-        lines.append(f"  {name:<{width}}  {facts}  {told[:_SHOWN]}".rstrip())
+    lines += ["", run.graph(), "", run.table(), ""]
     lines += [f"  {asked.step} asks: {asked.text}" for asked in run.questions]
     lines += [f"  {name}: {value}" for name, value in run.outputs.items()]
     return "\n".join([*lines, *(f"note: {line}" for line in run.drift)])

@@ -38,6 +38,7 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
     assert [asked["step"] for asked in done.json["questions"]] == ["ask"]
     shown = nbtools("runs", "show", run)
     assert "ask asks: Greet Ann? [yes/no]" in shown.out
+    assert "b    pending  string_length  after ask" in shown.out
     wrong = nbtools("runs", "answer", run, "ask", "perhaps")
     assert (wrong.code, "neither yes nor no" in wrong.err) == (2, True)
     wrong = nbtools("runs", "answer", run, "aks", "yes")
@@ -48,6 +49,19 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
     assert (resumed.code, resumed.out) == (0, "sum: 5\nlength: 3\n")
     listed = nbtools("runs")
     assert (listed.code, run in listed.out, " ok " in listed.out) == (0, True, True)
+
+
+def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text("version: 1\nname: plain\nnodes:\n  - {id: a, code: '6 * 7'}\n")
+    run = nbtools("run", "plain.yaml", "--json").json["run_id"]
+    report = Path(nbtools("runs", "report", run).out.strip())
+    assert report.name == "report.html"
+    assert report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert nbtools("runs", "export", run, "again.ipynb").out == "again.ipynb\n"
+    assert json.loads((tmp_path / "again.ipynb").read_text(encoding="utf-8"))["nbformat"] == 4
+    again = nbtools("runs", "export", run, "again.ipynb")
+    assert (again.code, "is there" in again.err) == (2, True)
+    assert nbtools("runs", "report", "nothing").code != 0
 
 
 def test_events_are_lines_of_json(nbtools: Callable[..., Any], flow: Path) -> None:

@@ -36,6 +36,8 @@ def test_a_cell_only_plans(notebook):
 def test_where_nobody_can_be_asked_the_run_waits_and_is_answered_by_lines(notebook):
     run = notebook.run(ASKING).value
     assert run.state == "waiting"
+    assert notebook.run(f"%workflow report {run.run_id}").value == run.folder / "report.html"
+    assert notebook.run(f"%workflow export {run.run_id} again.ipynb").value.is_file()
     notebook.run(f"%workflow answer {run.run_id} q y")
     done = notebook.run(f"%workflow resume {run.run_id}").value
     assert done.outputs == {"q": "y"}

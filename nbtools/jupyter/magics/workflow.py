@@ -34,8 +34,12 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         ("show", "show a run"),
         ("resume", "go on with a run that waits, or whose driver was lost"),
         ("cancel", "ask whoever drives a run to end it"),
+        ("report", "write the report of a run, one HTML file"),
     ):
         parser.leaf(name, about).take("run", metavar="RUN", help="its name, or the start of it")
+    export = parser.leaf("export", "write a notebook that repeats a run")
+    export.take("run", metavar="RUN", help="its name, or the start of it")
+    export.take("to", metavar="FILE", help="the notebook; one that is there is not replaced")
     answer = parser.leaf("answer", "answer a question of a run")
     answer.take("run", metavar="RUN", help="its name, or the start of it")
     answer.take("step", metavar="NODE", help="the node that asks, such as agree or each[2]/agree")
@@ -161,6 +165,8 @@ _COMMANDS = {
     "list": _list,
     "show": lambda request: request.session.workbench.workflows.show(request.args.run),
     "resume": _resume,
+    "report": lambda request: request.session.workbench.workflows.report(request.args.run),
+    "export": lambda request: request.session.workbench.workflows.export_notebook(request.args.run, request.args.to),
     "cancel": _cancel,
     "answer": _answer,
 }

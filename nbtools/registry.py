@@ -7,6 +7,7 @@ Every change returns a new registry: `Registry.select`, `Registry.without`, `Reg
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -105,16 +106,17 @@ class Registry(Mapping[str, Tool]):
         return tuple(self._tools)
 
     def select(self, *names: str) -> Registry:
-        """Return the registry with these tools alone, in this order; ``"*"`` stands for all others.
+        """Return the registry with these tools alone, in this order; ``"*"`` stands for all others, ``"a*"`` for some.
 
         Raises
         ------
         ToolNotFound
-            A name is unknown.
+            A name is unknown, or a pattern fits no tool.
         """
         chosen: dict[str, Tool] = {}
         for name in names:
-            chosen |= self._tools if name == "*" else {name: self[name]}
+            fitting = {known: tool for known, tool in self._tools.items() if fnmatch.fnmatchcase(known, name)}
+            chosen |= fitting if "*" in name and (fitting or name == "*") else {name: self[name]}
         return Registry(chosen.values())
 
     def without(self, *names: str) -> Registry:

@@ -391,15 +391,17 @@ class RunLoop:
 
     async def _save(self) -> None:
         """Store new messages, the record of the run and what was logged since, in one batch."""
-        record, log = self.record, self._log
-        also: dict[str, Any] = {f"run/{record.run_id}": record.to_dict()}
-        if log:
-            also[f"log/{record.run_id}/{record.logged:06d}"] = log
+        record, logged = self.record, {}
+        if self._log:
+            logged[f"log/{record.run_id}/{record.logged:06d}"] = self._log
             record.logged += 1
-            also[f"run/{record.run_id}"]["logged"] = record.logged
             self._log = []
+
+        def also(head: str | None) -> dict[str, Any]:
+            record.ended_with = head
+            return {f"run/{record.run_id}": record.to_dict(), **logged}
+
         await self._thread.save(self._seen, also)
-        record.ended_with = self._thread.head
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

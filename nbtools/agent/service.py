@@ -319,6 +319,33 @@ class AgentService:
 
     undo = aio.blocking(aundo)
 
+    async def acancel(self, run: str | AgentRun) -> AgentRun:
+        """End a run that goes on in this process, or waits, and return it; one that is over stays as it is.
+
+        Raises
+        ------
+        InvalidArguments
+            It goes on in another process.
+        MemoryNotFound
+            There is no such run.
+        """
+        found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
+        record = RunRecord.from_dict(await aio.here(self._store().run(found.run_id)))
+        if found.status == "running" and found.run_id in self._live:
+            found.cancel()
+            return await found.await_end()
+        if record.state == "running":
+            told = f"it runs in process {record.owner.get('pid')}."
+            raise InvalidArguments(told, hint="Stop it there.", tried=f"cancelling the run {record.run_id}")
+        if record.state not in {"pending", "interrupted"}:
+            return found
+        record.status, record.pending = "cancelled", ()
+        await aio.here(self._store().put({f"run/{record.run_id}": record.to_dict()}))
+        self._live.pop(record.run_id, None)
+        return await self.aget(record.run_id)
+
+    cancel = aio.blocking(acancel)
+
     def close(self) -> None:
         """Stop every run of this process, and wait a moment for each to keep what it has."""
         runs = [run for run in list(self._live.values()) if run.status == "running"]

@@ -53,4 +53,5 @@ CATALOGUE: tuple[MagicEntry, ...] = (
     _entry("tools", "tools:MAGIC", "line", always="nbshelf"),
     _entry("tool", "tool:MAGIC", "line"),
     _entry("workflow", "workflow:MAGIC", "line", "cell"),
+    _entry("agent", "agent:MAGIC", "line", "cell"),
 )

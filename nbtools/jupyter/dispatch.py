@@ -101,7 +101,9 @@ class Dispatcher:
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})
         if request.out is not None and loss_note(value):
             request.note(f"{request.out}: {loss_note(value)}")
-        return None if request.quiet else display_form(value, streamed=request.streamed)
+        if request.quiet:
+            return None
+        return request.shown if request.shown is not None else display_form(value, streamed=request.streamed)
 
     def _traceback(self, exc: NbtoolsError) -> list[str]:
         """Return the script's own traceback when a script raised, else ours."""

@@ -70,6 +70,8 @@ class MagicRequest:
         What was printed while a tool ran, or else the values that were shown.
     pictured
         Whether pictures were shown while it ran.
+    shown
+        What the cell displays in place of the value, where it has shown that already.
     """
 
     session: NotebookSession
@@ -80,6 +82,7 @@ class MagicRequest:
     muted: bool = False
     streamed: str = ""
     pictured: bool = False
+    shown: Any = None
 
     @property
     def quiet(self) -> bool:

@@ -39,6 +39,8 @@ class NotebookSession:
         The columns of files that completion asked for, by path, time of change and size.
     completion_timeout
         Seconds that a completion waits for a slow source.
+    agent_run
+        The run that the next ``%%agent`` goes on from; `None` starts afresh.
     """
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
@@ -48,6 +50,7 @@ class NotebookSession:
         self.serving = Serving()
         self.completion_timeout = 0.25
         self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
+        self.agent_run: str | None = None
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
 

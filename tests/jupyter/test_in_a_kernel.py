@@ -266,3 +266,40 @@ outputs: {b: "${nodes.b.data.value}"}
     assert "data-state" not in line["text/html"], "the card has the graph"
     assert card["text/html"].count('data-state="ok"') == 2
     assert "b: 42" in card["text/plain"]
+
+
+AGENT = """
+turns:
+  - {say: "Slowly.\\n", calls: [{tool: calculator, arguments: {expression: 6*7}}]}
+  - {when: {prompt: begin}, say: Never said., wait: 60}
+  - {when: {prompt: Go on}, say: Here again.}
+"""
+
+
+def test_an_agent_streams_is_stopped_and_goes_on_in_the_same_thread(kernel, folder) -> None:
+    (folder / "turns.yaml").write_text(AGENT)
+    sent = kernel.send("%%agent --script turns.yaml\nPlease begin.")
+    seen, stopped_at = [], 0.0
+    for message in kernel.messages(sent):
+        seen.append(message)
+        if not stopped_at and "calculator" in str(message["content"].get("data")):
+            stopped_at = time.monotonic()
+            kernel.manager.interrupt_kernel()
+    assert time.monotonic() - stopped_at < 10
+    assert [m["content"]["ename"] for m in seen if m["msg_type"] == "error"] == ["Cancelled"]
+    assert "Slowly." in str(seen)
+    again = kernel.run("%%agent --script turns.yaml\nGo on.")
+    assert "Here again." in str(again)
+    threads = "{run['conversation_id'] for run in nbtools.shared.shared().agent.runs()}"
+    (counted,) = [m for m in kernel.run(f"import nbtools.shared\nlen({threads})") if m["msg_type"] == "execute_result"]
+    assert counted["content"]["data"]["text/plain"] == "1"
+
+
+def test_an_agent_asks_nobody_in_a_notebook_that_runs_by_itself(folder) -> None:
+    script = "turns:\n  - calls: [{tool: file_delete, arguments: {path: sales.csv}}]\n  - say: It may not be deleted.\n"
+    (folder / "turns.yaml").write_text(script)
+    (ended,) = executed(folder, "%%agent --script turns.yaml\nDelete it.")
+    assert (folder / "sales.csv").is_file()
+    assert "APPROVAL_DENIED" in str(ended)
+    assert "It may not be deleted." in text_of(ended)
+    assert "scripted (no LLM)" in ended[-1]["data"]["text/html"]

@@ -8,7 +8,7 @@ it lies in one scope of its own, so that no search of the memory meets it, and e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -227,8 +227,8 @@ class StoredConversation:
         if self._record is not None:
             self._entries = await self._store.read_history(self._record.head_id)
 
-    async def save(self, messages: Sequence[ModelMessage], also: Mapping[str, Any]) -> None:
-        """Store the messages that are new and, in the same batch, other values by their keys.
+    async def save(self, messages: Sequence[ModelMessage], also: Callable[[str | None], Mapping[str, Any]]) -> None:
+        """Store the messages that are new and, in the same batch, what `also` returns for the id of the newest one.
 
         Raises
         ------
@@ -255,5 +255,5 @@ class StoredConversation:
             branches=[*(known.branches if known else ()), *(entry.id for entry in left[-1:])],
         )
         revision = known.revision if known else None
-        await self._store.write_record(record, new_entries=added, expected_revision=revision, also=also)
+        await self._store.write_record(record, new_entries=added, expected_revision=revision, also=also(parent))
         self._record, self._entries = record, [*kept, *added]

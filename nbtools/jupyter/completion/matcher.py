@@ -191,6 +191,15 @@ class _ArgumentValues:
     def _setting(self) -> Iterable[str]:
         return [row["setting"] for row in self.session.workbench.config.rows()]
 
+    def _model(self) -> Iterable[str]:
+        from nbtools.agent.models.choice import PROVIDERS
+
+        return [*self.session.workbench.config.models, *(name for found in PROVIDERS.values() for name in found.models)]
+
+    def _run(self) -> Iterable[str]:
+        memory = self.session.memory_at_hand()
+        return [] if memory is None else [run["run_id"][:8] for run in self.session.workbench.agent.runs()]
+
     def _language(self) -> Iterable[str]:
         return _LANGUAGES
 

@@ -1,0 +1,94 @@
+"""What happens in a run, in a line each, for cells, terminals and the list of what was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.visible import brief, visible
+
+__all__ = ["RunLines", "usage_line"]
+
+_LONGEST = 100
+
+
+class RunLines:
+    """Tells events, as `AgentEvent.to_dict` or the log has them, in lines; text of the model is no line.
+
+    It remembers what calls were asked for with, because the end of a call does not say it again.
+    """
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Mapping[str, Any]] = {}
+
+    def line(self, event: Mapping[str, Any]) -> str:
+        """Return what an event means, in a line; nothing for those of no interest."""
+        found = getattr(self, f"_{event['kind']}", None)
+        label = f"  · {event['label']}" if event.get("label") and event["kind"] in _LABELLED else ""
+        return f"{found(event)}{label}" if found is not None else ""
+
+    def called(self, event: Mapping[str, Any]) -> str:
+        """Return a call with its arguments, as it is written in Python."""
+        given = self.arguments.get(event["call_id"], {})
+        values = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in given.items()}
+        told = ", ".join(f"{name}={brief(value, 40)}" for name, value in values.items())
+        return brief(f"{event['tool']}({told})", _LONGEST)
+
+    def _run_started(self, event: Mapping[str, Any]) -> str:
+        return f"▸ {event['model']}  (run {event['run_id'][:8]})"
+
+    def _call_proposed(self, event: Mapping[str, Any]) -> str:
+        self.arguments[event["call_id"]] = event["arguments"]
+        return ""
+
+    def _call_ended(self, event: Mapping[str, Any]) -> str:
+        result = event["result"]
+        error = result.get("error")
+        told = f"{error['code']}: {error['message']}" if error else str(result.get("text") or "")
+        sign, seconds = "✓" if result.get("ok") else "✗", result.get("duration_s") or 0.0
+        return f"{sign} {self.called(event)}  {seconds:.2f} s  {brief(told)}".rstrip()
+
+    def _approval_answered(self, event: Mapping[str, Any]) -> str:
+        changed = event.get("arguments")
+        if changed is not None:
+            self.arguments[event["call_id"]] = changed
+        who = f" by {visible(event['by'])}" if event.get("by") else ""
+        said = "approved with changes" if changed is not None else _ANSWERS.get(event["answer"], event["answer"])
+        why = f": {visible(event['reason'])}" if event.get("reason") else ""
+        return f"• {event['tool']} is {said}{who}{why}"
+
+    def _message_delivered(self, event: Mapping[str, Any]) -> str:
+        return f"• the model has your message: {brief(event['text'])}"
+
+    def _budget_reached(self, event: Mapping[str, Any]) -> str:
+        return f"■ the budget of {event['budget']} ({event['allowed']:g}) is used up"
+
+    def _run_ended(self, event: Mapping[str, Any]) -> str:
+        return f"✗ {visible(event['error'])}" if event["status"] == "failed" and event.get("error") else ""
+
+
+# Where a reader could take what stands there for the work of a model.
+_LABELLED = ("run_started", "call_ended")
+_ANSWERS = {
+    "once": "approved",
+    "tool": "approved for this session",
+    "content": "approved for this session, exactly so",
+    "no": "not approved",
+    "later": "left for later",
+}
+
+
+def usage_line(run: Mapping[str, Any]) -> str:
+    """Return what became of a run and what it used, in a line.
+
+    Parameters
+    ----------
+    run
+        ``run_id``, ``status``, ``model``, ``label`` and the counts of a ledger.
+    """
+    tokens = run["input_tokens"] + run["output_tokens"]
+    facts = [f"run {run['run_id'][:8]} is {run['status']}", f"{run['steps']} steps", f"{run['tool_calls']} calls"]
+    facts += [f"{tokens:,} tokens", f"{run['seconds']:.1f} s"]
+    facts += [f"{run['usd']:.4f} USD"] if run.get("usd") is not None else []
+    return " · ".join([*facts, run["label"] or run["model"]])

@@ -1,0 +1,200 @@
+"""``%%agent`` and ``%agent``: a model at work in the notebook, and its runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.errors import Cancelled, InvalidArguments
+from nbtools.gate import Approver, AskFunction, Nobody, Reply
+from nbtools.jupyter.line.arguments import MagicParser, count, json_value, number, seconds
+from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.jupyter.session import read_line
+
+__all__ = ["MAGIC"]
+
+_BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
+_RUN = "its id, or the start of it"
+
+
+def _usage(prog: str, cell: bool) -> MagicParser:
+    if cell:
+        about = "Let a model work on what the cell asks, with the notebook's tools; it goes on from the cell before."
+        return _cell_parser(MagicParser(prog, description=about))
+    parser = MagicParser(prog, description="Runs of the agent: %%agent starts one.")
+    parser.leaf("runs", "list the newest runs", default=True)
+    show = parser.leaf("show", "show a run: what was asked, called, approved and answered")
+    show.take("run", metavar="RUN", help=_RUN, kind="run")
+    resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
+    resume.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last one)", kind="run")
+    resume.take("--yes", action="store_true", help="approve what waits, without asking")
+    resume.take("--no", metavar="REASON", nargs="?", const="", help="do not approve it")
+    changes = "approve it with this argument changed; may be repeated"
+    resume.take("--set", metavar="NAME=VALUE", action="append", default=[], help=changes)
+    _take_shared(resume)
+    for name, about in (
+        ("cancel", "end a run that goes on or waits"),
+        ("branch", "let the next %%agent cell go on from the end of this run"),
+    ):
+        parser.leaf(name, about).take("run", metavar="RUN", help=_RUN, kind="run")
+    return parser
+
+
+def _cell_parser(parser: MagicParser) -> MagicParser:
+    parser.take("--script", metavar="FILE", help="play this script in place of a model (no LLM)", kind="file")
+    parser.take("--profile", metavar="FILE", help="a YAML file that says how the agent works", kind="file")
+    parser.take("--tools", metavar="TOOL", nargs="+", help="names or patterns of what it may call (all)", kind="tool")
+    parser.take("--read-only", action="store_true", help="offer only tools that change nothing")
+    parser.take("--plan", action="store_true", help="change nothing and answer with a plan; the next cell may say go")
+    parser.take("--new", action="store_true", help="start afresh: the model knows nothing of the cells before")
+    return _take_shared(parser)
+
+
+def _take_shared(parser: MagicParser) -> MagicParser:
+    """Add what a new run and one that goes on both take."""
+    parser.take("--model", metavar="MODEL", help="a short name, or provider:model (the setting model)", kind="model")
+    parser.take("--approve", choices=("ask", "auto", "never"), default="ask", help="what changes things: ask, or not")
+    parser.take("--max-steps", dest="steps", type=count, metavar="N", help="answers of the model at the most (50)")
+    parser.take("--max-calls", dest="tool_calls", type=count, metavar="N", help="calls at the most (200)")
+    parser.take("--max-tokens", dest="tokens", type=count, metavar="N", help="tokens at the most")
+    parser.take("--max-time", dest="seconds", type=seconds, metavar="TIME", help="the most time: 30, 90s, 5min")
+    parser.take("--max-usd", dest="usd", type=number, metavar="USD", help="US dollars at the most")
+    return parser
+
+
+def _run(request: MagicRequest) -> Any:
+    if request.cell is None:
+        return _COMMANDS[request.args.command](request)
+    args, session = request.args, request.session
+    given: dict[str, Any] = {
+        name: found for name in ("script", "profile", "tools", "model") if (found := getattr(args, name)) is not None
+    }
+    if args.new:
+        session.agent_run = None
+    if session.agent_run is not None:
+        given["after"] = session.agent_run
+    given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
+    return _follow(request, lambda how: session.workbench.agent.astart(request.cell or "", **given, **how))
+
+
+def _follow(request: MagicRequest, start: Any) -> Any:
+    """Start a run, show it as it goes on, and return its last line; the notebook goes on from it."""
+    from nbtools.jupyter.display.agent_run import RunFooter, RunView
+
+    session = request.session
+    how: dict[str, Any] = {"ask": _ask, "approver": _approver(request.args.approve)}
+    if budgets := _budgets(request.args):
+        how["budgets"] = budgets
+
+    async def work(live: Any) -> Any:
+        run = await start(how)
+        session.agent_run = run.run_id
+        return await RunView(run, live).follow()
+
+    try:
+        run = session.drive("agent", work, stopped=request.bind)[0]
+    except Cancelled as exc:
+        exc.hint = "The next %%agent cell goes on from here; %%agent --new starts afresh."
+        raise
+    request.bind(run)
+    footer = RunFooter(run=run)
+    if request.out is not None:
+        request.note(str(footer))
+    request.shown = footer
+    return run
+
+
+def _budgets(args: argparse.Namespace) -> dict[str, float]:
+    return {name: found for name in _BUDGETS if (found := getattr(args, name)) is not None}
+
+
+def _approver(how: str) -> Approver | None:
+    """Return who is asked: `None` is whoever the workbench asks, here the person at the cell."""
+    if how == "auto":
+        return AskFunction(lambda _: Reply(answer="once", by="--approve auto"))
+    return Nobody() if how == "never" else None
+
+
+def _ask(question: str, choices: tuple[str, ...]) -> str | None:
+    """Put a question of the model to the person at the cell; `None` where nobody can answer."""
+    told = f" ({', '.join(choices)})" if choices else ""
+    try:
+        return read_line(f"{question}{told} ")
+    except EOFError:
+        return None
+
+
+def _resume(request: MagicRequest) -> Any:
+    args, session = request.args, request.session
+    if (run_id := args.run or session.agent_run) is None:
+        raise InvalidArguments("this notebook has no run yet.", hint="%agent runs lists those of others.")
+    agent = session.workbench.agent
+    answers = _answers(args, agent.get(run_id).pending)
+    given = {"model": args.model} if args.model is not None else {}
+    return _follow(request, lambda how: agent.astart_again(run_id, answers, **given, **how))
+
+
+def _answers(args: argparse.Namespace, waiting: Any) -> Mapping[str, Reply] | None:
+    """Return the answers that the line gives; `None` asks for each."""
+    if args.no is not None:
+        return {item.id: Reply(answer="no", reason=args.no, by="notebook") for item in waiting}
+    if not args.set:
+        return {item.id: Reply(answer="once", by="notebook") for item in waiting} if args.yes else None
+    if len(waiting) != 1:
+        raise InvalidArguments(f"{len(waiting)} calls wait, and --set changes one.", hint="Leave it out to be asked.")
+    changed = dict(waiting[0].arguments)
+    for word in args.set:
+        name, sign, text = str(word).partition("=")
+        if not sign:
+            raise InvalidArguments(f"{str(word)!r} is no change.", hint="Write --set NAME=VALUE.")
+        changed[name] = json_value(text)
+    return {waiting[0].id: Reply(answer="once", arguments=changed, by="notebook")}
+
+
+def _runs(request: MagicRequest) -> Any:
+    from nbtools.jupyter.display.blocks import Table, moment
+
+    rows = tuple(
+        (
+            *(run["run_id"][:8], run["state"], run["label"] or run["model"], moment(run["started_at"])),
+            *(run["ledger"]["steps"], run["ledger"]["tool_calls"], run["prompt"]),
+        )
+        for run in request.session.workbench.agent.runs()
+    )
+    columns = ("run", "state", "model", "started", "steps", "calls", "prompt")
+    return Table(columns=columns, rows=rows, empty="There are no runs yet: %%agent starts one.")
+
+
+def _show(request: MagicRequest) -> Any:
+    from nbtools.agent.records.lines import RunLines
+    from nbtools.jupyter.display.blocks import Card, Listing
+
+    agent = request.session.workbench.agent
+    run, lines = agent.get(request.args.run), RunLines()
+    log = agent.log(run.run_id)
+    told = [line for event in log if (line := _shown_event(lines, event))]
+    used = {name.replace("_", " "): value for name, value in run.usage.items() if value is not None}
+    facts = {"model": run.label or run.model, "asked": run.prompt, **used}
+    facts |= {"error": run.error.message} if run.error else {}
+    parts = [Listing(text="\n".join(told)), *(Listing(text=item.text) for item in run.pending)]
+    return Card(title=f"run {run.run_id}: {run.status}", facts=facts, about=run.text, parts=tuple(parts))
+
+
+def _shown_event(lines: Any, event: Mapping[str, Any]) -> str:
+    return str(event["text"]).rstrip() if event["kind"] == "text" else str(lines.line(event))
+
+
+def _cancel(request: MagicRequest) -> Any:
+    run = request.session.workbench.agent.cancel(request.args.run)
+    request.note(f"run {run.run_id[:8]} is {run.status}")
+
+
+def _branch(request: MagicRequest) -> Any:
+    run = request.session.workbench.agent.get(request.args.run)
+    request.session.agent_run = run.run_id
+    request.note(f"the next %%agent cell goes on from the end of run {run.run_id[:8]}")
+
+
+_COMMANDS = {"runs": _runs, "show": _show, "resume": _resume, "cancel": _cancel, "branch": _branch}
+MAGIC = Magic(usage=_usage, run=_run)

@@ -1,0 +1,139 @@
+"""``%%agent`` and ``%agent``: a scripted model at work in a cell, from the prompt to the last line."""
+
+from __future__ import annotations
+
+import pytest
+
+TURNS = """
+turns:
+  - when: {prompt: count}
+    say: "I count.\\n"
+    calls: [{tool: calculator, arguments: {expression: 6*7}}]
+  - when: {tool: calculator, contains: "42"}
+    say: There are 42.
+  - when: {prompt: again}
+    say: Still 42.
+"""
+CHANGES = """
+turns:
+  - calls: [{tool: file_write, arguments: {path: out.txt, content: mine}}]
+  - when: {tool: file_write, ok: true}
+    say: Written.
+  - say: Not written.
+"""
+
+
+@pytest.fixture
+def turns(folder):
+    (folder / "turns.yaml").write_text(TURNS)
+    (folder / "changes.yaml").write_text(CHANGES)
+    (folder / "nbtools.toml").write_text('[policy]\nfile_write = "ask"\n')
+    return folder
+
+
+def test_a_cell_shows_text_calls_and_what_was_used(turns, notebook):
+    done = notebook.run("answer << %%agent --script turns.yaml\nPlease count.")
+    run = notebook["answer"]
+    assert (run.status, run.text) == ("done", "There are 42.")
+    told = [data["text/plain"] for data in done.displayed]
+    assert any(line.startswith('✓ calculator(expression="6*7")') and "scripted (no LLM)" in line for line in told)
+    assert "<details>" in done.displayed[0]["text/html"]
+    assert "I count.\n" in done.stdout
+    assert "There are 42." in done.stdout
+    assert "2 steps · 1 calls" in done.stdout
+    # The first line, that of the call, and the last one.
+    assert [line for line in done.stdout.splitlines() if "scripted (no LLM)" not in line] == [
+        *("I count.", "There are 42.")
+    ]
+
+
+def test_the_next_cell_goes_on_and_new_starts_afresh(turns, notebook):
+    first = notebook.run("%%agent --script turns.yaml\nPlease count.").value.run
+    second = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
+    fresh = notebook.run("%%agent --script turns.yaml --new\nAnd again?").value.run
+    assert [run.text for run in (second, fresh)] == ["Still 42.", "Still 42."]
+    assert second.conversation_id == first.conversation_id != fresh.conversation_id
+    notebook.run(f"%agent branch {first.run_id[:8]}")
+    other = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
+    assert other.conversation_id not in {first.conversation_id, fresh.conversation_id}
+
+
+def test_runs_are_listed_and_shown(turns, notebook):
+    run = notebook.run("%%agent --script turns.yaml\nPlease count.").value.run
+    listed = str(notebook.run("%agent").value)
+    assert run.run_id[:8] in listed
+    assert "scripted (no LLM)" in listed
+    shown = str(notebook.run(f"%agent show {run.run_id[:8]}").value)
+    assert 'calculator(expression="6*7")' in shown
+    assert "Please count." in shown
+    assert "scripted (no LLM)" in shown
+
+
+def test_budgets_and_tools_hold_the_run(turns, notebook):
+    run = notebook.run("%%agent --script turns.yaml --max-steps 1\nPlease count.").value.run
+    assert (run.status, run.usage["steps"]) == ("budget", 1)
+    again = notebook.run(f"%agent resume {run.run_id[:8]} --max-steps 5").value.run
+    assert (again.status, again.text) == ("done", "There are 42.")
+    kept = notebook.run("%%agent --script turns.yaml --new --tools sql_query memory_*\nPlease count.").value.run
+    assert [call.result.error.code for call in kept.calls] == ["TOOL_NOT_FOUND"]
+
+
+def test_a_person_approves_with_changes(turns, notebook, monkeypatch):
+    said = iter(["e", "", "yours", "", ""])
+    monkeypatch.setattr("builtins.input", lambda _: next(said, ""))
+    done = notebook.run("%%agent --script changes.yaml\nWrite!")
+    assert (turns / "out.txt").read_text() == "yours"
+    assert "file_write" in done.stderr
+    assert "approved with changes by terminal" in done.stdout
+    assert 'content="yours"' in done.displayed[0]["text/plain"]
+
+
+def test_later_ends_the_cell_and_is_answered_by_a_line(turns, notebook, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "l")
+    done = notebook.run("%%agent --script changes.yaml\nWrite!")
+    assert done.value.run.status == "pending"
+    assert "%agent resume" in str(done.value)
+    assert not (turns / "out.txt").exists()
+    refused = notebook.run("%%agent --script changes.yaml\nAnd?")
+    assert "is pending" in "\n".join(refused.lines)
+    ended = notebook.run("%agent resume --set content=theirs").value.run
+    assert ended.text == "Written."
+    assert (turns / "out.txt").read_text() == "theirs"
+
+
+def test_what_waits_can_be_refused_or_cancelled(turns, notebook, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "l")
+    notebook.run("%%agent --script changes.yaml\nWrite!")
+    assert notebook.run("%agent resume --no 'not now'").value.run.text == "Not written."
+    waits = notebook.run("%%agent --script changes.yaml --new\nWrite!").value.run
+    assert "is cancelled" in notebook.run(f"%agent cancel {waits.run_id}").stdout
+    assert notebook.run("%%agent --script turns.yaml\nAnd again?").value.run.text == "Still 42."
+    assert not (turns / "out.txt").exists()
+
+
+def test_nobody_is_asked_where_the_line_says_so(turns, notebook):
+    assert notebook.run("%%agent --script changes.yaml --approve never\nWrite!").value.run.text == "Not written."
+    assert notebook.run("%%agent --script changes.yaml --new --approve auto\nWrite!").value.run.text == "Written."
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("%%agent --script turns.yaml\n  ", "the prompt is empty"),
+        ("%%agent --script nowhere.yaml\nGo", "nowhere.yaml"),
+        ("%%agent\nGo", "model"),
+        ("%%agent --script turns.yaml --max-step 1\nGo", "Did you mean --max-steps"),
+        ("%agent show nothing", "there is no run 'nothing'"),
+        ("%agent resume", "this notebook has no run yet"),
+        ("%agent shw x", "Did you mean"),
+    ],
+)
+def test_what_is_wrong_is_told(turns, notebook, line, words):
+    assert words in "\n".join(notebook.run(line).lines)
+
+
+def test_models_and_runs_are_completed(turns, notebook):
+    run = notebook.run("%%agent --script turns.yaml\nPlease count.").value.run
+    assert "claude" in notebook.complete("%%agent --model cl")
+    assert run.run_id[:8] in notebook.complete(f"%agent show {run.run_id[:2]}")
+    assert "--script" in notebook.complete("%%agent --sc")

@@ -90,7 +90,10 @@ def test_every_change_leaves_the_original_as_it_was() -> None:
 
     assert SHELF.select("load", "fetch").names == ("load", "fetch")
     assert SHELF.select("load", "*").names == ("load", "fetch", "save")
+    assert SHELF.select("*a*e", "fetch").names == ("save", "fetch")
     assert SHELF.select().names == ()
+    with pytest.raises(ToolNotFound, match="no tool 'nothing_"):
+        SHELF.select("nothing_*")
     assert SHELF.without("save").names == ("fetch", "load")
     assert SHELF.prefixed("x_").names == ("x_fetch", "x_save", "x_load")
     assert SHELF.with_tool(more).names == ("fetch", "save", "load", "more")

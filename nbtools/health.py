@@ -115,8 +115,18 @@ def status(config: Config, kernels: Any = None, memory: Any = None) -> dict[str,
         "sandbox": f"your scripts {_LEVELS[config.sandbox]}; a model's {_LEVELS[config.model_sandbox]}",
         "sql": f"DuckDB {_version('duckdb')}; it reads, and cannot change anything",
         "allowed_paths": f"files below {shown['allowed_paths']} may be used",
+        "models": _models(config),
         "tools": "all" if "*" in config.enabled_tools else shown["enabled_tools"],
     }
+
+
+def _models(config: Config) -> str:
+    """Return which model agents use, and the keys of providers, masked, with where they came from."""
+    from nbtools.agent.models.choice import keys
+
+    shown = [f"{row['provider']} {row['key']} from {row['source']}" for row in keys(config.models) if row["key"]]
+    default = f"agents use {config.model}" if config.model else "agents use the model that is named"
+    return f"{default}; keys: {', '.join(shown) or 'none is set'}"
 
 
 def _version(package: str) -> str:

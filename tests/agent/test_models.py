@@ -64,6 +64,15 @@ def test_keys_are_shown_masked_with_their_source() -> None:
     assert (shown["openai"]["key"], shown["openai"]["source"]) == ("abc…op", "the setting models")
 
 
+def test_the_status_shows_the_model_and_masked_keys(open_bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*KEYS, "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert open_bench().status()["models"] == "agents use the model that is named; keys: none is set"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEYS["ANTHROPIC_API_KEY"])
+    told = "agents use claude; keys: anthropic sk-…ef from ANTHROPIC_API_KEY"
+    assert open_bench(model="claude").status()["models"] == told
+
+
 def test_a_profile_says_how_an_agent_works(wb: Workbench, tmp_path: Path) -> None:
     (tmp_path / "turns.yaml").write_text("turns:\n  - {calls: [{tool: look}]}\n  - say: Seen.\n")
     profile = tmp_path / "agent.yaml"

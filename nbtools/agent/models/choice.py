@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, ConfigMissing, did_you_mean
-from nbtools.lazy import has, need
+from nbtools.lazy import need
 
 __all__ = ["PROVIDERS", "SCRIPTED", "ModelChoice", "Provider", "choose_model", "keys", "require_agent"]
 
@@ -268,15 +268,11 @@ def _key(
 
 
 def keys(models: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> list[dict[str, str]]:
-    """Return a row for each provider: whether it can be used, its key masked, and where the key came from."""
+    """Return a row for each provider: its key, masked, and where that came from; both empty where there is none."""
     environ = os.environ if environ is None else environ
     rows = []
-    for name, provider in PROVIDERS.items():
+    for name in PROVIDERS:
         key, source = _key(name, {}, models, environ)
         shown = f"{key[:3]}…{key[-2:]}" if key and len(key) > 12 else "…" if key else ""
-        try:
-            there = has(provider.module) and has("pydantic_ai")
-        except ModuleNotFoundError:
-            there = False
-        rows.append({"provider": name, "key": shown, "source": source, "extra": "" if there else provider.extra})
+        rows.append({"provider": name, "key": shown, "source": source})
     return rows

@@ -89,54 +89,48 @@ class Script:
     def __init__(self, text: str, name: str = "the script") -> None:
         self._name = name
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-        from_yaml(text)  # bounded: what nests too deeply or explodes is refused before it is composed
+        # Bounded: what nests too deeply or explodes is refused before it is composed. The nodes tell the places.
+        value = from_yaml(text)
         top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        turns: Any = top
         if isinstance(top, yaml.MappingNode):
-            turns = dict(self._items(top, {"turns": list})).get("turns")
-        if not isinstance(turns, yaml.SequenceNode) or not turns.value:
+            found = self._items(top, value, {"turns": list})
+            top, value = found.get("turns", (top, None))
+        if not isinstance(top, yaml.SequenceNode) or not value:
             raise self._mistake(top, "a script is a list of turns.", "Write turns: [{say: Hello}].")
-        self.turns = tuple(self._turn(node) for node in turns.value)
+        self.turns = tuple(map(self._turn, top.value, value))
 
     def _mistake(self, node: Any, problem: str, hint: str | None = None) -> ParseError:
         place = f":{node.start_mark.line + 1}:{node.start_mark.column + 1}" if node is not None else ""
         return ParseError(f"{self._name}{place}: {problem}", hint=hint, tried="reading the script of a model")
 
-    def _items(self, node: Any, known: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return keys and nodes of a mapping whose keys and kinds of values are known."""
+    def _items(self, node: Any, value: Any, known: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Return nodes and values of a mapping by its keys, which, and whose kinds of values, are known."""
         if not isinstance(node, yaml.MappingNode):
             raise self._mistake(node, "this is no mapping.", f"Its keys may be {', '.join(known)}.")
-        found: list[tuple[str, Any]] = []
-        for key, value in node.value:
+        found: dict[str, tuple[Any, Any]] = {}
+        for key, place in node.value:
             if key.value not in known:
                 told = did_you_mean(str(key.value), known, f"Use {', '.join(known)}.")
                 raise self._mistake(key, f"{key.value!r} is no key here.", told)
-            kind = known[key.value]
-            if not isinstance(self._value(value), kind) or (kind is not bool and isinstance(self._value(value), bool)):
-                raise self._mistake(value, f"{key.value!r} is not {_KINDS[kind]}.")
-            found.append((key.value, value))
+            kind, item = known[key.value], value[key.value]
+            if not isinstance(item, kind) or (kind is not bool and isinstance(item, bool)):
+                raise self._mistake(place, f"{key.value!r} is not {_KINDS[kind]}.")
+            found[key.value] = place, item
         return found
 
-    def _value(self, node: Any) -> Any:
-        return from_yaml(yaml.serialize(node))
-
-    def _turn(self, node: Any) -> Turn:
-        given = dict(self._items(node, _TURN))
-        made: dict[str, Any] = {
-            name: self._value(each) for name, each in given.items() if name not in {"calls", "when"}
-        }
-        calls = [dict(self._items(call, _CALL)) for call in given["calls"].value] if "calls" in given else []
-        for call, where in zip(calls, given["calls"].value if calls else (), strict=True):
-            if "tool" not in call:
-                raise self._mistake(where, "a call names its tool.", "Add tool: NAME.")
-        when = dict(self._items(given["when"], _WHEN)) if "when" in given else {}
-        if not calls and not {"say", "answer"} & made.keys():
+    def _turn(self, node: Any, value: Any) -> Turn:
+        given = self._items(node, value, _TURN)
+        calls = []
+        if "calls" in given:
+            for place, item in zip(given["calls"][0].value, given["calls"][1], strict=True):
+                if "tool" not in self._items(place, item, _CALL):
+                    raise self._mistake(place, "a call names its tool.", "Add tool: NAME.")
+                calls.append(item)
+        if "when" in given:
+            self._items(*given["when"], _WHEN)
+        if not calls and not {"say", "answer"} & given.keys():
             raise self._mistake(node, "a turn says something or calls something.", "Add say:, calls: or answer:.")
-        return Turn(
-            **made,
-            calls=tuple({name: self._value(each) for name, each in call.items()} for call in calls),
-            when={name: self._value(each) for name, each in when.items()},
-        )
+        return Turn(**{**value, "calls": tuple(calls)})
 
     def next_turn(self, messages: Sequence[ModelMessage], model_name: str) -> tuple[int, Turn]:
         """Return the number and the turn that answers these messages.

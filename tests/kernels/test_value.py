@@ -26,7 +26,9 @@ def kernels(request):
         ("import datetime as dt\n(dt.date(2020, 1, 2), {'x'})", ["2020-01-02", ["x"]]),
         ("x = 3", None),
         ("print('shown')", None),
-        ("from decimal import Decimal\n[Decimal('1.5')]", [1.5]),
+        ("from decimal import Decimal\n[Decimal('1.5'), Decimal('NaN')]", [1.5, None]),
+        ("from decimal import Decimal\nDecimal('123456789012345678.25')", "123456789012345678.25"),
+        ("from fractions import Fraction\n[Fraction(1, 2), Fraction(1, 3)]", [0.5, "1/3"]),
     ],
 )
 def test_the_value_of_the_last_expression_is_returned_as_json(kernels, code, value):
@@ -42,6 +44,7 @@ def test_nothing_is_returned_that_was_not_asked_for(kernels):
     ("code", "words"),
     [
         ("object()", "an? object is not JSON"),
+        ("{1: 'a', '1': 'b'}", "two keys of a mapping are the same as text"),
         ("'x' * 9_000_000", "too large: it has 9,000,002 bytes as JSON, and 8,388,608 are allowed"),
         ("a = []\nfor _ in range(200): a = [a]\na", "more than 100 levels deep"),
     ],
@@ -77,6 +80,19 @@ def test_the_file_of_a_table_is_taken_to_the_given_place(tmp_path):
     assert made.value["parquet"] == str(place / "value.parquet")
     assert made.artifacts == (place / "value.parquet",)
     assert made.value["rows"] == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("frame", "rows"),
+    [
+        ("pd.DataFrame({'n': [1, 3]}, index=['x', 'y'])", [["x", 1], ["y", 3]]),
+        ("pd.DataFrame({'g': ['x', 'x'], 'n': [1, 3]}).groupby('g').sum()", [["x", 4]]),
+        ("pd.DataFrame({'n': [1, 3]})[lambda frame: frame.n > 1]", [[3]]),
+        ("pd.DataFrame({'n': []})", []),
+    ],
+)
+def test_the_names_of_rows_are_kept_and_their_numbers_are_not(kernels, frame, rows):
+    assert kernels.run(f"import pandas as pd\n{frame}", wants_value=True).raise_for_error().value["rows"] == rows
 
 
 def test_a_relative_input_is_found_under_its_path_and_its_name(tmp_path, monkeypatch):

@@ -48,7 +48,6 @@ REPORT = "application/vnd.nbtools.report+json"
 _MOST_VALUE = 8 * 2**20
 _MOST_ROWS = 1_000
 _DEEPEST = 100
-_FORMS: Mapping[str, Callable[[Any], Any]] = {"Decimal": float, "Fraction": float, "UUID": str, "timedelta": str}
 _INLINE = "module://matplotlib_inline.backend_inline"
 # The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
@@ -318,7 +317,9 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
     if hasattr(type(frame), "to_frame"):
         frame = frame.to_frame()
     if hasattr(frame, "reset_index"):
-        frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
+        # Numbers without a name say where a row stood; names of rows are data.
+        is_count = getattr(frame.index, "inferred_type", "integer") in ("integer", "empty")
+        frame = frame.reset_index(drop=is_count and all(name is None for name in frame.index.names))
         frame.columns = [str(name) for name in frame.columns]
     path, count = pathlib.Path(folder, "value.parquet"), 1
     while path.exists():
@@ -341,7 +342,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(value, Mapping):
-        return {str(key): _plain(one, depth + 1) for key, one in value.items()}
+        named = {str(key): _plain(one, depth + 1) for key, one in value.items()}
+        if len(named) < len(value):
+            raise ValueError("two keys of a mapping are the same as text")
+        return named
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(one, depth + 1) for one in value]
     return _plain(_simpler(value), depth + 1)
@@ -361,6 +365,16 @@ def _simpler(value: Any) -> Any:
     if form is None:
         raise TypeError(f"a {type(value).__name__} is not JSON")
     return form(value)
+
+
+def _number(value: Any) -> Any:
+    """Return a decimal or a fraction as a float, or as text if a float is another number."""
+    short = float(value)
+    is_exact = value != value or type(value)(repr(short)) == value  # noqa: PLR0124  # NaN is not itself
+    return short if is_exact else str(value)
+
+
+_FORMS: Mapping[str, Callable[[Any], Any]] = {"Decimal": _number, "Fraction": _number, "UUID": str, "timedelta": str}
 
 
 def _link(name: str, path: str) -> None:

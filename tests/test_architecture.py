@@ -170,8 +170,8 @@ BUDGET: dict[str, tuple[int, int]] = {
     "agent": (3_640, 21),  # loop, bridge, approvals, budgets, store, undo, lines of events, models, scripted, profiles
     "cli": (1_430, 10),  # with the commands on runs of workflows and of agents
     "confine": (1_590, 9),
-    "jupyter": (8_210, 38),  # with the magics of workflows and of agents, and how a run streams into a cell
-    "kernels": (8_210, 44),  # limits checked, files by a listing, values and tables, the pipes of commands
+    "jupyter": (4_200, 38),  # with the magics of workflows and of agents, and how a run streams into a cell
+    "kernels": (8_200, 44),  # limits checked, files by a listing, values and tables, the pipes of commands
     "mcp_client": (900, 6),
     "mcp_server": (1_240, 7),
     "memory": (9_620, 42),

@@ -38,6 +38,7 @@ HEAD_BYTES = _HEAD.size
 _MOST_DESCRIPTORS = 64
 # Bodies from here on are sent from where they lie; smaller ones are joined, because each send wakes the other end.
 _CHUNK = 1 << 20
+_AT_ONCE = 1 << 14
 # What a tuple of a result may hold besides numbers, text, bytes and containers.
 _PLAIN = frozenset(
     {
@@ -63,6 +64,7 @@ class MessageSocket:
         self._line = line
         self.limit = limit
         self._descriptors: list[int] = []
+        self._inbox = bytearray()
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
 
@@ -106,13 +108,20 @@ class MessageSocket:
             The message is longer than allowed.
         """
         try:
-            # Descriptors arrive with the first byte of their message.
-            head, descriptors, _, _ = socket.recv_fds(self._line, _HEAD.size, _MOST_DESCRIPTORS)
-            self._descriptors += descriptors
-            kind, length = _HEAD.unpack(framing.receive(self._line, _HEAD.size, head))
+            while len(self._inbox) < _HEAD.size:
+                # Descriptors arrive with the first byte of their message. A small answer comes whole, and at once.
+                data, descriptors, _, _ = socket.recv_fds(self._line, _AT_ONCE, _MOST_DESCRIPTORS)
+                if not data:
+                    raise EOFError("the other end closed the connection")
+                self._descriptors += descriptors
+                self._inbox += data
+            kind, length = _HEAD.unpack_from(self._inbox)
             if length > self.limit:
                 raise InternalError(f"the SQL worker sent {length:,} bytes where {self.limit:,} are allowed.")
-            return kind, framing.receive(self._line, length)
+            end = _HEAD.size + length
+            body = self._inbox[_HEAD.size : end]
+            del self._inbox[:end]
+            return kind, body if len(body) == length else framing.receive(self._line, length, body)
         except ConnectionError as exc:
             raise EOFError(str(exc)) from None
 

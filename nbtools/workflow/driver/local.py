@@ -431,7 +431,7 @@ class Drive:
         async def wait() -> None:
             answer = await ask(label, question)
             if answer is not None:
-                self.answer(name, item, answer, "here")
+                self.answer(name, item, answer, "a person here")
 
         task = asyncio.create_task(wait(), name=f"nbtools asks {label}")
         self._asking[task] = (name, item)

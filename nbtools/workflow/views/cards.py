@@ -57,7 +57,7 @@ def run_card(
             html_parts.error_block(str(error.get("code", "")), str(error.get("message", "")), error.get("hint"))
         )
     parts += [question_part(run_id, *question) for question in questions]
-    parts += progress_parts(progress, workflow)
+    parts += progress_parts(progress, "" if workflow is None else graph_svg(workflow, progress))
     parts.append(output_part(progress.outputs or {}))
     parts += PictureBudget(_PICTURES).images(artifacts_of(progress))
     parts += [html_parts.footer(line) for line in drift]
@@ -73,15 +73,14 @@ def headline(name: str, state: str, run_id: str, progress: RunState) -> str:
     return f"<div>{told}{html_parts.footer(' · '.join(facts))}</div>"
 
 
-def progress_parts(progress: RunState, workflow: Workflow | None, *, now: float | None = None) -> list[str]:
+def progress_parts(progress: RunState, svg: str) -> list[str]:
     """Return the graph and the table of the nodes."""
-    drawn = [] if workflow is None else [graph_part(workflow, progress, now=now)]
-    return [*drawn, html_parts.table(COLUMNS, rows_of(progress, now=now))]
+    return [graph_part(svg), html_parts.table(COLUMNS, rows_of(progress))]
 
 
-def graph_part(workflow: Workflow, progress: RunState | None = None, *, now: float | None = None) -> str:
+def graph_part(svg: str) -> str:
     """Return the graph in a frame that scrolls where it is too large."""
-    return f"<div style='overflow:auto;max-height:480px;margin:6px 0'>{graph_svg(workflow, progress, now=now)}</div>"
+    return f"<div style='overflow:auto;max-height:480px;margin:6px 0'>{svg}</div>" if svg else ""
 
 
 def output_part(outputs: Mapping[str, Any]) -> str:

@@ -13,12 +13,50 @@ from nbtools.workflow.spec import NodeFields, Workflow
 from nbtools.workflow.views.layout import layered, layers_of, reduced
 from nbtools.workflow.views.signs import SIGNS, count_of, seconds_of, shown_state, stated, what_runs, words_of
 
-__all__ = ["graph_svg", "graph_text"]
+__all__ = ["GraphDrawing", "graph_svg", "graph_text"]
 
 _LETTER = 7.0  # width of a letter of the names, in pixels, a little more than it is
 _HIGH, _ROW, _GAP, _MARGIN = 42, 42, 46, 6
 _LONGEST = 28
 _FONT = "font-family:var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"
+
+
+class GraphDrawing:
+    """The graph of a workflow, laid out once and drawn for any state of a run.
+
+    Parameters
+    ----------
+    workflow
+        What is drawn.
+    """
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._name = workflow.name
+        self._nodes = {node.id: node for node in workflow.nodes}
+        needs = reduced(_needs(self._nodes))
+        self._layout = layered(needs, last=[name for name, node in self._nodes.items() if node.finally_])
+        layer_of = {name: layer for name, (layer, _) in self._layout.places.items()}
+        self._widths = _widths(self._nodes, layer_of, self._layout.width)
+        self._lefts = list(itertools.accumulate((width + _GAP for width in self._widths), initial=float(_MARGIN)))
+
+    def svg(self, state: RunState | None = None, *, now: float | None = None) -> str:
+        """Return the drawing as an SVG element, see `graph_svg`."""
+        layout, lefts, widths = self._layout, self._lefts, self._widths
+        wide = (lefts[-1] - _GAP if widths else 0) + _MARGIN
+        high = layout.height * _ROW + 2 * _MARGIN
+        drawn = []
+        for (_, name), line in layout.lines.items():
+            points = [(lefts[layer], lefts[layer] + widths[layer], _MARGIN + y * _ROW) for layer, y in line]
+            drawn.append(_line(points, "pending" if state is None else shown_state(state.nodes[name])))
+        for name, (layer, y) in layout.places.items():
+            of = NodeState() if state is None else state.nodes[name]
+            top = _MARGIN + y * _ROW - _HIGH / 2
+            drawn.append(_box(self._nodes[name], of, lefts[layer], top, widths[layer], now))
+        title = html.escape(f"{self._name}: {'not run' if state is None else state.state}")
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{high:.0f}" '
+            f'viewBox="0 0 {wide:.0f} {high:.0f}" style="{_FONT}"><title>{title}</title>{"".join(drawn)}</svg>'
+        )
 
 
 def graph_svg(workflow: Workflow, state: RunState | None = None, *, now: float | None = None) -> str:
@@ -36,25 +74,7 @@ def graph_svg(workflow: Workflow, state: RunState | None = None, *, now: float |
     now
         The present, in seconds since 1970; `None` asks the clock.
     """
-    nodes = {node.id: node for node in workflow.nodes}
-    needs = reduced(_needs(nodes))
-    layout = layered(needs, last=[name for name, node in nodes.items() if node.finally_])
-    widths = _widths(nodes, {name: layer for name, (layer, _) in layout.places.items()}, layout.width)
-    lefts = list(itertools.accumulate((width + _GAP for width in widths), initial=float(_MARGIN)))
-    wide = (lefts[-1] - _GAP if widths else 0) + _MARGIN
-    high = layout.height * _ROW + 2 * _MARGIN
-    drawn = []
-    for (_, name), line in layout.lines.items():
-        points = [(lefts[layer], lefts[layer] + widths[layer], _MARGIN + y * _ROW) for layer, y in line]
-        drawn.append(_line(points, "pending" if state is None else shown_state(state.nodes[name])))
-    for name, (layer, y) in layout.places.items():
-        of = NodeState() if state is None else state.nodes[name]
-        drawn.append(_box(nodes[name], of, lefts[layer], _MARGIN + y * _ROW - _HIGH / 2, widths[layer], now))
-    title = f"{workflow.name}: {'not run' if state is None else state.state}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{high:.0f}" '
-        f'viewBox="0 0 {wide:.0f} {high:.0f}" style="{_FONT}"><title>{html.escape(title)}</title>{"".join(drawn)}</svg>'
-    )
+    return GraphDrawing(workflow).svg(state, now=now)
 
 
 def graph_text(workflow: Workflow, state: RunState | None = None) -> str:

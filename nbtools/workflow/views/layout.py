@@ -104,16 +104,17 @@ def layered(needs: Mapping[str, Sequence[str]], *, last: Sequence[str] = ()) -> 
 
 def _reorder(layers: list[list[str]], before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> None:
     """Sort each layer by the mean place of the neighbours, forth and back in turn."""
+    place = {name: i for layer in layers for i, name in enumerate(layer)}
     for sweep in range(_SWEEPS):
         forth = sweep % 2 == 0
         beside = before if forth else after
         for layer in layers if forth else reversed(layers):
-            place = {name: i for row in layers for i, name in enumerate(row)}
             mean = {
                 name: sum(place[one] for one in found) / len(found) if (found := beside.get(name)) else place[name]
                 for name in layer
             }
             layer.sort(key=mean.__getitem__)
+            place |= {name: i for i, name in enumerate(layer)}
 
 
 def _settle(

@@ -33,7 +33,7 @@ from nbtools.workflow.runs.lines import event_line
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.views.cards import headline, progress_parts
-from nbtools.workflow.views.graph import graph_text
+from nbtools.workflow.views.graph import GraphDrawing, graph_text
 
 __all__ = ["LiveView"]
 
@@ -60,6 +60,7 @@ class LiveView:
         self, workflow: Workflow, progress: RunState | None = None, *, write: Callable[[str], None] | None = None
     ) -> None:
         self._workflow = workflow
+        self._drawing = GraphDrawing(workflow)
         names = [node.id for node in workflow.nodes]
         self._state = RunState.of(names, inputs={}) if progress is None else _copied(progress)
         self._now: dict[str, str] = {}
@@ -99,7 +100,7 @@ class LiveView:
             parts = [headline(self._workflow.name, self._state.state, self._state.run_id, self._state)]
             if not is_short:
                 plain = f"{plain}\n{graph_text(self._workflow, self._state)}"
-                parts += progress_parts(self._state, self._workflow)
+                parts += progress_parts(self._state, self._drawing.svg(self._state))
                 parts += [html_parts.footer(f"{name} {text}") for name, text in list(self._now.items())[:_MOST_NOW]]
             self._show({"text/html": f"<div>{redact(''.join(parts))}</div>", "text/plain": plain})
 

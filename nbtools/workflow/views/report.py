@@ -25,6 +25,7 @@ from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import NodeState, RunState, StepState
 from nbtools.workflow.spec import NodeFields, Workflow
 from nbtools.workflow.views.cards import graph_part, headline, output_part, question_part
+from nbtools.workflow.views.graph import graph_svg
 from nbtools.workflow.views.pictures import PictureBudget
 from nbtools.workflow.views.saved import read_progress
 from nbtools.workflow.views.signs import seconds_of, shown_state, sign_svg, stated, what_runs, words_of
@@ -110,7 +111,7 @@ class _ReportParts:
             yield f"<div>Note: {html.escape(line)}; this run used it as it was.</div>"
         yield html_parts.card("", "", self._facts(progress))
         if workflow is not None:
-            yield f"<h2>Graph</h2>{graph_part(workflow, progress)}"
+            yield f"<h2>Graph</h2>{graph_part(graph_svg(workflow, progress))}"
         yield f"<h2>Times</h2>{_scrolled(waterfall_svg(progress))}"
         yield _section("Inputs", output_part(conceal(without_variables(self._variables, dict(progress.inputs)))))
         yield _section("Outputs", output_part(self.shown(dict(progress.outputs or {}))))
@@ -201,7 +202,7 @@ class _ReportParts:
                 progress, workflow = read_progress(inner)
                 variables = frozenset() if workflow is None else variables_of(workflow)
                 made = _ReportParts(inner, self._variables | variables, self._pictures, self._base)
-                body = [] if workflow is None else [graph_part(workflow, progress)]
+                body = [] if workflow is None else [graph_part(graph_svg(workflow, progress))]
                 body += [*made._steps(progress, workflow), *made._inside()]
                 yield _folded(f"{sign_svg(progress.state)} <b>{html.escape(place.name)}</b> {progress.state}", body)
         if len(folders) > _MOST_INSIDE:

@@ -153,3 +153,41 @@ def test_parallel_calls_are_asked_for_one_after_the_other(wb: Workbench, done: l
     assert [request.call.arguments["name"] for request in asked] == ["a", "b", "c"]
     assert done == ["wiped a", "wiped c"]
     assert [call.result.ok for call in run.calls] == [True, False, True]
+
+
+def test_a_run_goes_on_where_its_tools_have_changed(open_bench: Any, done: list[str], tmp_path: Path) -> None:
+    url = f"duckdb:///{tmp_path}/m.duckdb"
+    first = open_bench(memory_url=url)
+    run = first.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
+    first.close()
+    second = open_bench(memory_url=url, tools=[])
+    again = second.agent.resume(run.run_id, "once")
+    assert (again.status, again.text, done) == ("done", "Kept.", []), again
+    assert [(call.tool, call.result.error.code) for call in again.calls if call.result.error] == [
+        ("wipe", "TOOL_NOT_FOUND")
+    ]
+
+
+def test_a_changed_tool_is_asked_for_again(open_bench: Any, done: list[str], tmp_path: Path) -> None:
+    @tool(name="wipe", destructive=True)
+    def wipe_all(name: str, deep: bool = True) -> str:
+        """Wipe something and all that belongs to it.
+
+        Parameters
+        ----------
+        name
+            What.
+        deep
+            Whether all.
+        """
+        done.append("wiped all")
+        return "wiped all"
+
+    url = f"duckdb:///{tmp_path}/m.duckdb"
+    first = open_bench(memory_url=url)
+    run = first.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
+    first.close()
+    approver, asked = _asking("no")
+    again = open_bench(memory_url=url, tools=[wipe_all]).agent.resume(run.run_id, "once", approver=approver)
+    assert (again.status, done, len(asked)) == ("done", [], 1)
+    assert "has changed since" in asked[0].reason

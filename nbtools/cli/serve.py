@@ -1,4 +1,4 @@
-"""``nbtools mcp``: serve the tools to MCP clients."""
+"""``nbtools mcp`` serves the tools to MCP clients; ``nbtools skill`` tells other agents how to use them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,39 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from nbtools.config import Config
+from nbtools.errors import FileAlreadyExists
 from nbtools.paths import HOW_TO_ALLOW
 from nbtools.workbench import Workbench
 
 __all__ = ["add_commands"]
 
 _LAST_PORT = 65_535
+_SKILL = """\
+---
+name: nbtools
+description: Read-only SQL over files and databases, Python scripts in clean confined kernels, charts, a memory that
+  outlives the session, and workflows. Use it to analyse data, to check numbers, and to keep notes between sessions.
+---
+
+# nbtools
+
+Two ways lead to the same tools, with the same checks, approvals and records:
+
+- MCP: `mcp.json` beside this file is the configuration of the server (`nbtools mcp`).
+- Command line: `nbtools tools` lists the tools, `nbtools call TOOL --json '{…}'` calls one and prints JSON.
+
+How to work with it:
+
+- Look before you compute: `sql_query` reads files and tables alike (`summarize 'data.csv'`, a LIMIT), and only reads.
+- Give each script to `data_analyze` or `code_execute`; print what you need, and save files into the working folder.
+- Keep what the next session needs with `memory_save`, and look with `memory_search` before you ask.
+- What deletes, overwrites or runs things waits for a person's yes. A no has a reason: read it, do not try another way.
+- A failed call says what was found and what to do next.
+"""
 
 
 def add_commands(commands: Any) -> None:
@@ -31,6 +55,15 @@ def add_commands(commands: Any) -> None:
         "--print-config", action="store_true", help="print the lines for a client's configuration file, and leave"
     )
     mcp.set_defaults(perform=_mcp)
+    skill = commands.add_parser("skill", help="tell other agents how to use the tools")
+    install = skill.add_subparsers(dest="verb", metavar="COMMAND", required=True).add_parser(
+        "install", help="write SKILL.md, and the configuration of the server beside it"
+    )
+    install.add_argument(
+        "folder", nargs="?", default="skills", metavar="DIR", help="folder of an agent's skills (default: skills)"
+    )
+    install.add_argument("--force", action="store_true", help="overwrite what is there")
+    skill.set_defaults(perform=_skill)
 
 
 def _port(text: str) -> int:
@@ -76,4 +109,22 @@ def _mcp(arguments: argparse.Namespace) -> int:
             server.wait()
         finally:
             server.close()
+    return 0
+
+
+def _skill(arguments: argparse.Namespace) -> int:
+    from nbtools import mcp_server
+
+    place = Path(arguments.folder).expanduser() / "nbtools"
+    files = {
+        "SKILL.md": _SKILL,
+        "mcp.json": json.dumps(mcp_server.client_config(config=Config.load()), indent=2) + "\n",
+    }
+    there = [place / name for name in files if (place / name).exists()]
+    if there and not arguments.force:
+        raise FileAlreadyExists(f"{there[0]} is there already.", hint="Add --force to overwrite it.")
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (place / name).write_text(text, encoding="utf-8")
+        print(place / name)
     return 0

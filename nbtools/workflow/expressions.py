@@ -299,7 +299,8 @@ def fill(value: Any, scope: Mapping[str, Any]) -> Any:
     Raises
     ------
     InvalidArguments
-        A path leads nowhere and the expression has no default, or a filter does not fit its value.
+        A path leads nowhere and the expression has no default, a filter does not fit its value, or rows are meant of
+        which only the first are here.
 
     Examples
     --------
@@ -341,7 +342,9 @@ def _text(value: Any) -> str:
 def _value(expression: Expression, scope: Mapping[str, Any]) -> Any:
     value: Any
     value = scope.get(expression.root, _MISSING)
-    for step in expression.steps:
+    for at, step in enumerate(expression.steps):
+        if step == "rows":
+            _refuse_cut(value, expression, expression.steps[at + 1 :])
         value = _inner(value, step)
     for call in expression.filters:
         if call.name == "default":
@@ -357,6 +360,19 @@ def _value(expression: Expression, scope: Mapping[str, Any]) -> Any:
         hint = "Check the path, or give a value for this case: | default('…')."
         raise InvalidArguments(f"{expression.path} leads nowhere.", hint=hint, tried="filling in a text")
     return value
+
+
+def _refuse_cut(table: Any, expression: Expression, further: Sequence[str | int]) -> None:
+    """Refuse the rows of a table of which only the first are here, unless one of these is meant."""
+    if not (isinstance(table, Mapping) and "parquet" in table and table.get("row_count", 0) > len(table["rows"])):
+        return
+    here, count = len(table["rows"]), table["row_count"]
+    if not (further and isinstance(further[0], int) and 0 <= further[0] < here):
+        raise InvalidArguments(
+            f"{expression.path} has the first {here:,} of {count:,} rows.",
+            hint="Code gets the table as a DataFrame with all rows, and sql_query reads its file, which is in parquet.",
+            tried="filling in a text",
+        )
 
 
 def _inner(value: Any, step: str | int) -> Any:

@@ -69,6 +69,15 @@ def test_what_leads_nowhere_is_an_error_that_names_the_path(text: str) -> None:
         fill(text, SCOPE)
 
 
+@pytest.mark.parametrize("text", ["${nodes.t.data.rows}", "${nodes.t.data.rows | len}", "${nodes.t.data.rows[-1]}"])
+def test_the_first_rows_of_a_table_do_not_stand_for_all(text: str) -> None:
+    table = {"parquet": "t.parquet", "row_count": 3, "rows": [[1], [2]], "truncated": True}
+    with pytest.raises(InvalidArguments, match=r"nodes\.t\.data\.rows\S* has the first 2 of 3 rows"):
+        fill(text, {"nodes": {"t": {"data": table}}})
+    assert fill("${nodes.t.data.rows[1][0]}", {"nodes": {"t": {"data": table}}}) == 2
+    assert fill(text, {"nodes": {"t": {"data": table | {"row_count": 2}}}})
+
+
 @pytest.mark.parametrize(
     ("when", "runs"),
     [

@@ -53,6 +53,19 @@ outputs: {sum: "${nodes.b.data}", rows: "${nodes.a.data.row_count}", first: "${n
     assert parquet.is_relative_to(run.folder / "artifacts" / "a")
 
 
+def test_the_first_rows_of_a_table_are_not_taken_for_all(wb):
+    run = wb.workflows.run(
+        HEAD
+        + """
+nodes:
+  - {id: a, code: "import pandas as pd; pd.DataFrame({'x': range(3000)})"}
+  - {id: b, tool: look, args: {value: "${nodes.a.data.rows}"}}
+"""
+    )
+    assert run.status == "failed"
+    assert "nodes.a.data.rows has the first 1,000 of 3,000 rows" in run.error["message"]
+
+
 def test_code_prints_draws_and_finds_relative_inputs(wb, folder):
     (folder / "data").mkdir()
     (folder / "data" / "a.txt").write_text("hello")

@@ -62,7 +62,7 @@ nodes:
   - {id: b, tool: look, args: {value: "${nodes.a.data.rows}"}}
 """
     )
-    assert run.status == "failed"
+    assert states(run) == {"a": "ok", "b": "failed"}
     assert "nodes.a.data.rows has the first 1,000 of 3,000 rows" in run.error["message"]
 
 

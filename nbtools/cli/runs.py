@@ -70,6 +70,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--cached", action="store_true", default=argparse.SUPPRESS, help="use results again where nothing has changed"
     )
     parser.add_argument(
+        "--executor",
+        metavar="WHERE",
+        default=argparse.SUPPRESS,
+        help="who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler",
+    )
+    parser.add_argument(
         "--events", action="store_true", default=argparse.SUPPRESS, help="print each event as a line of JSON"
     )
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the run as JSON")
@@ -111,6 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
         is_quiet = bool(options.get("events") or options.get("json"))
         terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
         how: dict[str, Any] = {
+            "executor": options.get("executor", "local"),
             "on_event": terminal.show,
             "ask": terminal.ask if sys.stdin is not None and sys.stdin.isatty() else None,
             "wait_s": options.get("wait", None if sys.stdin is not None and sys.stdin.isatty() else 0.0),

@@ -129,3 +129,19 @@ def test_a_run_that_fails_says_why(nbtools: Callable[..., Any], tmp_path: Path) 
     assert "f failed:" in done.err
     run = json.loads(nbtools("runs", "--json").out)[0]
     assert run["error"]["node"] == "a"
+
+
+def test_an_executor_that_is_none_is_told(nbtools: Callable[..., Any], flow: Path) -> None:
+    done = nbtools("run", "flow.yaml", "--executor", "spark")
+    assert (done.code, "'spark' is no executor" in done.err, "dask://local" in done.err) == (2, True, True)
+
+
+@pytest.mark.slow
+def test_a_cluster_on_this_machine_gives_the_same_outputs(nbtools: Callable[..., Any], flow: Path) -> None:
+    pytest.importorskip("distributed")
+    flow.write_text(
+        FLOW.replace('  - {id: ask, ask: {approve: "Greet ${inputs.to_whom}?"}}\n', "").replace(", needs: [ask]", "")
+    )
+    here, there = (nbtools("run", "flow.yaml", "--executor", where) for where in ("local", "dask://local"))
+    assert (here.code, there.code) == (0, 0), there.err
+    assert here.out == there.out == "sum: 2\nlength: 5\n"

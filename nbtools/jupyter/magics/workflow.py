@@ -36,7 +36,10 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         ("cancel", "ask whoever drives a run to end it"),
         ("report", "write the report of a run, one HTML file"),
     ):
-        parser.leaf(name, about).take("run", metavar="RUN", help="its name, or the start of it")
+        leaf = parser.leaf(name, about)
+        leaf.take("run", metavar="RUN", help="its name, or the start of it")
+        if name == "resume":
+            _take_executor(leaf)
     export = parser.leaf("export", "write a notebook that repeats a run")
     export.take("run", metavar="RUN", help="its name, or the start of it")
     export.take("to", metavar="FILE", help="the notebook; one that is there is not replaced")
@@ -49,8 +52,14 @@ def _usage(prog: str, cell: bool) -> MagicParser:
 
 def _with_inputs(parser: MagicParser) -> MagicParser:
     parser.take("--cached", action="store_true", help="use results again where nothing has changed")
+    _take_executor(parser)
     parser.take("inputs", metavar="NAME=VALUE", nargs="*", help="values of the inputs; {expression} gives a variable")
     return parser
+
+
+def _take_executor(parser: MagicParser) -> None:
+    told = "who computes: local, dask://local for a cluster on this machine, dask://HOST:PORT of a scheduler"
+    parser.take("--executor", metavar="WHERE", default="local", help=told)
 
 
 def _run(request: MagicRequest) -> Any:
@@ -86,14 +95,16 @@ def _read(request: MagicRequest, source: str) -> Workflow:
 def _start(request: MagicRequest, source: str) -> Any:
     definition = _read(request, source)
     inputs = _inputs(request, definition)
-    return _drive(request, definition, None, "arun", source, inputs, cached=request.args.cached)
+    return _drive(
+        request, definition, None, "arun", source, inputs, cached=request.args.cached, executor=request.args.executor
+    )
 
 
 def _resume(request: MagicRequest) -> Any:
     run = request.session.workbench.workflows.show(request.args.run)
     if run.definition is None:  # resuming says what is wrong with the file
-        return request.session.workbench.workflows.resume(run.run_id)
-    return _drive(request, run.definition, run.progress, "aresume", run.run_id)
+        return request.session.workbench.workflows.resume(run.run_id, executor=request.args.executor)
+    return _drive(request, run.definition, run.progress, "aresume", run.run_id, executor=request.args.executor)
 
 
 def _drive(

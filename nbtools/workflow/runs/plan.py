@@ -168,7 +168,7 @@ class RunPlan:
                 if required and state.nodes[name].state in {"skipped", "cancelled"}:
                     yield Skip(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
                     return
-        if node.for_each is None and (node.when is None or node.always):
+        if node.for_each is None and node.when in {None, "always"}:
             yield Start(node=node.id)
             return
         scope = {**state.scope(names=needed), "env": env}

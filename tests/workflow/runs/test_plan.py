@@ -159,3 +159,9 @@ def test_the_late_end_of_an_older_attempt_changes_nothing() -> None:
     assert walk.state.apply(late) is False
     assert walk.state.nodes["a"].state == "running"
     assert walk.state.apply(NodeEnded(node="a", attempt=2, fence=2, state="ok", result=OK)) is True
+
+
+def test_a_final_node_is_skipped_by_its_own_condition() -> None:
+    walk = Walk([tool("a"), tool("tidy", when="${inputs.go}", **{"finally": True})], inputs={"go": False})
+    walk.end("a")
+    assert walk.next() == [Skip(node="tidy", why="when is false: ${inputs.go}")]

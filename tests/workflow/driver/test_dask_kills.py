@@ -1,0 +1,200 @@
+"""Workers and schedulers that are killed at any moment: the same outputs, no effect twice, every unknown told.
+
+Each effect is a line that code appends to a file. A run that does not know whether a step was done asks; the answer
+here is what a person would find out: done where the line is there, and again where it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools import Workbench
+from nbtools.tool import tool
+
+pytestmark = pytest.mark.slow
+distributed = pytest.importorskip("distributed")
+
+WORKERS = 2
+SPAN_S = 4.0
+SETTLED_S = 1.5
+TEXT = """
+version: 1
+name: killed
+inputs: {folder: {type: string}}
+limits: {max_parallel: 3, seconds: 300}
+nodes:
+  - id: put
+    tool: put
+    for_each: [a, b, c, d]
+    args: {folder: "${inputs.folder}", name: "${item}", wait_s: 0.2}
+  - id: mark
+    code: |
+      import time
+      time.sleep(0.2)
+      with open(inputs["folder"] + "/marks", "a") as handle:
+          handle.write(f"{item}\\n")
+      time.sleep(0.2)
+    for_each: [0, 1, 2]
+    needs: [put]
+  - id: again
+    code: |
+      import time
+      time.sleep(0.3)
+      6 * 7
+    idempotent: true
+  - id: read
+    tool: lines
+    args: {path: "${inputs.folder}/marks"}
+    needs: [mark]
+outputs: {put: "${nodes.put.data}", marks: "${nodes.read.data}", again: "${nodes.again.data}"}
+"""
+OUTPUTS = {"put": ["a", "b", "c", "d"], "marks": ["0", "1", "2"], "again": 42}
+
+
+@tool(idempotent=True)
+def put(folder: str, name: str, wait_s: float) -> str:
+    """Leave a file of that name."""
+    time.sleep(wait_s)
+    (Path(folder) / name).write_text(name)
+    return name
+
+
+@tool(read_only=True)
+def lines(path: str) -> list[str]:
+    """Return the lines of a file in order."""
+    return sorted(Path(path).read_text().split())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def wb(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
+    monkeypatch.chdir(tmp_path)
+    with Workbench(home=home, allowed_paths=[tmp_path], memory_url=":memory:", tools=(put, lines)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=WORKERS, threads_per_worker=2, dashboard_address="127.0.0.1:0", silence_logs=50
+    ) as made:
+        yield made
+
+
+def check(wb: Workbench, run: Any, folder: Path, resume: Callable[[str], Any]) -> None:
+    """Answer what is asked until the run has ended, and compare what it did."""
+    for _ in range(5):
+        if run.state != "unknown":
+            break
+        time.sleep(SETTLED_S)  # the code of a killed worker ends with it, but not within the same moment
+        marks = marks_in(folder)
+        assert run.questions, "who does not know has to ask"
+        for question in run.questions:
+            item = question.step.partition("[")[2].rstrip("]")
+            wb.workflows.answer(run.run_id, question.step, "done" if item in marks else "retry", by="a test")
+        run = resume(run.run_id)
+    assert (run.state, run.outputs) == ("ok", OUTPUTS), str(run)
+    assert sorted(marks_in(folder)) == ["0", "1", "2"], "an effect happened twice, or never"
+
+
+def marks_in(folder: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return (folder / "marks").read_text().split()
+    return []
+
+
+class Soon:
+    """Does something once, at a random moment after the first event of a run."""
+
+    def __init__(self, function: Callable[[], object], seed: int) -> None:
+        self._timer = threading.Timer(random.Random(seed).uniform(0.0, SPAN_S), function)
+        self._has_begun = False
+
+    def __call__(self, event: Any) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._timer.start()
+
+    def join(self) -> None:
+        self._timer.join()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_worker_is_killed(wb: Workbench, cluster: Any, tmp_path: Path, seed: int) -> None:
+    with distributed.Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(WORKERS, timeout=60)
+        victims = [info["pid"] for info in client.run(_process).values()]
+    address = cluster.scheduler_address.replace("tcp://", "dask://")
+    timer = Soon(lambda: _kill(victims[seed % WORKERS]), seed)
+    run = wb.workflows.run(TEXT, {"folder": str(tmp_path)}, executor=address, on_event=timer)
+    timer.join()
+    check(wb, run, tmp_path, lambda run_id: wb.workflows.resume(run_id, executor=address))
+
+
+def _process() -> dict[str, int]:
+    return {"pid": os.getpid()}
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_scheduler_is_killed(wb: Workbench, tmp_path: Path, seed: int) -> None:
+    with programs(tmp_path) as (address, scheduler, workers):
+        timer = Soon(scheduler.kill, 100 + seed)
+        begun = time.monotonic()
+        run = wb.workflows.run(TEXT, {"folder": str(tmp_path)}, executor=address, on_event=timer)
+        assert time.monotonic() - begun < 120
+        timer.join()
+        for worker in workers:
+            worker.kill()
+    check(wb, run, tmp_path, wb.workflows.resume)
+
+
+@contextlib.contextmanager
+def programs(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]]:
+    """Start a scheduler and its workers as programs of their own, as on a cluster."""
+    file = folder / "scheduler.json"
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    module = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    with contextlib.ExitStack() as stack:
+
+        def start(*command: str) -> subprocess.Popen[bytes]:
+            made = stack.enter_context(subprocess.Popen(command, **quiet))
+            stack.callback(made.kill)
+            return made
+
+        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+        scheduler = start(*module, *options, "--scheduler-file", str(file))
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--no-nanny"]
+        workers = [
+            start(*worker, "--nthreads", "2", "--no-dashboard", "--local-directory", str(folder))
+            for _ in range(WORKERS)
+        ]
+        for _ in range(600):
+            if file.exists() and file.read_text().rstrip().endswith("}"):
+                break
+            time.sleep(0.1)
+        address = json.loads(file.read_text())["address"]
+        with distributed.Client(address, set_as_default=False, timeout=60) as client:
+            client.wait_for_workers(WORKERS, timeout=60)
+        yield address.replace("tcp://", "dask://"), scheduler, workers

@@ -168,7 +168,7 @@ RETIRED_NAMES = {
 BUDGET: dict[str, tuple[int, int]] = {
     "": (8_760, 31),  # workflows, their workers, agents, changed arguments, rules for what is meant, secrets by letters
     "agent": (3_640, 21),  # loop, bridge, approvals, budgets, store, undo, lines of events, models, scripted, profiles
-    "cli": (1_430, 10),  # with the commands on runs of workflows and of agents
+    "cli": (1_440, 10),  # with the commands on runs of workflows, where they compute, and of agents
     "confine": (1_590, 9),
     "jupyter": (4_200, 38),  # with the magics of workflows and of agents, and how a run streams into a cell
     "kernels": (8_200, 44),  # limits checked, files by a listing, values and tables, the pipes of commands

@@ -25,6 +25,7 @@ from nbtools.gate import Approver, Grants, Reply
 from nbtools.memory import AgentMemory
 from nbtools.paths import Roots
 from nbtools.registry import Registry
+from nbtools.telemetry import span
 from nbtools.tool import Effects, ToolCall, tool_of
 
 if TYPE_CHECKING:
@@ -474,8 +475,12 @@ class AgentService:
         self._live[record.run_id] = run
 
         async def play() -> None:
+            facts = {"gen_ai.operation.name": "invoke_agent", "gen_ai.request.model": record.model}
             try:
-                await playing.play(prompt)
+                with span("invoke_agent nbtools", run=record.run_id, label=record.label, **facts) as timed:
+                    await playing.play(prompt)
+                    timed.facts |= {"status": record.status, **record.ledger.counts()}
+                    timed.outcome = record.error["code"] if record.error else timed.outcome
             finally:
                 run.end()
 

@@ -19,6 +19,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from nbtools import Artifact, Output, Workbench, tool
 from nbtools.agent.records.events import BudgetReached, CallEnded, MessageDelivered, TextDelta
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, LimitExceeded, MemoryNotFound, ParseError
+from nbtools.telemetry import recent
 
 LOOK = """
 turns:
@@ -396,3 +397,18 @@ def test_closing_the_workbench_stops_its_runs(open_bench: Any, tmp_path: Path) -
     first.close()
     assert run.wait(5).status == "cancelled"
     assert [kept["state"] for kept in open_bench(memory_url=url).agent.runs()] == ["cancelled"]
+
+
+def test_a_run_is_a_span_and_its_calls_are_its_children(wb: Workbench) -> None:
+    run = wb.agent("Look!", script=LOOK)
+    spans = [each for each in recent(20) if each.trace_id == recent(1)[0].trace_id]
+    whole = spans[-1]
+    assert (whole.name, whole.facts["run"], whole.facts["label"]) == (
+        *("invoke_agent nbtools", run.run_id),
+        "scripted (no LLM)",
+    )
+    assert (whole.facts["steps"], whole.facts["status"], whole.outcome) == (2, "done", "ok")
+    assert [(each.name, each.parent_id) for each in spans[:-1]] == [("execute_tool look", whole.span_id)]
+    failed = wb.agent("Go!", script=FOR_EVER, budgets={"steps": 1})
+    assert failed.status == "budget"
+    assert recent(1)[0].outcome == "LIMIT_EXCEEDED"

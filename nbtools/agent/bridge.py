@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import io
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from pydantic_ai import RunContext
@@ -22,6 +22,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from nbtools.agent.records.budgets import Ledger
 from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
+from nbtools.agent.sharing import Sharing
 from nbtools.errors import ApprovalPending, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
 from nbtools.execute import LocalExecutor
 from nbtools.parsing import from_json
@@ -113,6 +114,8 @@ class DoorToolset(AbstractToolset[Any]):
         Returns whose grants hold for the calls.
     on_error
         ``"fail"`` ends the run at the first call that fails, ``"continue"`` leaves that to each tool.
+    sharing
+        What the model may see of results; `None` is all.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class DoorToolset(AbstractToolset[Any]):
         timeout: float | None = None,
         session: Callable[[], str] = str,
         on_error: str = "continue",
+        sharing: Sharing | None = None,
     ) -> None:
         self._executor = executor
         self._ledger = ledger
@@ -135,6 +139,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._timeout = timeout
         self._session = session
         self._on_error = on_error
+        self._sharing = sharing or Sharing(level="values")
         self._failures: collections.Counter[str] = collections.Counter()
         self._tools: dict[str, ToolsetTool[Any]] = {}
 
@@ -174,7 +179,7 @@ class DoorToolset(AbstractToolset[Any]):
         result = await self._perform(call)
         if _waits(result):
             raise ApprovalRequired(metadata={"call_id": call.call_id})
-        given = await self.for_model(found, result)
+        given = await self.for_model(found, result, call.arguments)
         text = str(given[0])
         if effectful:
             await self._hooks.after(call.call_id, text, result.ok)
@@ -234,9 +239,11 @@ class DoorToolset(AbstractToolset[Any]):
     def _refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         return self._executor.door.refuse(call, error)
 
-    async def for_model(self, tool: Tool, result: ToolResult) -> list[str | BinaryContent]:
-        """Return what the model is given of a result: a text and small pictures."""
-        text = str(result) if result.error is not None else result.text
+    async def for_model(
+        self, tool: Tool, result: ToolResult, arguments: Mapping[str, Any]
+    ) -> list[str | BinaryContent]:
+        """Return what the model is given of a result, as far as it may see it: a text and small pictures."""
+        text = self._sharing.text_of(tool, result, arguments)
         if result.error is not None and result.error.code == "TIMEOUT":
             text += "\nTime was the problem, not the call: allow more with timeout, or do less at once."
         if len(text) > _RESULT_CHARACTERS:
@@ -246,7 +253,8 @@ class DoorToolset(AbstractToolset[Any]):
         if tool.effects.open_world or not tool.trusted:
             self._hooks.suspect(tool)
             text = _UNTRUSTED.format(tool=tool.name, text=text)
-        pictures = [found for artifact in result.artifacts if (found := _picture(artifact)) is not None]
+        shown = result.artifacts if self._sharing.allows(tool) else ()
+        pictures = [found for artifact in shown if (found := _picture(artifact)) is not None]
         return [text, *pictures]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 
-__all__ = ["History", "characters_of"]
+__all__ = ["History", "characters_of", "sent_texts"]
 
 _HEAD = 600
 # Results that are shorter than their handle would be are left alone, and so are those of the last steps.
@@ -85,3 +85,25 @@ def characters_of(message: ModelMessage) -> int:
         else:
             size += len(str(getattr(part, "content", None) or getattr(part, "args", "")))
     return size
+
+
+def sent_texts(messages: Sequence[ModelMessage]) -> list[str]:
+    """Return what a model was sent in a conversation, a heading and the text of each part, in order."""
+    told: list[str] = []
+    instructions: str | None = None
+    for message in messages:
+        if not isinstance(message, ModelRequest):
+            continue
+        if message.instructions and message.instructions != instructions:
+            instructions = message.instructions
+            told += ["— instructions", instructions]
+        for part in message.parts:
+            name = getattr(part, "tool_name", None)
+            told.append(f"— {part.part_kind}{f' of {name}' if name else ''}")
+            if isinstance(part, ToolReturnPart):
+                told.append(part.model_response_str())
+            else:
+                content = getattr(part, "content", "")
+                given = content if isinstance(content, list | tuple) else [content]
+                told += [item if isinstance(item, str) else f"[{type(item).__name__}]" for item in given]
+    return told

@@ -51,6 +51,7 @@ from nbtools.agent.records.events import (
 )
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore, StoredConversation
+from nbtools.agent.sharing import Sharing
 from nbtools.agent.undo import BeforeImages
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.execute import LocalExecutor
@@ -179,6 +180,7 @@ class RunLoop:
             timeout=record.options.tool_timeout,
             session=self._session,
             on_error=record.options.on_error,
+            sharing=Sharing.of(record.options.share),
         )  # fmt: skip
 
     # -- from outside --------------------------------------------------------------------------------------------------
@@ -264,10 +266,11 @@ class RunLoop:
         options = self.record.options
         schema, wrapped = _object_schema(options.output_schema)
         answer: Any = str if schema is None else StructuredDict(schema, name="answer")
+        told = (_INSTRUCTIONS, Sharing.of(options.share).told, *options.instructions, _PLAN if options.plan else "")
         agent: Agent[None, Any] = Agent(
             self._model,
             output_type=[answer, DeferredToolRequests],
-            instructions="\n\n".join([_INSTRUCTIONS, *options.instructions, *([_PLAN] if options.plan else [])]),
+            instructions="\n\n".join(filter(None, told)),
             toolsets=[self._toolset],
             capabilities=[_Steps(self), *self._native_tools()],
             retries=options.retries,

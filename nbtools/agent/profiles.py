@@ -36,6 +36,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "retries": (int,),
     "tool_timeout": (int, float),
     "end_strategy": (str,),
+    "share": (str,),
     "budgets": (dict,),
 }
 _TOLD = ("$schema", "name", "description", "metadata")

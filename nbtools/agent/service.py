@@ -19,6 +19,7 @@ from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
 from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
 from nbtools.agent.run import AgentRun
+from nbtools.agent.sharing import level_after
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
 from nbtools.execute import LocalExecutor, perform
 from nbtools.gate import Approver, Grants, Reply
@@ -43,6 +44,8 @@ class RunSettings(TypedDict, total=False):
 
     - ``model`` is a name, or a model of pydantic-ai. ``script`` is the text or the path of a script that plays the
       model; ``model="scripted:PATH"`` says the same.
+    - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. Where
+      nothing is said a model on this machine sees values, any other the schema.
     - ``budgets`` are `Budgets` or a mapping.
     - ``profile`` is the path of a file, or a mapping, with any of these.
     - ``after`` is a run, or its id, whose conversation goes on.
@@ -62,6 +65,7 @@ class RunSettings(TypedDict, total=False):
     retries: int
     tool_timeout: float | None
     end_strategy: str
+    share: str
     budgets: Budgets | Mapping[str, Any] | None
     profile: str | Path | Mapping[str, Any] | None
     after: str | AgentRun | None
@@ -73,11 +77,13 @@ class ResumeSettings(TypedDict, total=False):
     """What `AgentService.resume` takes besides the run and the answers.
 
     ``budgets`` hold in place of those that the run had; what was used counts on. ``model`` answers in place of the one
-    that did. ``approver`` and ``ask`` are as in `RunSettings`.
+    that did; ``share`` is what it may see, which cannot be less than what the conversation holds. ``approver`` and
+    ``ask`` are as in `RunSettings`.
     """
 
     budgets: Mapping[str, Any] | None
     model: Any
+    share: str
     approver: Approver | None
     ask: Ask | None
 
@@ -382,7 +388,9 @@ class AgentService:
         if model is None:
             model = self._host.model if options.script is None else SCRIPTED
         choice = choose_model(model, self._host.models)
-        options = dataclasses.replace(options, recorded_as=recorded_as)
+        conversation, before = (None, None) if after is None else await self._conversation_after(after)
+        share = level_after(given.get("share"), choice, before)
+        options = dataclasses.replace(options, recorded_as=recorded_as, share=share)
         executor = await aio.in_thread(self._executor, options, behind or approver, ask)
         record = RunRecord(
             asked_as=model if isinstance(model, str) else choice.name,
@@ -393,12 +401,12 @@ class AgentService:
             label=_label(choice),
         )
         _check_price(choice, budgets)
-        if after is not None:
-            record.conversation_id = await self._conversation_after(after)
+        if conversation is not None:
+            record.conversation_id = conversation
         return self._launch(record, choice, executor, ask, prompt)
 
-    async def _conversation_after(self, after: str | AgentRun) -> str:
-        """Return the conversation of a run, or a branch of it where it has gone on since."""
+    async def _conversation_after(self, after: str | AgentRun) -> tuple[str, str]:
+        """Return the conversation of a run, or a branch of it where it has gone on since, and what its models saw."""
         store = self._store()
         run_id = after.run_id if isinstance(after, AgentRun) else after
         record = RunRecord.from_dict(await store.run(run_id))
@@ -410,8 +418,9 @@ class AgentService:
             )
         known = await store.read_record(record.conversation_id)
         if known is None or record.ended_with in {None, known.head_id}:
-            return record.conversation_id
-        return (await store.fork(record.conversation_id, from_entry=record.ended_with)).conversation_id
+            return record.conversation_id, record.options.share
+        branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
+        return branch.conversation_id, record.options.share
 
     async def _start_again(
         self,
@@ -436,6 +445,9 @@ class AgentService:
             record.ledger.budgets = Budgets.of({**given, **budgets})
         model = settings.get("model") or record.asked_as
         choice = choose_model(model, self._host.models)
+        if choice.name != record.model or "share" in settings:
+            share = level_after(settings.get("share"), choice, record.options.share)
+            record.options = dataclasses.replace(record.options, share=share)
         record.model, record.label = choice.name, _label(choice)
         record.asked_as = model if isinstance(model, str) else choice.name
         _check_price(choice, record.ledger.budgets)

@@ -35,6 +35,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--tools", nargs="+", metavar="TOOL", help="the tools that are offered; all by default")
     parser.add_argument("--read-only", action="store_true", help="offer only tools that change nothing")
     parser.add_argument("--plan", action="store_true", help="change nothing, and end with a plan")
+    parser.add_argument("--share", metavar="LEVEL", help="what the model sees: schema, sample, sample:N or values")
     parser.add_argument("--after", metavar="RUN", help="go on in the conversation of that run")
     parser.add_argument(
         "--budget", action="append", metavar="NAME=NUMBER", help="steps, tool_calls, tokens, seconds or usd"
@@ -78,6 +79,8 @@ def _started(wb: Workbench, arguments: argparse.Namespace) -> AgentRun:
         "ask": _ask if is_terminal else None,
         "budgets": budgets or None,
     }
+    if arguments.share:
+        how["share"] = arguments.share
     if arguments.resume:
         return wb.agent.start_again(arguments.resume, _answers(wb, arguments), **how)
     if arguments.tools:

@@ -137,3 +137,18 @@ def test_models_and_runs_are_completed(turns, notebook):
     assert "claude" in notebook.complete("%%agent --model cl")
     assert run.run_id[:8] in notebook.complete(f"%agent show {run.run_id[:2]}")
     assert "--script" in notebook.complete("%%agent --sc")
+
+
+def test_what_the_model_was_sent_can_be_read_whole(turns, notebook):
+    run = notebook.run("%%agent --script turns.yaml --share schema\nPlease count.").value.run
+    sent = str(notebook.run(f"%agent show {run.run_id} --sent").value)
+    assert "— user-prompt\nPlease count.\n— tool-return of calculator\n42" in sent
+    assert "you see the shape" in sent
+
+
+def test_undo_brings_a_file_back(turns, notebook):
+    (turns / "out.txt").write_text("before")
+    run = notebook.run("%%agent --script changes.yaml --approve auto\nWrite!").value.run
+    assert (turns / "out.txt").read_text() == "mine"
+    assert "taken back" in str(notebook.run(f"%agent undo {run.run_id[:8]}").value)
+    assert (turns / "out.txt").read_text() == "before"

@@ -47,6 +47,8 @@ class RunOptions:
         What becomes of calls beside an answer by a schema: ``early``, ``graceful`` or ``exhaustive``.
     recorded_as
         The run under which calls are recorded, where it is another one's.
+    share
+        What the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``.
     """
 
     script: str | None = None
@@ -62,6 +64,7 @@ class RunOptions:
     tool_timeout: float | None = None
     end_strategy: str = "graceful"
     recorded_as: str | None = None
+    share: str = "values"
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunOptions:

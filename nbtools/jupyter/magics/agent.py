@@ -26,6 +26,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.leaf("runs", "list the newest runs", default=True)
     show = parser.leaf("show", "show a run: what was asked, called, approved and answered")
     show.take("run", metavar="RUN", help=_RUN, kind="run")
+    show.take("--sent", action="store_true", help="show every text that the model was sent")
     resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
     resume.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last one)", kind="run")
     resume.take("--yes", action="store_true", help="approve what waits, without asking")
@@ -35,6 +36,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     _take_shared(resume)
     for name, about in (
         ("cancel", "end a run that goes on or waits"),
+        ("undo", "take back what a run did to files and notes"),
         ("branch", "let the next %%agent cell go on from the end of this run"),
     ):
         parser.leaf(name, about).take("run", metavar="RUN", help=_RUN, kind="run")
@@ -54,6 +56,8 @@ def _cell_parser(parser: MagicParser) -> MagicParser:
 def _take_shared(parser: MagicParser) -> MagicParser:
     """Add what a new run and one that goes on both take."""
     parser.take("--model", metavar="MODEL", help="a short name, or provider:model (the setting model)", kind="model")
+    told = "what the model sees of data: schema, sample, sample:N or values (schema; values where it runs here)"
+    parser.take("--share", metavar="LEVEL", help=told)
     parser.take("--approve", choices=("ask", "auto", "never"), default="ask", help="what changes things: ask, or not")
     parser.take("--max-steps", dest="steps", type=count, metavar="N", help="answers of the model at the most (50)")
     parser.take("--max-calls", dest="tool_calls", type=count, metavar="N", help="calls at the most (200)")
@@ -86,6 +90,8 @@ def _follow(request: MagicRequest, start: Any) -> Any:
     how: dict[str, Any] = {"ask": _ask, "approver": _approver(request.args.approve)}
     if budgets := _budgets(request.args):
         how["budgets"] = budgets
+    if request.args.share is not None:
+        how["share"] = request.args.share
 
     async def work(live: Any) -> Any:
         run = await start(how)
@@ -172,6 +178,10 @@ def _show(request: MagicRequest) -> Any:
 
     agent = request.session.workbench.agent
     run, lines = agent.get(request.args.run), RunLines()
+    if request.args.sent:
+        from nbtools.agent.history import sent_texts
+
+        return Listing(text="\n".join(sent_texts(agent.messages(run.run_id))))
     log = agent.log(run.run_id)
     told = [line for event in log if (line := _shown_event(lines, event))]
     used = {name.replace("_", " "): value for name, value in run.usage.items() if value is not None}
@@ -190,11 +200,19 @@ def _cancel(request: MagicRequest) -> Any:
     request.note(f"run {run.run_id[:8]} is {run.status}")
 
 
+def _undo(request: MagicRequest) -> Any:
+    from nbtools.jupyter.display.blocks import Table
+
+    rows = request.session.workbench.agent.undo(request.args.run)
+    told = tuple((row["tool"], row["target"], "taken back" if row["undone"] else f"left: {row['why']}") for row in rows)
+    return Table(columns=("tool", "target", "what became of it"), rows=told, empty="The run changed nothing.")
+
+
 def _branch(request: MagicRequest) -> Any:
     run = request.session.workbench.agent.get(request.args.run)
     request.session.agent_run = run.run_id
     request.note(f"the next %%agent cell goes on from the end of run {run.run_id[:8]}")
 
 
-_COMMANDS = {"runs": _runs, "show": _show, "resume": _resume, "cancel": _cancel, "branch": _branch}
+_COMMANDS = {"runs": _runs, "show": _show, "resume": _resume, "cancel": _cancel, "branch": _branch, "undo": _undo}
 MAGIC = Magic(usage=_usage, run=_run)

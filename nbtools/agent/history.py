@@ -100,10 +100,7 @@ def sent_texts(messages: Sequence[ModelMessage]) -> list[str]:
         for part in message.parts:
             name = getattr(part, "tool_name", None)
             told.append(f"— {part.part_kind}{f' of {name}' if name else ''}")
-            if isinstance(part, ToolReturnPart):
-                told.append(part.model_response_str())
-            else:
-                content = getattr(part, "content", "")
-                given = content if isinstance(content, list | tuple) else [content]
-                told += [item if isinstance(item, str) else f"[{type(item).__name__}]" for item in given]
+            content = getattr(part, "content", "")
+            given = content if isinstance(content, list | tuple) else [content]
+            told += [item if isinstance(item, str) else f"[{type(item).__name__}]" for item in given]
     return told

@@ -79,7 +79,7 @@ def _run(request: MagicRequest) -> Any:
     if session.agent_run is not None:
         given["after"] = session.agent_run
     given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
-    return _follow(request, lambda how: session.workbench.agent.astart(request.cell or "", **given, **how))
+    return _follow(request, lambda how: session.workbench.agent.astart((request.cell or "").strip(), **given, **how))
 
 
 def _follow(request: MagicRequest, start: Any) -> Any:

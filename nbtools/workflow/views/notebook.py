@@ -19,6 +19,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.redaction import conceal, redact
 from nbtools.secret_values import MASK
+from nbtools.visible import brief
 from nbtools.workflow.graph import edges, references, skippable
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.log import FrozenRun
@@ -235,7 +236,7 @@ def _function(exported: _Exported) -> str:
         "    steps = RepeatedSteps(inputs, answers, env=os.environ, label=label)",
     ]
     for node in _in_order(workflow):
-        lines += ["", f"    # -- {node.id}: {what_runs(node)}", _indented(_step(exported, node))]
+        lines += ["", f"    # -- {node.id}: {brief(what_runs(node))}", _indented(_step(exported, node))]
     lines += ["", _indented(f"return steps.fill({_literal(workflow.outputs)})")]
     return "\n".join(line for i, line in enumerate(lines) if line or i > 3)
 

@@ -185,6 +185,19 @@ def test_no_secret_is_in_a_notebook(wb, book, monkeypatch) -> None:
     assert "${env.PLAIN_VALUE}" in made
 
 
+def test_texts_of_a_file_become_no_code(wb, folder, book) -> None:
+    hostile = "x\\nraise SystemExit\\n"
+    (folder / "inner.yaml").write_text(
+        f'version: 1\nname: inner\ndescription: "{hostile}"\n'
+        f'nodes:\n  - {{id: p, prompt: "{hostile}", model: "{hostile}"}}\n'
+    )
+    (folder / "w.yaml").write_text(HEAD + "nodes:\n  - {id: b, workflow: inner.yaml, on_error: continue}\n")
+    run = wb.workflows.run("w.yaml")
+    for cell in book(run).cells:
+        if cell.cell_type == "code":
+            assert not any(isinstance(node, ast.Raise) for node in ast.walk(ast.parse(cell.source)))
+
+
 def test_a_file_that_is_there_is_not_replaced(wb, folder) -> None:
     run = wb.workflows.run(HEAD + "nodes:\n  - {id: a, tool: look}\n").raise_for_error()
     path = folder / "mine.ipynb"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools import aio
-from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, did_you_mean
 from nbtools.execute import Executor
 from nbtools.registry import Registry
 from nbtools.result import ErrorInfo, ToolResult
@@ -412,7 +412,7 @@ class Workflows:
         Raises
         ------
         FileMissing
-            There is no such run.
+            There is no such run, or no such folder.
         InvalidArguments
             The file is there, or the workflow cannot be read any more.
         """
@@ -422,10 +422,12 @@ class Workflows:
             raise InvalidArguments(
                 f"the workflow of {run.folder.name} cannot be read any more.", tried="exporting a run"
             )
+        if not place.parent.is_dir():
+            raise FileMissing(f"the folder of {str(path)!r} does not exist.", hint="Make it, or name another file.")
         if place.exists() and not overwrite:
             raise InvalidArguments(f"{str(path)!r} is there.", hint="Name another file, or set overwrite=True.")
         made = repeating_notebook(run, progress, definition, folder=place.resolve().parent)
-        write_file(place, f"{json.dumps(made, indent=1, ensure_ascii=False)}\n".encode())
+        place.write_text(f"{json.dumps(made, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
         return place
 
     def answer(self, run_id: str, step: str, answer: Any, *, by: str = "") -> OpenQuestion:

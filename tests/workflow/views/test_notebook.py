@@ -205,8 +205,10 @@ def test_a_file_that_is_there_is_not_replaced(wb, folder) -> None:
     with pytest.raises(InvalidArguments, match="is there"):
         wb.workflows.export_notebook(run.run_id, path)
     assert path.read_text() == "mine"
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileMissing, match="no run 'nothing'"):
         wb.workflows.export_notebook("nothing", folder / "new.ipynb")
+    with pytest.raises(FileMissing, match="folder of"):
+        wb.workflows.export_notebook(run.run_id, folder / "none" / "new.ipynb")
 
 
 def test_two_tools_of_one_name_cannot_be_exported(wb, folder) -> None:

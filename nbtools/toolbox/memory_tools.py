@@ -22,6 +22,8 @@ __all__ = ["ACTS", "TOOLS", "effects_of_save", "memory_delete", "memory_retrieve
 
 _ScopeName = Literal["agent", "workflow", "node"]
 _NEAREST_OF = 1_000
+# What is below it has rules and effects of its own: the tool memory's.
+_FILES = "/memories/"
 _READS, _WRITES = Effects(read_only=True), Effects(idempotent=True)
 _DELETES = Effects(destructive=True, idempotent=True)
 ACTS: Mapping[str, Mapping[str, Any]] = {
@@ -46,6 +48,10 @@ def _memory(ctx: Context, scope: _ScopeName | None) -> AgentMemory:
 
     found = ctx.use(AgentMemory)
     return found if scope is None else found.scoped(scope=scope)
+
+
+def _not_a_note(key: str) -> InvalidArguments:
+    return InvalidArguments(f"{key!r} is a file, not a note.", hint="Change files by the tool memory.")
 
 
 async def _read_scope(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
@@ -107,12 +113,14 @@ def memory_save(
     Raises
     ------
     InvalidArguments, LimitExceeded
-        The key, value or tags may not be stored.
+        The key, value or tags may not be stored; a key that begins with /memories/ is a file's.
     MemoryWriteFailed
         The store cannot be written.
     """
     from nbtools.memory.records import encode_value, ttl_of
 
+    if f"{key}/".startswith(_FILES):
+        raise _not_a_note(key)
     memory = _memory(ctx, scope)
     # Encoded once: the record of the call holds how long the text is, and its hash.
     text = encode_value(value, memory.limits)
@@ -220,6 +228,8 @@ def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) ->
     MemoryNotFound
         There is no such note.
     """
+    if f"{key}/".startswith(_FILES):
+        raise _not_a_note(key)
     memory = _memory(ctx, scope)
     if not memory.delete(key):
         raise _not_found(memory, key)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench, confine
-from nbtools.gate import AskFunction
+from nbtools.gate import AskFunction, Rule
 
 PLOT = "import matplotlib.pyplot as plt; plt.plot([1, 2])"
 DRAW = {"input_file_path": "d.csv", "visualization_script": PLOT}
@@ -126,3 +126,23 @@ for act in (lambda: memory.delete("goal"), lambda: memory.clear(), lambda: memor
     person = {**given, "analysis_script": "memory.delete('note')"}
     bench.call("data_analyze", person).raise_for_error()
     assert "note" not in bench.memory
+
+
+@pytest.mark.parametrize("key", ["/memories", "/memories/", NOTE, "/memories/../a"])
+def test_files_of_the_memory_are_changed_by_their_own_tool_alone(bench: Workbench, asked: list[str], key: str) -> None:
+    bench.memory_files.call({"command": "create", "path": NOTE, "file_text": "the plan"})
+    bench.door.rules = (Rule(action="allow"),)
+    for tool, more in (("memory_save", {"value": {"no": "text"}}), ("memory_delete", {})):
+        result = bench.call(tool, {"key": key, **more}, caller="model")
+        assert result.error is not None
+        assert result.error.code == "INVALID_ARGUMENTS"
+        assert "by the tool memory" in (result.error.hint or "")
+    assert "the plan" in bench.call("memory", {"command": "view", "path": NOTE}).text
+
+
+def test_a_script_that_spoils_its_way_to_the_memory_does_not_wait_for_answers(bench: Workbench) -> None:
+    script = "import os\nos.write(memory._fd, b'\\xff' * 8)\nmemory.read('x')"
+    given = {"input_file_path": "d.csv", "analysis_script": script, "timeout": 60}
+    result = bench.call("data_analyze", given, caller="model")
+    assert result.error is not None
+    assert result.error.code == "EXECUTION_FAILED", "it is told at once, and runs into no time limit"

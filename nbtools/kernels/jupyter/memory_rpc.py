@@ -52,8 +52,8 @@ class MemoryRpc:
 
     async def _serve(self) -> None:
         loop, inbox = asyncio.get_running_loop(), bytearray()
-        # Whoever sends too much at once, or is gone, is served no more.
-        with contextlib.suppress(OSError, ValueError):
+        # Whoever sends too much at once, or is gone, is served no more, and does not wait for answers.
+        with self._ours, contextlib.suppress(OSError, ValueError):
             while data := await loop.sock_recv(self._ours, 1 << 20):
                 inbox += data
                 while (request := framing.take(inbox, _HEAD, limit=_MAX_REQUEST)) is not None:

@@ -197,3 +197,17 @@ def test_a_table_in_a_variable_is_refused_with_the_way_to_write_it(load: Any) ->
     with pytest.raises(ConfigInvalid, match="is not a table") as caught:
         load({"NBTOOLS_CONNECTIONS": "shop=sqlite:///shop.db"})
     assert caught.value.hint == "Write it as a table of nbtools.toml, or give a dict."
+
+
+def test_settings_for_another_machine_hold_no_secret(tmp_path: Path) -> None:
+    given = {
+        "home": tmp_path,
+        "agent_id": "a",
+        "gateway_token": "t0ken-of-a-gateway",
+        "memory_url": "postgresql://me:pa55word@db/memory",
+        "connections": {"db": "postgresql://me:pa55word@db/x"},
+        "mcp_servers": {"one": {"command": "x", "env": {"KEY": "k"}}},
+    }
+    told = Config.load(environ={}, start=tmp_path, **given).without_secrets()
+    assert told.keys() == {"home", "agent_id", "allowed_paths"}
+    assert Config.load(environ={}, start=tmp_path, **told).agent_id == "a"

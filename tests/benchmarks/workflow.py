@@ -59,7 +59,10 @@ def grid(nodes: int = NODES) -> str:
 def run(quick: bool) -> list[dict[str, Any]]:
     """Measure validation and preview of 200 nodes, and the cost of a node in runs."""
     with _home() as folder:
-        return [*_validation(quick), *_plan(quick, folder), *_nodes(quick, folder), *_items(quick, folder)]
+        rows = [*_validation(quick), *_plan(quick, folder), *_nodes(quick, folder), *_items(quick, folder)]
+        with contextlib.suppress(ImportError):
+            rows += _workers(quick, folder)
+        return rows
 
 
 @contextlib.contextmanager
@@ -132,6 +135,26 @@ def _nodes(quick: bool, folder: Path) -> list[dict[str, Any]]:
             rounds = take_turns(measured, rounds=3 if quick else 15)
         for name, case in (("kept", f"a node of a {shape}"), ("durable", f"a node of a {shape}, durable start")):
             rows += [row(case, rounds[name], peer, rounds.get(peer), unit="ms") for peer in peers]
+    return rows
+
+
+def _workers(quick: bool, folder: Path) -> list[dict[str, Any]]:
+    """Measure a node that a worker of Dask performs, connecting to the cluster within the measured time."""
+    from distributed import LocalCluster
+
+    rows = []
+    options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options) as cluster, _workbench(folder) as wb:
+        where = cluster.scheduler_address.replace("tcp://", "dask://")
+        for shape in ("chain", "fan", "grid"):
+            graph = getattr(sides, shape)(SMALL)
+            text = as_yaml(graph, "hand_on")
+            with sides.dask(graph) as plain:
+                ours = sides.timed(
+                    lambda text=text: wb.workflows.run(text, executor=where).raise_for_error(), len(graph)
+                )
+                rounds = take_turns({"ours": ours, "Dask": plain}, rounds=3 if quick else 9)
+            rows.append(row(f"a node of a {shape}, on Dask", rounds["ours"], "Dask", rounds["Dask"], unit="ms"))
     return rows
 
 

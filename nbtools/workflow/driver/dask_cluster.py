@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import pickle
 import secrets
 import sys
@@ -174,6 +175,7 @@ class _Cluster:
             address = executor
             if executor == _LOCAL:
                 workers = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": "127.0.0.1:0"}
+                workers["silence_logs"] = logging.ERROR  # that a worker took long to end is nothing to tell
                 address = stack.enter_context(open_cluster(**workers)).scheduler_address
             address = address.replace("dask://", "tcp://")
             try:

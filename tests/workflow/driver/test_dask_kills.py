@@ -78,6 +78,14 @@ def lines(path: str) -> list[str]:
     return sorted(Path(path).read_text().split())
 
 
+@tool(idempotent=True)
+def die_elsewhere(here: int) -> int:
+    """End the process, unless it is that one."""
+    if os.getpid() != here:
+        os._exit(1)
+    return here
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
@@ -86,7 +94,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def wb(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
     monkeypatch.chdir(tmp_path)
-    with Workbench(home=home, allowed_paths=[tmp_path], memory_url=":memory:", tools=(put, lines)) as made:
+    with Workbench(
+        home=home, allowed_paths=[tmp_path], memory_url=":memory:", tools=(put, lines, die_elsewhere)
+    ) as made:
         yield made
 
 
@@ -146,6 +156,15 @@ def test_a_worker_is_killed(wb: Workbench, cluster: Any, tmp_path: Path, seed: i
     run = wb.workflows.run(TEXT, {"folder": str(tmp_path)}, executor=address, on_event=timer)
     timer.join()
     check(wb, run, tmp_path, lambda run_id: wb.workflows.resume(run_id, executor=address))
+
+
+def test_a_node_that_kills_its_workers_fails_after_some_of_them(wb: Workbench, cluster: Any) -> None:
+    text = "version: 1\nname: w\nnodes:\n  - {id: a, tool: die_elsewhere, args: {here: 1}, on_error: continue}\n"
+    text += "  - {id: b, tool: put, args: {folder: ., name: b, wait_s: 0.0}, when: always, needs: [a]}\n"
+    run = wb.workflows.run(text, executor=cluster.scheduler_address.replace("tcp://", "dask://"))
+    failed = run.progress.nodes["a"].view()["error"]
+    assert (run.state, failed["code"]) == ("ok", "KERNEL_DIED")
+    assert "its worker was lost, 3 times" in failed["message"]
 
 
 def _process() -> dict[str, int]:

@@ -15,6 +15,7 @@ from nbtools.jupyter.session import read_line
 __all__ = ["MAGIC"]
 
 _BUDGETS = ("steps", "tool_calls", "tokens", "seconds", "usd")
+_APPROVE = ("ask", "auto", "later", "never")
 _RUN = "its id, or the start of it"
 
 
@@ -58,7 +59,7 @@ def _take_shared(parser: MagicParser) -> MagicParser:
     parser.take("--model", metavar="MODEL", help="a short name, or provider:model (the setting model)", kind="model")
     told = "what the model sees of data: schema, sample, sample:N or values (schema; values where it runs here)"
     parser.take("--share", metavar="LEVEL", help=told)
-    parser.take("--approve", choices=("ask", "auto", "never"), default="ask", help="what changes things: ask, or not")
+    parser.take("--approve", choices=_APPROVE, default="ask", help="what changes things: ask, or not")
     parser.take("--max-steps", dest="steps", type=count, metavar="N", help="answers of the model at the most (50)")
     parser.take("--max-calls", dest="tool_calls", type=count, metavar="N", help="calls at the most (200)")
     parser.take("--max-tokens", dest="tokens", type=count, metavar="N", help="tokens at the most")
@@ -119,6 +120,8 @@ def _approver(how: str) -> Approver | None:
     """Return who is asked: `None` is whoever the workbench asks, here the person at the cell."""
     if how == "auto":
         return AskFunction(lambda _: Reply(answer="once", by="--approve auto"))
+    if how == "later":
+        return AskFunction(lambda _: "later")
     return Nobody() if how == "never" else None
 
 

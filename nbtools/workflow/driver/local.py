@@ -264,7 +264,7 @@ class Drive:
         try:
             step = self._factory.step(node, item, of.attempt + 1)
             if isinstance(node, AskNode):
-                question = question_of(node, step.values)
+                question = self._definition.without_secrets(question_of(node, step.values))
                 deadline = None if node.ask.timeout_s is None else time.time() + node.ask.timeout_s
                 self._emit(QuestionAsked(node=name, item=item, question=question, deadline=deadline))
                 self._ask(name, item, of)

@@ -46,6 +46,7 @@ __all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failu
 
 Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
+_PICTURES = frozenset({".png", ".svg", ".jpg", ".jpeg", ".pdf"})
 _CODE = Effects(destructive=True, open_world=True)
 _LONGEST_S, _GRACE_S = 7 * 86_400.0, 60.0
 _OWN_FOLDER = "Code runs in a folder of its own, where it finds files that inputs name; give the file as an input."
@@ -343,6 +344,9 @@ def _printed(text: str, node: CodeNode) -> Any:
 def _files_of(done: Execution, place: Path) -> list[dict[str, Any]]:
     """Describe the files of a run, with the pictures that it only showed."""
     pictures = [bundle["image/png"] for bundle in done.displays if isinstance(bundle.get("image/png"), str)]
+    saved = [path for path in done.artifacts if path.suffix.lower() in _PICTURES]
+    # A figure that is saved and left open is shown as well: the file is enough.
+    pictures = [] if len(saved) >= len(pictures) else pictures
     if pictures:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     for i, picture in enumerate(pictures, 1):

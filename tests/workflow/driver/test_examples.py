@@ -31,7 +31,7 @@ def test_a_report_has_its_charts(wb):
     assert done.outputs["drawn"] == 342
     assert "Gentoo: 123 penguins" in done.outputs["report"]
     pictures = {Path(found["path"]).name for node in done.progress.nodes.values() for found in node.view()["artifacts"]}
-    assert {"mass.png", "bills.png", "penguins.md"} <= pictures
+    assert pictures == {"mass.png", "bills.png", "penguins.md"}
 
 
 def test_a_workflow_runs_for_each_island(wb):

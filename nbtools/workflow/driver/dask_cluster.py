@@ -170,14 +170,10 @@ class _Cluster:
         self._no_worker_since: float | None = None
         self._known = recipe.tools()
         with contextlib.ExitStack() as stack:
-            open_cluster: Any = distributed.LocalCluster
             connect: Any = distributed.Client
-            address = executor
+            address = executor.replace("dask://", "tcp://")
             if executor == _LOCAL:
-                workers = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": "127.0.0.1:0"}
-                workers["silence_logs"] = logging.ERROR  # that a worker took long to end is nothing to tell
-                address = stack.enter_context(open_cluster(**workers)).scheduler_address
-            address = address.replace("dask://", "tcp://")
+                address = stack.enter_context(_local_cluster()).scheduler_address
             try:
                 self._client = stack.enter_context(connect(address, timeout=_CONNECT_S, set_as_default=False))
                 self._client.register_plugin(Claims())
@@ -287,6 +283,28 @@ class _Cluster:
         told = event[1]
         if show := self._shows.get(told["key"]):
             show(told["stream"], told["text"])
+
+
+def _local_cluster() -> Any:
+    """Return two worker processes on this machine with their scheduler.
+
+    Raises
+    ------
+    NetworkError
+        They did not start.
+    """
+    import distributed
+
+    make: Any = distributed.LocalCluster
+    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": "127.0.0.1:0"}
+    try:
+        return make(**options, silence_logs=logging.ERROR)  # that a worker takes long to end is nothing to tell
+    except (OSError, RuntimeError) as exc:
+        raise NetworkError(
+            f"the workers on this machine did not start: {exc}",
+            hint="Workers import a script that starts them: run the workflow below `if __name__ == '__main__':`.",
+            tried="starting a cluster",
+        ) from None
 
 
 def _tell_loop(loop: asyncio.AbstractEventLoop, function: Any, *args: Any) -> None:

@@ -140,6 +140,7 @@ _MAX_VALUE = 10_000
 # So many letters and digits in a row are a secret, and so many its beginning; words alone are a phrase until then.
 _SHORTEST_FLAT, _BEGINNING = 10, 16
 _CHANCE, _MAX_TAIL = 6, 4_000
+_REST = 8
 _LOWER = bytes(range(256)).lower()
 _NO_LETTER = bytes(code for code in range(256) if not bytes([code]).isalnum())
 
@@ -288,10 +289,16 @@ def _mask_flat(text: str, letters: bytes, known: tuple[bytes, ...]) -> str:
         begun = form[:_BEGINNING]
         start = letters.find(begun)
         while start >= 0:
-            end = start + len(begun)
-            while end < len(letters) and letters[start : end + 1] == form[: end + 1 - start]:
-                end += 1
-            ends[places[start]] = max(places[end - 1] + 1, ends.get(places[start], 0))
+            done, at = 0, start
+            while at >= 0:
+                end = at + 1
+                while end < len(letters) and letters[at : end + 1] == form[done : done + end + 1 - at]:
+                    end += 1
+                ends[places[at]] = max(places[end - 1] + 1, ends.get(places[at], 0))
+                done += end - at
+                # It may go on behind the number of a line.
+                rest = form[done : done + _REST]
+                at = letters.find(rest, end, end + 3 * _REST) if len(rest) == _REST else -1
             start = letters.find(begun, start + 1)
     made, kept = [], 0
     for begin in sorted(ends):

@@ -337,6 +337,12 @@ def test_a_secret_inside_of_a_value_is_masked_alone(
     assert redact("Protocol https, service, example.net, me") == "Protocol https, service, example.net, me"
 
 
+def test_a_secret_goes_on_behind_the_numbers_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", LONG)
+    told = f'      2 key = ("{LONG[:20]}"\n      3        "{LONG[20:45]}"\n----> 4        "{LONG[45:]}")'
+    assert redact(told) == f'      2 key = ("{MASK}"\n      3        "{MASK}"\n----> 4        "{MASK}")'
+
+
 def test_words_and_numbers_in_a_row_are_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_PASSWORD", "hello world")
     monkeypatch.setenv("OTHER_PASSWORD", "12-34-56-78-90-12-34-56")

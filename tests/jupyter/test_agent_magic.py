@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 TURNS = """
 turns:
@@ -152,3 +154,20 @@ def test_undo_brings_a_file_back(turns, notebook):
     assert (turns / "out.txt").read_text() == "mine"
     assert "taken back" in str(notebook.run(f"%agent undo {run.run_id[:8]}").value)
     assert (turns / "out.txt").read_text() == "before"
+
+
+@pytest.mark.slow
+def test_an_exported_run_runs_by_itself_and_gives_the_same(turns, notebook, monkeypatch):
+    (turns / "both.yaml").write_text(TURNS.split("  - when: {tool", maxsplit=1)[0] + CHANGES.split("turns:\n")[1])
+    said = iter(["l", "y"])
+    monkeypatch.setattr("builtins.input", lambda _: next(said))
+    notebook.run("%%agent --script both.yaml\nPlease count.")
+    run = notebook.run("%agent resume --set content=theirs").value.run
+    assert "makes 2 calls again" in notebook.run(f"%agent export {run.run_id[:8]} proof.ipynb").stdout
+    (turns / "out.txt").unlink()
+    (turns / "nbtools.toml").unlink()
+    book = nbformat.read(turns / "proof.ipynb", as_version=4)
+    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns)}}).execute()
+    assert book.cells[-1]["outputs"][-1]["data"]["text/plain"] == "'reproduced 2 of 2'"
+    assert (turns / "out.txt").read_text() == "theirs"
+    assert "approved with changes" in str(book.cells)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +30,9 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     show = parser.leaf("show", "show a run: what was asked, called, approved and answered")
     show.take("run", metavar="RUN", help=_RUN, kind="run")
     show.take("--sent", action="store_true", help="show every text that the model was sent")
+    export = parser.leaf("export", "write a run as a notebook that makes its calls again, without a model")
+    export.take("run", metavar="RUN", help=_RUN, kind="run")
+    export.take("file", metavar="FILE.ipynb", help="where, below the allowed folders", kind="file")
     resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
     resume.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last one)", kind="run")
     resume.take("--yes", action="store_true", help="approve what waits, without asking")
@@ -211,11 +216,39 @@ def _undo(request: MagicRequest) -> Any:
     return Table(columns=("tool", "target", "what became of it"), rows=told, empty="The run changed nothing.")
 
 
+def _export(request: MagicRequest) -> Any:
+    from nbtools.agent.export import notebook_of
+    from nbtools.tool import Effects
+
+    workbench, args = request.session.workbench, request.args
+    run = workbench.agent.get(args.run)
+    book = notebook_of(run.run_id, run.prompt, run.label or run.model, workbench.agent.log(run.run_id))
+    content = json.dumps(book, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
+
+    def write() -> int:
+        workbench.roots.write_file(
+            workbench.roots.resolve(args.file, must_exist=False, for_writing=True), io.BytesIO(content)
+        )
+        return sum("reproduce(\n" in cell["source"] for cell in book["cells"])
+
+    effects, told = Effects(destructive=True), {"run": run.run_id, "path": args.file}
+    calls = request.perform("agent_export", write, effects=effects, origins=("file_write",), arguments=told)[0]
+    request.note(f"{args.file} makes {calls} calls again; run it to see that they give the same")
+
+
 def _branch(request: MagicRequest) -> Any:
     run = request.session.workbench.agent.get(request.args.run)
     request.session.agent_run = run.run_id
     request.note(f"the next %%agent cell goes on from the end of run {run.run_id[:8]}")
 
 
-_COMMANDS = {"runs": _runs, "show": _show, "resume": _resume, "cancel": _cancel, "branch": _branch, "undo": _undo}
+_COMMANDS = {
+    "runs": _runs,
+    "show": _show,
+    "resume": _resume,
+    "cancel": _cancel,
+    "branch": _branch,
+    "undo": _undo,
+    "export": _export,
+}
 MAGIC = Magic(usage=_usage, run=_run)

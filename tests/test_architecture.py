@@ -167,7 +167,10 @@ RETIRED_NAMES = {
 # same change and says why behind it, in the same line; whoever needs less lowers it.
 BUDGET: dict[str, tuple[int, int]] = {
     "": (8_770, 31),  # workflows, their workers, agents, changed arguments, rules for what is meant, secrets by letters
-    "agent": (3_940, 23),  # exports, loop, bridge, approvals, budgets, store, undo, lines of events, models, what is shared
+    "agent": (
+        3_940,
+        23,
+    ),  # exports, loop, bridge, approvals, budgets, store, undo, lines of events, models, what is shared
     "cli": (1_440, 10),  # with the commands on runs of workflows, where they compute, and of agents
     "confine": (1_590, 9),
     "jupyter": (4_290, 38),  # with the magics of workflows and of agents, and how a run streams into a cell

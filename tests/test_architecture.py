@@ -173,7 +173,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     ),  # exports, loop, bridge, approvals, budgets, store, undo, lines of events, models, what is shared
     "cli": (1_440, 10),  # with the commands on runs of workflows, where they compute, and of agents
     "confine": (1_590, 9),
-    "jupyter": (4_290, 38),  # with the magics of workflows and of agents, and how a run streams into a cell
+    "jupyter": (4_370, 39),  # with the magics of workflows and of agents, and how a run streams into a cell
     "kernels": (8_200, 44),  # limits checked, files by a listing, values and tables, the pipes of commands
     "mcp_client": (900, 6),
     "mcp_server": (1_240, 7),

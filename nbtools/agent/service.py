@@ -19,7 +19,7 @@ from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
 from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
 from nbtools.agent.run import AgentRun
-from nbtools.agent.sharing import level_after
+from nbtools.agent.sharing import Sharing, level_after
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
 from nbtools.execute import LocalExecutor, perform
 from nbtools.gate import Approver, Grants, Reply
@@ -46,6 +46,7 @@ class RunSettings(TypedDict, total=False):
       model; ``model="scripted:PATH"`` says the same.
     - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. Where
       nothing is said a model on this machine sees values, any other the schema.
+    - ``context`` returns more for the prompt, given what the model may see.
     - ``budgets`` are `Budgets` or a mapping.
     - ``profile`` is the path of a file, or a mapping, with any of these.
     - ``after`` is a run, or its id, whose conversation goes on.
@@ -66,6 +67,7 @@ class RunSettings(TypedDict, total=False):
     tool_timeout: float | None
     end_strategy: str
     share: str
+    context: Callable[[Sharing], str]
     budgets: Budgets | Mapping[str, Any] | None
     profile: str | Path | Mapping[str, Any] | None
     after: str | AgentRun | None
@@ -380,7 +382,7 @@ class AgentService:
         if not prompt.strip():
             raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.", tried="starting an agent")
         given = await aio.in_thread(with_profile, settings)
-        after, approver, ask = (given.pop(name, None) for name in ("after", "approver", "ask"))
+        after, approver, ask, context = (given.pop(name, None) for name in ("after", "approver", "ask", "context"))
         budgets, model = Budgets.of(given.pop("budgets", None)), given.pop("model", None)
         if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
             given["script"], model = model.partition(":")[2], SCRIPTED
@@ -391,6 +393,8 @@ class AgentService:
         conversation, before = (None, None) if after is None else await self._conversation_after(after)
         share = level_after(given.get("share"), choice, before)
         options = dataclasses.replace(options, recorded_as=recorded_as, share=share)
+        if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
+            prompt = f"{prompt}\n\n{more}"
         executor = await aio.in_thread(self._executor, options, behind or approver, ask)
         record = RunRecord(
             asked_as=model if isinstance(model, str) else choice.name,

@@ -171,3 +171,30 @@ def test_an_exported_run_runs_by_itself_and_gives_the_same(turns, notebook, monk
     assert book.cells[-1]["outputs"][-1]["data"]["text/plain"] == "'reproduced 2 of 2'"
     assert (turns / "out.txt").read_text() == "theirs"
     assert "approved with changes" in str(book.cells)
+
+
+SEEN = "turns:\n  - say: I see.\n"
+
+
+def test_names_of_the_notebook_are_described_as_far_as_the_level_allows(turns, notebook):
+    (turns / "see.yaml").write_text(SEEN)
+    notebook.run(
+        "import pandas as pd\nbirds = pd.DataFrame({'name': [f'row-{n}-' for n in range(9)]})\nplain = 'secret'"
+    )
+    notebook.run("raise ValueError('secret')")
+    sent = {}
+    for level in ("schema", "sample:2", "values"):
+        cell = f"%%agent --script see.yaml --new --share {level}\nWhat is @birds, @plain and @error? Ask a@b.org."
+        run = notebook.run(cell).value.run
+        sent[level] = str(notebook.run(f"%agent show {run.run_id} --sent").value)
+    assert "9 rows with the columns name: " in sent["schema"]
+    assert "a ValueError" in sent["schema"]
+    assert not any(value in sent["schema"] for value in ("row-", "secret"))
+    assert "row-1-" in sent["sample:2"]
+    assert "row-2-" not in sent["sample:2"]
+    assert all(value in sent["values"] for value in ("row-8-", "ValueError: secret"))
+
+
+def test_a_name_that_is_not_there_is_told(turns, notebook):
+    notebook.run("birds = 1")
+    assert "Did you mean 'birds'" in "\n".join(notebook.run("%%agent --script turns.yaml\nCount @brds.").lines)

@@ -11,6 +11,7 @@ from typing import Any
 from nbtools.errors import Cancelled, InvalidArguments
 from nbtools.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.jupyter.line.arguments import MagicParser, count, json_value, number, seconds
+from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
 
@@ -85,7 +86,9 @@ def _run(request: MagicRequest) -> Any:
     if session.agent_run is not None:
         given["after"] = session.agent_run
     given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
-    return _follow(request, lambda how: session.workbench.agent.astart((request.cell or "").strip(), **given, **how))
+    prompt = (request.cell or "").strip()
+    given["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
+    return _follow(request, lambda how: session.workbench.agent.astart(prompt, **given, **how))
 
 
 def _follow(request: MagicRequest, start: Any) -> Any:

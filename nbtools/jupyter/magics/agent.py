@@ -172,14 +172,15 @@ def _answers(args: argparse.Namespace, waiting: Any) -> Mapping[str, Reply] | No
 def _runs(request: MagicRequest) -> Any:
     from nbtools.jupyter.display.blocks import Table, moment
 
+    # Short enough that a terminal of 80 columns shows the label of a scripted run whole.
     rows = tuple(
         (
-            *(run["run_id"][:8], run["state"], run["label"] or run["model"], moment(run["started_at"])),
-            *(run["ledger"]["steps"], run["ledger"]["tool_calls"], run["prompt"]),
+            *(run["run_id"][:8], run["state"], run["label"] or run["model"], moment(run["started_at"])[5:16]),
+            *(run["ledger"]["steps"], run["prompt"]),
         )
         for run in request.session.workbench.agent.runs()
     )
-    columns = ("run", "state", "model", "started", "steps", "calls", "prompt")
+    columns = ("run", "state", "model", "started", "steps", "prompt")
     return Table(columns=columns, rows=rows, empty="There are no runs yet: %%agent starts one.")
 
 

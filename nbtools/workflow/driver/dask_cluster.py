@@ -167,6 +167,8 @@ class _Cluster:
         self._memory = this_machine() if recipe.memory == "machine" else recipe.memory
         self._topic = f"nbtools-{secrets.token_hex(8)}"
         self._shows: dict[str, Show] = {}
+        # Let go with the next task: a client sends once in 10 ms, and a message that lets go would hold up a task.
+        self._ended: list[Any] = []
         self._no_worker_since: float | None = None
         self._known = recipe.tools()
         with contextlib.ExitStack() as stack:
@@ -194,6 +196,7 @@ class _Cluster:
 
     def close(self) -> None:
         """Leave the cluster, or end it where it was started here."""
+        self._ended.clear()
         with warnings.catch_warnings(), contextlib.suppress(Exception):
             warnings.simplefilter("ignore")
             self._closing.close()
@@ -221,6 +224,7 @@ class _Cluster:
                 if not ended.is_set():
                     self._look()
             told, found = await in_thread(self._outcome, future)
+            self._ended.append(future)
         except asyncio.CancelledError:
             await asyncio.shield(in_thread(self._stop, key))
             raise
@@ -235,6 +239,7 @@ class _Cluster:
 
         try:
             future = self._client.submit(run_step, self._recipe, task, key, key=key, retries=0)
+            self._ended.clear()
             future.add_done_callback(lambda _: ended())
         except Exception:  # whatever a client that has lost its scheduler raises
             self.is_lost = True

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nbtools.aio import Interrupted
 from nbtools.cli.command_parser import CommandParser
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.workbench import Workbench
@@ -122,10 +123,15 @@ def _run(arguments: argparse.Namespace) -> int:
             "ask": terminal.ask if sys.stdin is not None and sys.stdin.isatty() else None,
             "wait_s": options.get("wait", None if sys.stdin is not None and sys.stdin.isatty() else 0.0),
         }
-        if arguments.file is None:
-            done = wb.workflows.resume(options["resume"], **how)
-        else:
-            done = wb.workflows.run(arguments.file, inputs, cached=bool(options.get("cached")), **how)
+        try:
+            if arguments.file is None:
+                done = wb.workflows.resume(options["resume"], **how)
+            else:
+                done = wb.workflows.run(arguments.file, inputs, cached=bool(options.get("cached")), **how)
+        except Interrupted as exc:
+            if exc.value is None:
+                raise
+            done = exc.value  # what the run has come to
     _print_run(done, as_json=bool(options.get("json")), is_quiet=bool(options.get("events")))
     return 0 if done.ok else _WAITS if done.state in {"waiting", "unknown"} else 1
 
@@ -217,6 +223,8 @@ def _print_run(run: WorkflowRun, *, as_json: bool, is_quiet: bool) -> None:
         print(f"→ nbtools runs answer {run.run_id} {asked.step} ANSWER", file=sys.stderr)
     if run.questions:
         print(f"→ nbtools run --resume {run.run_id}", file=sys.stderr)
+    if run.state == "cancelled":
+        print("→ A run that was cancelled does not go on; --cached uses what has ended again.", file=sys.stderr)
     for line in run.drift:
         print(f"note: {line}; this run used it as it was", file=sys.stderr)
     print(f"{run.state}: {run.folder}", file=sys.stderr)

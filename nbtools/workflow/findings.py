@@ -195,6 +195,10 @@ class Report:
     def __str__(self) -> str:
         return self.to_text()
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the findings at an IPython prompt."""
+        printer.text(str(self) or f"{self.path}: nothing is wrong.")
+
 
 def _as_text(findings: Iterable[WorkflowFinding]) -> str:
     return "\n".join(map(str, findings))

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,10 @@ class Workflows:
         run = self._find(run_id)
         if await aio.in_thread(lambda: run.has_ended):
             return await aio.in_thread(self.show, run_id)
+        begun_in = str(run.facts["working_folder"])
+        if begun_in != await aio.in_thread(os.path.realpath, "."):
+            hint = f"Change to it: cd {shlex.quote(begun_in)}"
+            raise InvalidArguments(f"the run began in {begun_in}, where its relative paths start.", hint=hint)
         log = await aio.in_thread(RunLog, run.folder)
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)
         return await aio.here(self._drive(log, options, executor))
@@ -456,19 +461,38 @@ class Workflows:
             raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint, tried="answering")
         accept(found[step].question, answer)
         place, node, item = _place(run.folder, step)
-        FrozenRun(place).post("answer", node=node, item=item, answer=answer, by=by)
+        asked = FrozenRun(place)
+        given = [one for one in asked.messages() if (one.get("node"), one.get("item")) == (node, item)]
+        if given:
+            told = f"{step!r} was answered with {given[0]['answer']!r} by {given[0].get('by') or 'somebody'}"
+            raise InvalidArguments(f"{told}; that stands.", hint="Resume the run.", tried="answering")
+        asked.post("answer", node=node, item=item, answer=answer, by=by)
         return found[step]
 
     def cancel(self, run_id: str, *, by: str = "") -> None:
-        """Ask whoever drives a run to end it; a run that nobody drives is ended by its resume."""
-        self._find(run_id).post("cancel", by=by)
+        """Ask whoever drives a run to end it; a run that nobody drives is ended at once.
+
+        Raises
+        ------
+        InvalidArguments
+            It has ended already.
+        """
+        run = self._find(run_id)
+        if run.has_ended:
+            raise InvalidArguments(f"{run.folder.name} has ended already.", tried="cancelling a run")
+        run.post("cancel", by=by)
+        if run.holder() is None:
+            self.resume(run.folder.name)
 
     def _find(self, run_id: str) -> FrozenRun:
         if not run_id or "/" in run_id or run_id.startswith("."):
             raise InvalidArguments(f"{run_id!r} is no name of a run.", hint="nbtools runs lists them.")
         if not (self.host.runs / run_id / "run.json").exists():
             close = [run.name for run in list_runs(self.host.runs) if run.name.startswith(run_id)]
-            run_id = close[0] if len(close) == 1 else run_id
+            if len(close) > 1:
+                shown = ", ".join(close[:5]) + (f" and {len(close) - 5} more" if len(close) > 5 else "")
+                raise InvalidArguments(f"{run_id!r} may be {shown}.", hint="Give more of the name.")
+            run_id = close[0] if close else run_id
         return FrozenRun(self.host.runs / run_id)
 
 

@@ -30,6 +30,8 @@ from typing import Any
 __all__ = [
     "MEMORY_METHODS",
     "REPORT",
+    "VALUE_LEFT_OUT",
+    "VALUE_NOT_JSON",
     "VALUE_TOO_LARGE",
     "CellHooks",
     "Memory",
@@ -43,6 +45,8 @@ __all__ = [
 ]
 
 VALUE_TOO_LARGE = "the value of the last expression is too large: "
+VALUE_NOT_JSON = "the value of the last expression cannot be kept: "
+VALUE_LEFT_OUT = "the value of the last expression is not kept: "
 REPORT = "application/vnd.nbtools.report+json"
 # Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
 _MOST_VALUE = 8 * 2**20
@@ -299,7 +303,9 @@ def value_report(value: Any, folder: str = "") -> dict[str, Any]:
         made = _table(value, folder) if _is_table(value) else _plain(value)
         size = len(json.dumps(made, allow_nan=False))
     except Exception as exc:
-        return {"value_note": f"the value of the last expression is not kept: {exc}"}
+        # A figure or an axis as the last line of a cell is no result; what holds other values is meant as one.
+        is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
+        return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
     if size > _MOST_VALUE:
         return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
     return {"data": made}

@@ -160,7 +160,9 @@ class Drive:
                         return self._unanswered()
                 await self._wait()
             except asyncio.CancelledError:
-                # A Stop ends what runs; nodes with `finally` still do their work.
+                # A Stop ends what runs; nodes with `finally` still do their work. A run that waits goes on waiting.
+                if not self._tasks and not self._stopped and self.state.open_questions():
+                    return self._unanswered()
                 self._stop("stopped by the user")
 
     async def _wait(self) -> None:

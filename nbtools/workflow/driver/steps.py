@@ -28,7 +28,7 @@ from nbtools.errors import (
     PermissionDenied,
 )
 from nbtools.execute import Executor
-from nbtools.kernels.inside.hooks import VALUE_TOO_LARGE
+from nbtools.kernels.inside.hooks import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.registry import Registry
 from nbtools.result import Artifact
 from nbtools.tool import Effects, ToolCall
@@ -49,7 +49,10 @@ _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _PICTURES = frozenset({".png", ".svg", ".jpg", ".jpeg", ".pdf"})
 _CODE = Effects(destructive=True, open_world=True)
 _LONGEST_S, _GRACE_S = 7 * 86_400.0, 60.0
-_OWN_FOLDER = "Code runs in a folder of its own, where it finds files that inputs name; give the file as an input."
+_OWN_FOLDER = (
+    "Code runs in a folder of its own: name a file of yours by an input. A table of another node is its last "
+    'expression, and nodes["ID"] is the DataFrame here.'
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,9 +212,9 @@ class StepRunner:
         call = ToolCall(tool="workflow_code", arguments=told, caller="workflow", run_id=step.run_id, timeout=seconds)
         how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "said": lambda done: done.stdout}
         done, _ = await self._host.perform(call, work, **how)
-        hint = _OWN_FOLDER if done.error is not None and done.error.name == "FileNotFoundError" else None
+        hint = self._hint(step, done)
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
-        lost = next((note for note in done.notes if note.startswith(VALUE_TOO_LARGE)), None)
+        lost = next((note for note in done.notes if note.startswith((VALUE_TOO_LARGE, VALUE_NOT_JSON))), None)
         if error is None and lost is not None:
             error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
         made = {
@@ -223,6 +226,15 @@ class StepRunner:
             "duration_s": round(done.duration_s, 6),
         }
         return {**made, "notes": list(done.notes)} if done.notes else made
+
+    def _hint(self, step: StepAttempt, done: Execution) -> str | None:
+        """Return what to do about a file that code did not find."""
+        if done.error is None or done.error.name != "FileNotFoundError":
+            return None
+        named = [text for text in (*step.inputs.values(), step.item) if isinstance(text, str) and text]
+        if any(text in done.error.value for text in named):
+            return f"There is no such file below {step.folder}, or it may not be read; paths of inputs start there."
+        return _OWN_FOLDER
 
     async def _ask_model(self, step: StepAttempt, show: Show, tokens: int | None, usd: float | None) -> dict[str, Any]:
         node = step.node
@@ -352,4 +364,4 @@ def _files_of(done: Execution, place: Path) -> list[dict[str, Any]]:
     for i, picture in enumerate(pictures, 1):
         (place / f"figure-{i}.png").write_bytes(base64.b64decode(picture))
     paths = [*done.artifacts, *(place / f"figure-{i}.png" for i, _ in enumerate(pictures, 1))]
-    return [Artifact.from_path(path, hashed=0).to_dict() for path in dict.fromkeys(paths)]
+    return [Artifact.from_path(path, plain=True, hashed=0).to_dict() for path in dict.fromkeys(paths)]

@@ -7,10 +7,12 @@ Values of ``${env.NAME}`` are in no part: a key of an account is no reason to ru
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ __all__ = ["MaskedEnvironment", "changes", "digest", "file_texts", "files_in", "
 _MOST_HASHED = 64 * 2**20
 _MOST_FILES = 200
 _LONGEST_PATH = 1_000
+_QUOTED = re.compile(r"'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\"")
+_PATTERN = re.compile(r"\w[^*?\[]*[*?\[].*\.\w+$")
 
 
 class MaskedEnvironment(dict[str, str]):
@@ -88,7 +92,7 @@ def parts_of(
     if isinstance(node, CodeNode):
         parts["code"] = digest(source)
         parts["inputs"] = digest(scope["inputs"])
-        seen.append(scope["inputs"])
+        seen += [scope["inputs"], source]
         for name in sorted({edge.target for edge in edges(node)}):
             found = scope["nodes"].get(name, {})
             parts[f"result of {name}"] = digest(found.get("data"))
@@ -112,9 +116,21 @@ def files_in(values: Iterable[Any], folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def file_texts(values: Any, folder: Path) -> Iterator[str]:
-    """Yield the texts among values, at any depth, that name existing files: the first 200."""
-    found = (text for text in _texts(values) if 0 < len(text) < _LONGEST_PATH and "\n" not in text)
-    yield from itertools.islice((text for text in found if _is_file(folder, text)), _MOST_FILES)
+    """Yield the texts among values, at any depth, that name existing files: the first 200.
+
+    What stands in quotes inside of a text counts too, such as a file in a query or in code; a pattern names all the
+    files that it fits.
+    """
+    found = (name for text in _texts(values) for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
+    names = (name for name in found if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
+    yield from itertools.islice((file for name in names for file in _files(folder, name)), _MOST_FILES)
+
+
+def _files(folder: Path, name: str) -> Iterator[str]:
+    if _is_file(folder, name):
+        yield name
+    elif _PATTERN.search(name):
+        yield from sorted(glob.glob(name, root_dir=folder))[:_MOST_FILES]  # noqa: PTH207 - names stay as they are written
 
 
 def _is_file(folder: Path, text: str) -> bool:

@@ -22,7 +22,8 @@ def event_line(event: RunEvent) -> str:
             return f"▸ {name}" + (f"  ({why})" if why else "")
         case "node_ended":
             error = made["result"].get("error")
-            told = f"{error['code']}: {error['message']}" if error else made.get("why", "")
+            notes = [made.get("why", ""), *made["result"].get("notes", ())]
+            told = f"{error['code']}: {error['message']}" if error else "; ".join(filter(None, notes))
             return f"{_SIGNS[made['state']]} {name}  {made['result'].get('duration_s', 0):.2f} s  {told}".rstrip()
         case "node_skipped":
             return f"- {name}  ({made['why']})"

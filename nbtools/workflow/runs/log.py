@@ -123,7 +123,7 @@ class FrozenRun:
             "main": next(iter(kept)),
             "files": kept,
             "inputs": dict(inputs),
-            "working_folder": str(Path.cwd()),
+            "working_folder": os.path.realpath("."),
             "created": time.time(),
         }
         write_file(folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
@@ -177,6 +177,14 @@ class FrozenRun:
         """Leave a message for the driver, of now or later: ``answer`` or ``cancel``."""
         name = f"{time.time_ns():020d}-{secrets.token_hex(2)}.json"
         write_file(self.folder / "answers" / name, json.dumps({"what": what, "at": time.time(), **facts}).encode())
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return what others left and was not taken yet, oldest first."""
+        found = []
+        for path in sorted((self.folder / "answers").glob("*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                found.append({**json.loads(path.read_bytes()), "file": path.name})
+        return found
 
     def holder(self) -> dict[str, Any] | None:
         """Return who drives the run now: machine, process, and since when; `None` when nobody does."""
@@ -246,14 +254,6 @@ class RunLog(FrozenRun):
             self._synced = max(self._synced, written)
         finally:
             self._syncing = None
-
-    def messages(self) -> list[dict[str, Any]]:
-        """Return what others left and was not taken yet, oldest first."""
-        found = []
-        for path in sorted((self.folder / "answers").glob("*.json")):
-            with contextlib.suppress(OSError, ValueError):
-                found.append({**json.loads(path.read_bytes()), "file": path.name})
-        return found
 
     def taken(self, message: Mapping[str, Any]) -> None:
         """Remove a message whose event is in the log."""

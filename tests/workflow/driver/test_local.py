@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.errors import ConfigInvalid, InvalidArguments
 from nbtools.workflow.runs.events import NodeOutput, NodeStarted, RetryPlanned
+from tests.conftest import wait_until
 
 HEAD = "version: 1\nname: w\n"
 SHIPPED = Path(__file__).parents[3] / "notebooks"
@@ -418,3 +420,76 @@ def test_a_workflow_inside_that_takes_too_long_is_ended_in_order(wb, folder):
     run = wb.workflows.run("outer.yaml")
     assert (run.state, run.error["code"]) == ("failed", "TIMEOUT")
     assert (folder / "log").read_text() == "a\ntidy\n"
+
+
+def test_files_named_in_queries_and_code_are_looked_at(wb, folder):
+    (folder / "data.csv").write_text("a\n1\n")
+    text = (
+        HEAD
+        + """
+nodes:
+  - {id: q, tool: sql_query, args: {query: "select count(*) as n from read_csv('data.csv')"}}
+  - {id: p, tool: sql_query, args: {query: "select count(*) as n from read_csv('FOLDER/d*.csv')"}}
+outputs: {q: "${nodes.q.data.rows[0][0]}"}
+"""
+    ).replace("FOLDER", str(folder))
+    wb.workflows.run(text).raise_for_error()
+    assert [node.action for node in wb.workflows.plan(text).nodes] == ["reuse", "reuse"]
+    (folder / "data.csv").write_text("a\n1\n2\n")
+    whys = [node.why for node in wb.workflows.plan(text).nodes]
+    assert whys == ["changed: file data.csv", f"changed: file {folder}/data.csv"]
+    assert wb.workflows.run(text, cached=True).outputs == {"q": 2}
+
+
+def test_a_second_answer_is_refused_and_says_who_gave_the_first(wb):
+    run = wb.workflows.run(HEAD + "nodes:\n  - {id: q, ask: {approve: Go?}}\n")
+    wb.workflows.answer(run.run_id, "q", "no", by="ann")
+    with pytest.raises(InvalidArguments, match="answered with 'no' by ann"):
+        wb.workflows.answer(run.run_id, "q", "yes", by="bob")
+
+
+def test_a_run_goes_on_in_the_folder_where_it_began(wb, folder, monkeypatch, tmp_path):
+    run = wb.workflows.run(HEAD + "nodes:\n  - {id: q, ask: {approve: Go?}}\n")
+    wb.workflows.answer(run.run_id, "q", "yes")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArguments, match="the run began in"):
+        wb.workflows.resume(run.run_id)
+    monkeypatch.chdir(folder)
+    assert wb.workflows.resume(run.run_id).ok
+
+
+def test_a_value_that_cannot_be_kept_fails_and_a_figure_as_the_last_line_does_not(wb):
+    lost = wb.workflows.run(HEAD + "nodes:\n  - {id: a, code: \"{'rows': 3, 'x': object()}\"}\n")
+    assert (lost.state, lost.error["code"]) == ("failed", "LIMIT_EXCEEDED")
+    drawn = wb.workflows.run(HEAD + 'nodes:\n  - {id: a, code: "import matplotlib.pyplot as plt\\nplt.plot([1])[0]"}\n')
+    assert drawn.ok
+    assert "is not kept" in drawn.progress.nodes["a"].result["notes"][0]
+
+
+def test_a_run_that_waits_is_cancelled_at_once_and_a_run_that_ended_is_not(wb):
+    run = wb.workflows.run(HEAD + "nodes:\n  - {id: q, ask: {approve: Go?}}\n")
+    wb.workflows.cancel(run.run_id)
+    assert wb.workflows.show(run.run_id).state == "cancelled"
+    with pytest.raises(InvalidArguments, match="has ended already"):
+        wb.workflows.cancel(run.run_id)
+
+
+def test_the_start_of_a_name_that_fits_several_runs_is_refused(wb):
+    for _ in range(2):
+        wb.workflows.run(HEAD + "nodes:\n  - {id: a, tool: look}\n")
+    with pytest.raises(InvalidArguments, match="'w' may be w-"):
+        wb.workflows.show("w")
+
+
+def test_a_stop_while_a_question_is_open_leaves_it_open(wb):
+    async def stopped():
+        running = asyncio.ensure_future(
+            wb.workflows.arun(HEAD + "nodes:\n  - {id: q, ask: {approve: Go?}}\n", wait_s=None)
+        )
+        await asyncio.sleep(1.0)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(stopped())
+    wait_until(lambda: wb.workflows.runs()[0].state == "waiting")

@@ -212,6 +212,9 @@ class NodeFields(Model):
     )
     output: _JsonSchema | None = Field(default=None, description="JSON Schema of the node's `data`.")
     memory: MemorySettings | None = Field(default=None, description="Replaces the workflow's.")
+    resources: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default={}, description="What a Dask worker must have free, such as {GPU: 1}; here it has no meaning."
+    )
 
     @property
     def always(self) -> bool:

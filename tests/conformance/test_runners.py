@@ -232,3 +232,21 @@ def test_a_cluster_that_is_not_there_is_told_and_the_run_can_be_resumed(wb: Work
     assert wb.workflows.resume(run.run_id).raise_for_error().outputs == {"a": 7}
     with pytest.raises(InvalidArguments, match="is no executor"):
         wb.workflows.run(text, executor="spark")
+
+
+def test_a_node_gets_a_worker_that_has_what_it_needs(wb: Workbench) -> None:
+    distributed = pytest.importorskip("distributed")
+    text = HEAD + 'nodes:\n  - {id: a, code: "1 + 1", idempotent: true, resources: {GPU: 1}}\n'
+    spec = {
+        0: {"cls": distributed.Worker, "options": {"nthreads": 1}},
+        1: {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": {"GPU": 1}}},
+    }
+    with distributed.SpecCluster(
+        scheduler={"cls": distributed.Scheduler, "options": {"dashboard": False, "host": "127.0.0.1"}}, workers=spec
+    ) as cluster:
+        address = cluster.scheduler_address.replace("tcp://", "dask://")
+        run = wb.workflows.run(text, executor=address).raise_for_error()
+        lacking = wb.workflows.run(text.replace("GPU: 1", "GPU: 4"), executor=address)
+    assert run.progress.nodes["a"].view()["data"] == 2
+    assert (lacking.state, lacking.error["code"]) == ("failed", "CONFIG_MISSING")
+    assert "no worker of the cluster has GPU=4" in lacking.error["message"]

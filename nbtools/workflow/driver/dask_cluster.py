@@ -217,7 +217,8 @@ class _Cluster:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._shows[key] = lambda stream, text: _tell_loop(loop, show, stream, text)
         try:
-            future = await in_thread(self._submit, key, pickle.dumps(remote), lambda: _tell_loop(loop, ended.set))
+            task, wanted = pickle.dumps(remote), step.node.resources
+            future = await in_thread(self._submit, key, task, wanted, lambda: _tell_loop(loop, ended.set))
             while future is not None and not ended.is_set() and not self.is_lost:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), _LOOK_S)
@@ -234,17 +235,31 @@ class _Cluster:
             show("stderr", f"performed by the driver: {found['elsewhere']}\n")
         return told, found.get("done")
 
-    def _submit(self, key: str, task: bytes, ended: Any) -> Any:
+    def _submit(self, key: str, task: bytes, resources: Mapping[str, float], ended: Any) -> Any:
         from nbtools.workflow.driver.dask_worker import run_step
 
+        if resources:
+            self._check_resources(resources)
+        how: dict[str, Any] = {"resources": dict(resources)} if resources else {}
         try:
-            future = self._client.submit(run_step, self._recipe, task, key, key=key, retries=0)
+            future = self._client.submit(run_step, self._recipe, task, key, key=key, retries=0, **how)
             self._ended.clear()
             future.add_done_callback(lambda _: ended())
         except Exception:  # whatever a client that has lost its scheduler raises
             self.is_lost = True
             return None
         return future
+
+    def _check_resources(self, wanted: Mapping[str, float]) -> None:
+        """Raise for what no worker has: such a task would wait for ever."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        offered = [found.get("resources") or {} for found in workers]
+        if any(all(has.get(name, 0) >= amount for name, amount in wanted.items()) for has in offered):
+            return
+        told = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items())
+        raise ConfigMissing(
+            f"no worker of the cluster has {told}.", hint=f"Start one: dask worker --resources '{told}'."
+        )
 
     def _outcome(self, future: Any) -> tuple[str, Mapping[str, Any]]:
         from concurrent.futures import CancelledError

@@ -78,7 +78,9 @@ def parts_of(
     parts: dict[str, str] = {}
     if described:
         parts["workflow" if isinstance(node, WorkflowNode) else "tool"] = digest(described)
-    settings = node.model_dump(mode="json", exclude={"id", "description", "needs", "when", "retry", "timeout_s"})
+    settings = node.model_dump(
+        mode="json", exclude={"id", "description", "needs", "when", "retry", "timeout_s", "resources"}
+    )
     for name in {field for (field, *_), _ in texts(node) if isinstance(field, str)} | {
         "code",
         "args",

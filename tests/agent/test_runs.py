@@ -64,7 +64,9 @@ def test_events_can_be_followed_from_any_loop_while_the_run_goes_on(wb: Workbenc
         run = await wb.agent.astart("Look!", script=script)
         return [(event.text, run.status == "running") async for event in run if isinstance(event, TextDelta)]
 
-    assert asyncio.run(follow()) == [("one", True), ("two", True)]
+    (one, is_running), (two, _) = asyncio.run(follow())
+    # After the last text the run may end before this loop gets its turn.
+    assert (one, is_running, two) == ("one", True, "two")
 
 
 def test_conversation_goes_on_after_a_run_and_branches_where_it_has_gone_on(wb: Workbench) -> None:

@@ -34,6 +34,9 @@ def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     return found
 
 
+KILLS = int(os.environ.get("TEST_KILLS", "6"))
+"""How often tests kill something at a random moment; ``TEST_KILLS=20`` looks more closely."""
+
 _NOBODY = 65534
 _READY_S = 30.0
 

@@ -15,7 +15,7 @@ import pytest
 
 from nbtools import Workbench, tool
 from nbtools.errors import InvalidArguments
-from tests.conftest import wait_until
+from tests.conftest import KILLS, wait_until
 
 STEPS = 6
 PROGRAM = """
@@ -91,7 +91,7 @@ def test_a_killed_run_goes_on_and_repeats_no_effect(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", range(20))
+@pytest.mark.parametrize("moment", range(KILLS))
 def test_at_any_moment_a_killed_run_goes_on_and_repeats_no_effect(folder: Path, moment: int) -> None:
     _kill_and_resume(folder, random.Random(moment).uniform(0, 0.6))
 

@@ -57,7 +57,7 @@ def start_writers(path: Path, count: int, each: int) -> list[subprocess.Popen]:
 
 @pytest.mark.parametrize("processes", [4, 8])
 def test_a_keeper_killed_again_and_again_loses_and_repeats_nothing(path, processes):
-    each = 120
+    each = 300
     writers = start_writers(path, processes, each)
     chosen = random.Random(processes)
     kills = 0

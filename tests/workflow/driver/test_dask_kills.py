@@ -23,6 +23,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.tool import tool
+from tests.conftest import KILLS
 
 pytestmark = pytest.mark.slow
 distributed = pytest.importorskip("distributed")
@@ -146,7 +147,7 @@ class Soon:
         self._timer.join()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(KILLS))
 def test_a_worker_is_killed(wb: Workbench, cluster: Any, tmp_path: Path, seed: int) -> None:
     with distributed.Client(cluster, set_as_default=False) as client:
         victims = []
@@ -178,7 +179,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(max(2, KILLS // 4)))
 def test_the_scheduler_is_killed(wb: Workbench, tmp_path: Path, seed: int) -> None:
     with programs(tmp_path) as (address, scheduler, workers):
         timer = Soon(scheduler.kill, 100 + seed)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
-from nbtools.errors import FileMissing, PermissionDenied
+from nbtools.errors import FileMissing, InvalidArguments, PermissionDenied
 from nbtools.workflow.runs.events import NodeStarted
 from nbtools.workflow.runs.log import FrozenRun, RunLog, list_runs
-from tests.conftest import wait_until
+from tests.conftest import KILLS, wait_until
 from tests.workflow.driver.conftest import TOOLS
 
 FLOW = """
@@ -90,7 +90,8 @@ class Machine:
             name, _, item = question.step.partition("[")
             line = {"notes": f"note {'abc'[int(item[:-1])]}" if item else "", "slow": "slow"}.get(name, OUTPUTS["last"])
             # An effect that happened has left its line; what was done counts as done.
-            wb.workflows.answer(run_id, question.step, {"done": line} if line in self.effects else "retry")
+            with contextlib.suppress(InvalidArguments):  # answered before the last kill
+                wb.workflows.answer(run_id, question.step, {"done": line} if line in self.effects else "retry")
         return len(asked)
 
 
@@ -176,11 +177,11 @@ def test_an_end_that_a_late_attempt_reports_is_refused(machine):
 
 
 @pytest.mark.slow
-def test_twenty_kills_at_random_moments(machine):
+def test_kills_at_random_moments(machine):
     """Each run is killed and resumed until it has ended: the outputs are the same, and no effect is twice."""
     chance = random.Random(7)
     kills = unknown = runs = 0
-    while kills < 20:
+    while kills < max(8, KILLS):
         (machine.folder / "effects").unlink(missing_ok=True)
         runs, flow = runs + 1, "flow.yaml"
         while True:

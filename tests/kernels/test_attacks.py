@@ -203,7 +203,7 @@ HONEST = {
     ),
     "sklearn": (
         "from sklearn.ensemble import RandomForestClassifier as F\n"
-        "print(F(n_estimators=5, n_jobs=2).fit([[0], [1]], [0, 1]).predict([[1]])[0] == 1)"
+        "print(F(n_estimators=5, n_jobs=2, random_state=0).fit([[0], [1]] * 9, [0, 1] * 9).predict([[1]])[0] == 1)"
     ),
     "matplotlib": "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig('p.png'); print(True)",
     "subprocess": "import subprocess; print(subprocess.check_output(['echo', '42']) == b'42\\n')",

@@ -55,6 +55,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_memory(memory: argparse.ArgumentParser) -> None:
+    memory.add_argument("--agent", metavar="ID", help="work in the memory of that agent; a workflow's is its name")
     memory.add_argument("--workflow", metavar="ID", help="work in the scope of that workflow")
     memory.add_argument("--node", metavar="ID", help="work in the scope of that node of the workflow")
     verbs = memory.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -107,7 +108,7 @@ def _add_memory(memory: argparse.ArgumentParser) -> None:
 def _memory(arguments: argparse.Namespace) -> int:
     name = f"memory_{_NAMES.get(arguments.verb, arguments.verb)}"
     told = {key: value for key, value in vars(arguments).items() if key not in _NOT_TOLD and value not in (None, [])}
-    with Workbench() as wb:
+    with Workbench(agent_id=arguments.agent) as wb:
 
         def work() -> str:
             memory = wb.memory

@@ -66,6 +66,8 @@ def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "--workflow", "w", "--node", "n", "save", "k", "the node's")
     assert nbtools("memory", "get", "k").out == "mine\n"
     assert nbtools("memory", "--workflow", "w", "get", "k").out == "the workflow's\n"
+    nbtools("memory", "--agent", "ann", "save", "k", "ann's")
+    assert nbtools("memory", "--agent", "ann", "get", "k").out == "ann's\n"
     assert nbtools("memory", "--workflow", "w", "--node", "n", "get", "k").out == "the node's\n"
 
 

@@ -15,6 +15,7 @@ from nbtools import html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.step_factory import StepFactory
+from nbtools.workflow.driver.steps import table_files
 from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted
 from nbtools.workflow.runs.keys import changes, key_of
 from nbtools.workflow.runs.log import FrozenRun, list_runs
@@ -99,19 +100,7 @@ def _files(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the files that a result refers to."""
     for artifact in result.get("artifacts", ()):
         yield artifact["path"]
-    yield from _tables(result.get("data"))
-
-
-def _tables(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if "parquet" in value and "row_count" in value:
-            yield str(value["parquet"])
-        else:
-            for one in value.values():
-                yield from _tables(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _tables(one)
+    yield from table_files(result.get("data"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution, OutputPiece
     from nbtools.memory import AgentMemory
 
-__all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
+__all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failure_of", "table_files"]
 
 Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
@@ -199,7 +199,7 @@ class StepRunner:
                 language=node.language,
                 timeout="setting" if node.timeout_s is None else node.timeout_s,
                 variables=_with_tables(seen) if is_python else seen,
-                inputs_paths=[*file_texts([step.inputs, step.item], step.folder), *_tables(step.nodes)],
+                inputs_paths=[*file_texts([step.inputs, step.item], step.folder), *table_files(step.nodes)],
                 on_output=tell,
                 memory=self.memory(step) if is_python and step.memory.enabled else None,
                 wants_value=is_python,
@@ -323,13 +323,13 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, Mapping) and "parquet" in value and "row_count" in value
 
 
-def _tables(value: Any) -> Iterator[str]:
+def table_files(value: Any) -> Iterator[str]:
     """Yield the files of all tables in a value."""
     if _is_table(value):
-        yield value["parquet"]
+        yield str(value["parquet"])
     elif isinstance(value, Mapping | list):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tables(item)
+            yield from table_files(item)
 
 
 def _with_tables(value: Any) -> Any:

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING
 from nbtools.lazy import facade
 
 if TYPE_CHECKING:
+    from nbtools.sql.pages.opening import open_frame
+    from nbtools.sql.pages.pager import Pager
     from nbtools.sql.results.result import QueryResult
     from nbtools.sql.session import SqlSession
     from nbtools.sql.verdict.policy import Policy
     from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["Policy", "QueryResult", "SqlSession", "Verdict"]
+__all__ = ["Pager", "Policy", "QueryResult", "SqlSession", "Verdict", "open_frame"]
 
 __getattr__ = facade(
     __name__,
     {
+        "Pager": "nbtools.sql.pages.pager",
         "Policy": "nbtools.sql.verdict.policy",
         "QueryResult": "nbtools.sql.results.result",
         "SqlSession": "nbtools.sql.session",
         "Verdict": "nbtools.sql.verdict.verdict",
+        "open_frame": "nbtools.sql.pages.opening",
     },
 )

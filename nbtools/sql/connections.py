@@ -6,6 +6,8 @@
     sqlite:///data/shop.sqlite                a SQLite file, opened read-only
     postgresql://me@host:5432/shop            PostgreSQL, by psycopg, and by ADBC too where that is installed
     postgresql+psycopg://…                    by psycopg alone
+    sc://host:15002/;use_ssl=true             Spark, by Spark Connect
+    flightsql://host:31337/?dialect=duckdb    Flight SQL; adbc+DRIVER:// for what else ADBC reaches
     trino:// spark:// snowflake:// bigquery:// mysql:// …    by SQLAlchemy, when its dialect is installed
 
 Three slashes begin a relative path, four an absolute one. `nbtools.sql.engines.urls` says what else a URL may hold.
@@ -13,18 +15,22 @@ Three slashes begin a relative path, four an absolute one. `nbtools.sql.engines.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
 
 from nbtools.errors import InvalidArguments, SqlNotAllowed, nearest
-from nbtools.lazy import has
 from nbtools.paths import Roots
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.protocol import EngineOptions, SqlEngine
+from nbtools.sql.engines.policies import defines_functions, policy_for
+from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.engines.servers import open_server
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.engines.urls import file_of, mask_url
-from nbtools.sql.verdict.duckdb.macros import Definitions
+from nbtools.sql.results.rows import ArrowRows
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.worker.client import IsolatedEngine
 
@@ -32,7 +38,8 @@ __all__ = ["SessionEngines", "open_engine"]
 
 # Databases in a file of this machine.
 _LOCAL = frozenset({"duckdb", "sqlite"})
-_POSTGRES = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
+# Engines in processes of their own that a session keeps, each with a worker or two that wait.
+_MOST_ISOLATED = 8
 
 
 def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> SqlEngine:
@@ -52,23 +59,23 @@ def open_engine(url: str | None, options: EngineOptions, *, isolated: bool) -> S
         if isolated:
             return IsolatedEngine(database, options, kind="sqlite" if scheme == "sqlite" else "duckdb")
         return SQLiteEngine(database) if scheme == "sqlite" else DuckDBEngine(database, options)
-    if scheme not in _POSTGRES:
-        from nbtools.sql.engines.sqlalchemy import AlchemyEngine
-
-        return AlchemyEngine(url)
-    if has("adbc_driver_postgresql") and has("pyarrow") and not scheme.endswith("+psycopg"):
-        from nbtools.sql.engines.adbc import AdbcPostgresEngine
-
-        return AdbcPostgresEngine(url)
-    from nbtools.sql.engines.postgres import PostgresEngine
-
-    return PostgresEngine(url)
+    return IsolatedEngine(None, options, kind="server", url=url) if isolated else open_server(url)
 
 
 def _is_in_memory(url: str) -> bool:
     """Tell whether a URL names an empty database in memory."""
     scheme, _, place = url.lower().partition("://")
     return scheme in _LOCAL and place in {"", "/:memory:"}
+
+
+def _place_of(url: str | None) -> str | None:
+    """Return what a URL leads to, the same for every way to write it where that is a file."""
+    if url is None:
+        return None
+    scheme = url.partition("://")[0].lower()
+    if scheme not in _LOCAL:
+        return url
+    return f"{scheme}://{'' if _is_in_memory(url) else file_of(url)}"
 
 
 class SessionEngines:
@@ -82,15 +89,22 @@ class SessionEngines:
         What the engines are opened with.
     roots
         The folders below which an isolated query may open a database file by its URL; `None` for none.
+    hidden
+        Folders among those of `options` that isolated queries do not see.
     """
 
-    def __init__(self, urls: Mapping[str, str], options: EngineOptions, roots: Roots | None) -> None:
+    def __init__(
+        self, urls: Mapping[str, str], options: EngineOptions, roots: Roots | None, hidden: Collection[Path] = ()
+    ) -> None:
+        self._hidden = hidden
         self._urls = urls
         self._options = options
         self._roots = roots
         self._lock = threading.Lock()
+        # By the place that is read, however its URL is written; the one that was used last stands last.
         self._engines: dict[tuple[str | None, bool], SqlEngine] = {}
-        # A DuckDB file has a policy of its own, all other connections share the one of their dialect.
+        self._workbooks: IsolatedEngine | None = None
+        # A database has a policy of its own where its catalog has a say, all others share the one of their dialect.
         self._policies: dict[tuple[str, str | None], Policy] = {}
         self._warned: set[str | None] = set()
 
@@ -105,11 +119,37 @@ class SessionEngines:
             An isolated query names a URL that it may not open.
         """
         url = None if connection is None else self._url(connection, isolated=isolated)
+        key = (connection if connection in self._urls else _place_of(url), isolated)
         with self._lock:
             # Opening is quick: the database itself is opened by the first query.
-            if (connection, isolated) not in self._engines:
-                self._engines[connection, isolated] = open_engine(url, self._options, isolated=isolated)
-            return self._engines[connection, isolated]
+            found = self._engines.pop(key, None) or open_engine(url, self._seen(isolated=isolated), isolated=isolated)
+            self._engines[key] = found
+            surplus = self._take_surplus() if isolated else []
+        for engine in surplus:
+            engine.close()
+        return found
+
+    def _seen(self, *, isolated: bool) -> EngineOptions:
+        """Return the options of an engine, with the folders that its queries see."""
+        if not (isolated and self._hidden):
+            return self._options
+        roots = tuple(root for root in self._options.roots if root not in self._hidden)
+        return dataclasses.replace(self._options, roots=roots)
+
+    def _take_surplus(self) -> list[SqlEngine]:
+        """Take out the isolated engines beyond those that may be kept, the longest unused first, none that is busy."""
+        kept = [key for key in self._engines if key[1]]
+        idle = (key for key in kept[:-1] if not getattr(self._engines[key], "is_busy", False))
+        return [self._engines.pop(key) for key in list(idle)[: max(0, len(kept) - _MOST_ISOLATED)]]
+
+    def read_workbook(self, path: Path, control: QueryControl) -> Any:
+        """Return the first sheet of a workbook, read in a process of its own, as an Arrow table or a DataFrame."""
+        with self._lock:
+            if self._workbooks is None:
+                self._workbooks = IsolatedEngine(None, self._options, kind="workbooks")
+            reader = self._workbooks
+        rows = reader.run(QueryRequest(sql=str(path), max_bytes=self._options.memory_bytes), control).rows
+        return rows.table if isinstance(rows, ArrowRows) else rows.to_pandas()
 
     def _url(self, connection: str, *, isolated: bool) -> str:
         if connection in self._urls:
@@ -143,18 +183,29 @@ class SessionEngines:
         self._roots.resolve(file_of(url))
 
     def policy(self, dialect: str, connection: str | None = None, engine: SqlEngine | None = None) -> Policy:
-        """Return the policy for texts of a dialect; one of a DuckDB file knows the file's macros and views."""
-        own = engine if connection is not None and isinstance(engine, DuckDBEngine | IsolatedEngine) else None
+        """Return the policy for texts of a dialect; that of a database knows what its catalog defines."""
+        is_own = (
+            connection is not None and engine is not None and (defines_functions(engine) or not engine.takes_frames)
+        )
+        own = engine if is_own else None
         key = (dialect, None if own is None else connection)
         with self._lock:
             found = self._policies.get(key)
         if found is None:
             # Not under the lock: reading the catalog is a query.
-            definitions = None if own is None else Definitions(*own.definitions())
-            found = Policy(dialect=dialect, allowed_paths=self._options.roots, definitions=definitions)
+            roots = self._options.roots
+            found = Policy(dialect, roots) if own is None else policy_for(own, roots)
             with self._lock:
                 self._policies[key] = found
         return found
+
+    def files_of(self, connection: str) -> list[Path]:
+        """Return the files that a database on this machine lies in; none for a server."""
+        url = self._urls.get(connection, connection)
+        if url.partition("://")[0].lower() not in _LOCAL or _is_in_memory(url):
+            return []
+        path = Path(file_of(url))
+        return [path, path.with_name(f"{path.name}-wal")]
 
     def warn_once(self, connection: str | None, engine: SqlEngine) -> None:
         """Warn, once for each connection, of a role that could write."""
@@ -170,10 +221,37 @@ class SessionEngines:
                 stacklevel=2,
             )
 
+    def is_open(self, connection: str) -> bool:
+        """Tell whether a named connection, or a URL, has been used."""
+        keys = self._keys(connection)
+        return any(key in self._engines for key in keys)
+
+    def _keys(self, connection: str) -> list[tuple[str | None, bool]]:
+        place = connection if connection in self._urls else _place_of(connection)
+        return [(place, isolated) for isolated in (False, True)]
+
+    def release(self, connection: str) -> None:
+        """Close the engines of a named connection; the next query opens them again."""
+        with self._lock:
+            found = [self._engines.pop(key, None) for key in self._keys(connection)]
+            for key in [key for key in self._policies if key[1] == connection]:
+                del self._policies[key]
+            self._warned.discard(connection)
+        for engine in filter(None, found):
+            engine.close()
+
+    def reopen(self, options: EngineOptions, roots: Roots) -> None:
+        """Close all engines; the next query opens its own with other options."""
+        self._options, self._roots = options, roots
+        self.close()
+
     def close(self) -> None:
         """Close all engines; the next query opens its own again."""
         with self._lock:
             engines, self._engines = list(self._engines.values()), {}
+            if self._workbooks is not None:
+                engines.append(self._workbooks)
+                self._workbooks = None
             self._policies.clear()
         for engine in engines:
             engine.close()

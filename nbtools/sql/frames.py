@@ -16,12 +16,24 @@ from nbtools.lazy import need
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 
-__all__ = ["EXCEL", "Frames", "as_lookup", "find_frames", "frame_columns", "is_frame", "read_excel"]
+__all__ = [
+    "EXCEL",
+    "FILES",
+    "Frames",
+    "as_lookup",
+    "find_frames",
+    "frame_columns",
+    "is_frame",
+    "plain_frame",
+    "read_excel",
+]
 
 Frames = Mapping[str, Any] | Callable[[str], Any]
 """Frames by name, or a function that returns the frame of a name, or `None`."""
 
 EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
+FILES = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", *EXCEL)
+"""Endings of the files that are offered to a person; a query may read others too."""
 _CLASSES = {
     "pandas": {"DataFrame", "Series"},
     "geopandas": {"GeoDataFrame"},
@@ -93,7 +105,7 @@ def find_frames(
 def _as_frame(name: str, value: Any) -> Any:
     """Return a frame that the engine can read as it is, or say why there is none."""
     if isinstance(value, QueryResult):
-        value = value.to_arrow() if isinstance(value.rows, ArrowRows) else value.to_pandas()
+        value = value.rows.table if isinstance(value.rows, ArrowRows) else value.to_pandas()
     if isinstance(value, list | tuple):
         value = _frame_of_records(name, value)
     if not is_frame(value):
@@ -105,6 +117,33 @@ def _as_frame(name: str, value: Any) -> Any:
     if module == "pandas" and type(value).__name__ == "Series":
         value = value.to_frame(value.name if value.name is not None else name)
     return _with_text_names(value) if _is_pandas(value) else value
+
+
+def plain_frame(value: Any) -> Any:
+    """Return a frame as a person sees it: names that are text and occur once, an index that says something as columns.
+
+    Raises
+    ------
+    SqlInvalid
+        The value is no table.
+    """
+    if hasattr(value, "collect_schema") and hasattr(value, "collect"):  # a lazy frame of polars
+        value = value.collect()
+    frame = _as_frame("the value", value)
+    if not _is_pandas(frame):
+        return frame
+    import pandas as pd
+
+    index, names = frame.index, [name or "unnamed" for name in frame.columns]  # SQL knows no name without letters
+    if isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1 and index.name is None:
+        # A view of ours, which a later assignment to a cell does not reach.
+        return frame.copy(deep=False).set_axis(unique_names(names), axis="columns")
+    levels = pd.concat(
+        [index.get_level_values(place).to_frame(index=False) for place in range(index.nlevels)], axis="columns"
+    )
+    heads = [_label(name) if name is not None else "index" for name in index.names]
+    joined = pd.concat([levels, frame.reset_index(drop=True)], axis="columns")
+    return joined.set_axis(unique_names([*heads, *names]), axis="columns")
 
 
 def _is_pandas(value: Any) -> bool:

@@ -30,7 +30,8 @@ _SKIP = (
 )
 # A colon counts only where a value could stand: not after a name, a number, a bracket, a quote or another colon.
 _NAMED = r"(?<![\w:\]\)'\"])(?P<mark>[:$])(?P<name>[A-Za-z_]\w*)"
-_COUNTED = r"(?P<question>\?)|(?<![\w$])\$(?P<number>\d+)"
+# SQLite writes ?1 where others write $1.
+_COUNTED = r"(?:\?|(?<![\w$])\$)(?P<number>\d+)|(?P<question>\?)"
 # The tagged dollar quote comes last: its pattern would take $$ for the empty tag.
 _SKIPPED = "|".join(f"(?:{part})" for part in (_SKIP[0], _SKIP[1], *_SKIP[2:6], _SKIP[7], _SKIP[6]))
 _NAMES = re.compile(f"(?P<skip>{_SKIPPED})|{_NAMED}", re.DOTALL)

@@ -11,26 +11,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
 from nbtools import telemetry
-from nbtools.aio import blocking
-from nbtools.errors import InvalidArguments, SqlInvalid
+from nbtools.aio import blocking, run
+from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.paths import Roots
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.csv_gaps import told_gaps
 from nbtools.sql.ending import run_supervised
+from nbtools.sql.engines.call import Call, not_negative, seconds
 from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
+from nbtools.sql.pages.pager import Pager
 from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
+from nbtools.sql.remote_files import Download, RemoteFiles
+from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.suggestions import names_behind, suggest
+from nbtools.sql.suggestions import names_behind, suggest, way_out
+from nbtools.sql.verdict.inquiries import spelled_out
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
@@ -40,18 +45,6 @@ __all__ = ["SqlSession"]
 T = TypeVar("T")
 # How the placeholders of a dialect look; all others write :name.
 _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Call:
-    """One query as it was asked for: the request with the text as written, and what decides how it is prepared."""
-
-    request: QueryRequest
-    params: Mapping[str, Any] | Sequence[Any] | None = None
-    connection: str | None = None
-    dialect: str | None = None
-    isolated: bool = False
-    frames: Frames | None = None
 
 
 class SqlSession:
@@ -80,6 +73,8 @@ class SqlSession:
         Rows of a result that need not be whole, unless the query's own call says otherwise.
     max_bytes
         Bytes a result may have in memory, unless the query's own call says otherwise.
+    downloads
+        Fetches the files of URLs that a query names in the place of files; `None` refuses them.
     check_open
         Raises when whoever owns the session has closed it: then nothing is asked any more.
 
@@ -89,6 +84,9 @@ class SqlSession:
     ...     session.query("select :a + 1 as b", params={"a": 41}).to_rows()
     [[42]]
     """
+
+    only_shown = False
+    """Whether nothing but the text of results is wanted; frames made of them may have other types then."""
 
     def __init__(
         self,
@@ -104,6 +102,7 @@ class SqlSession:
         spill_bytes: int = 1_000_000_000,
         limit: int = 10_000,
         max_bytes: int = 512 * 2**20,
+        downloads: Download | None = None,
         check_open: Callable[[], None] = lambda: None,
     ) -> None:
         self._check_open = check_open
@@ -111,8 +110,12 @@ class SqlSession:
         self.timeout = timeout
         self.limit = limit
         self.max_bytes = max_bytes
-        self._roots = Roots(allowed_paths, artifacts=lambda: artifacts) if allowed_paths else None
+        self._artifacts = lambda: artifacts
+        self._roots = Roots(allowed_paths, artifacts=self._artifacts) if allowed_paths else None
         readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts]))
+        self._remote = None if downloads is None else RemoteFiles(downloads)
+        if downloads is not None:
+            readable = (*readable, downloads.folder)
         self._frames = as_lookup(frames)
         self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
@@ -122,7 +125,9 @@ class SqlSession:
             spill_bytes=spill_bytes,
             schemas=tuple(sorted({name.rpartition(".")[0] for name in self._tables if "." in name})),
         )
-        self._engines = SessionEngines(self.connections, options, self._roots)
+        self._options = options
+        own = () if downloads is None or downloads.places is not None else (downloads.folder,)
+        self._engines = SessionEngines(self.connections, options, self._roots, hidden=own)
         self._running: set[QueryControl] = set()
 
     def __enter__(self) -> Self:
@@ -213,23 +218,25 @@ class SqlSession:
         file
             Open for writing bytes; what was written before an error stays in it.
         form
-            ``"csv"``, ``"json"`` or ``"parquet"``.
+            ``"csv"``, ``"json"``, ``"parquet"`` or ``"xlsx"``.
         **options
             The other parameters of `aquery`, which also lists the errors.
         """
         sink = RowSink(FORMS[form](file))
-        call = self._call(sql, progress=on_progress is not None, on_rows=sink, **options)
-
-        def work(control: QueryControl) -> int:
-            with sink.finishing():
-                result = self._answer(call, control)
-                if not sink.parts:
-                    sink(result.columns, result.rows)
-            return sink.rows
-
-        return await self._supervise(call, work, on_progress)
+        copy = FileCopy.of(file, form)
+        call = self._call(sql, progress=on_progress is not None, on_rows=sink, copy=copy, **options)
+        return await self._supervise(call, functools.partial(self._written, call, sink), on_progress)
 
     export = blocking(aexport)
+
+    def _written(self, call: Call, sink: RowSink, control: QueryControl) -> int:
+        """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
+        copy = call.request.copy
+        with sink.finishing():
+            result = self._answer(call, control)
+            if not sink.parts and (copy is None or copy.rows is None):
+                sink(result.columns, result.rows)
+        return sink.rows if copy is None or copy.rows is None else copy.rows
 
     async def aexplain(
         self,
@@ -245,8 +252,8 @@ class SqlSession:
         call = self._call(sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames)
 
         def work(control: QueryControl) -> str:
-            engine, request, _ = self._prepare(call)
-            with self._suggest_names(call, engine, request):
+            engine, request, *_ = self._prepare(call, control)
+            with self._suggest_names(call, engine, request, control):
                 return engine.explain(request, control)
 
         return await self._supervise(call, work)
@@ -309,6 +316,59 @@ class SqlSession:
 
     profile = blocking(aprofile)
 
+    def open_pages(
+        self,
+        source: str,
+        *,
+        frames: Frames | None = None,
+        connection: str | None = None,
+        control: QueryControl | None = None,
+    ) -> Pager:
+        """Open the pages of what stands behind FROM: a file in quotes, a frame, or a query in brackets and its name.
+
+        Parameters
+        ----------
+        frames, connection
+            As for `aquery`; on a connection it is a table, or a query in brackets, in the dialect of the connection.
+        control
+            Stops the reading of the first rows.
+
+        Raises
+        ------
+        SqlNotAllowed, SqlInvalid, FileMissing
+            It may not be read, or there is no such thing.
+        """
+        from nbtools.sql.pages.opening import open_answer, open_pager
+        from nbtools.sql.pages.source import HEAD
+
+        sql = f"SELECT * FROM {source}"
+        if connection is not None:
+            call = self._call(sql, connection=connection, limit=HEAD)
+            head = run(self._supervise(call, functools.partial(self._answer, call), None, control))
+            copy = functools.partial(self._copy_answer, sql, connection)
+            return open_answer(head, copy, self._engines.files_of(connection), self._options)
+        call = self._call(sql, frames=frames)
+        self._check_open()
+        control = control or QueryControl()
+        engine, request, _, verdict = self._prepare(call, control)
+        source = request.sql.removeprefix("SELECT * FROM ")
+        paths = [self._readable(name) for name in verdict.files if not set(name) & set("*?[")]
+        files = [path for path in paths if path is not None]
+        with self._suggest_names(call, engine, request, control):
+            return open_pager(source, request.frames, files, self._options, self._frames, control)
+
+    def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:
+        """Write all rows that a connection answers with to a Parquet file, however long that takes."""
+        with target.open("wb") as file:
+            sink, copy = RowSink(FORMS["parquet"](file)), FileCopy.of(file, "parquet")
+            call = self._call(sql, connection=connection, on_rows=sink, copy=copy)
+            call = dataclasses.replace(call, request=dataclasses.replace(call.request, timeout=None))
+            return run(self._supervise(call, functools.partial(self._written, call, sink), None, control))
+
+    def dialect(self, connection: str | None) -> str:
+        """Return the name of the dialect in which a connection is asked."""
+        return self._engines.engine(connection, isolated=False).dialect
+
     # -- one query ---------------------------------------------------------------------------------------------------
 
     def _call(
@@ -321,27 +381,34 @@ class SqlSession:
         timeout: float | None = None,
         progress: bool = False,
         on_rows: OnRows | None = None,
+        copy: FileCopy | None = None,
         **more: Any,
-    ) -> _Call:
+    ) -> Call:
         rows = self.limit if limit is None and not whole else limit
-        size = self.max_bytes if max_bytes is None else _not_negative("max_bytes", max_bytes)
+        size = self.max_bytes if max_bytes is None else not_negative("max_bytes", max_bytes)
         request = QueryRequest(
             sql=sql,
-            max_rows=None if rows is None else _not_negative("limit", rows),
+            max_rows=None if rows is None else not_negative("limit", rows),
             # Rows that are handed on are not kept, so their size does not matter.
             max_bytes=None if on_rows is not None else size,
             whole=whole,
-            timeout=self.timeout if timeout is None else _seconds(timeout),
+            timeout=self.timeout if timeout is None else seconds(timeout),
             progress=progress,
+            only_shown=self.only_shown,
             on_rows=on_rows,
+            copy=copy,
         )
-        return _Call(request=request, **more)
+        return Call(request=request, **more)
 
     async def _supervise(
-        self, call: _Call, work: Callable[[QueryControl], T], on_progress: Callable[[float], None] | None = None
+        self,
+        call: Call,
+        work: Callable[[QueryControl], T],
+        on_progress: Callable[[float], None] | None = None,
+        control: QueryControl | None = None,
     ) -> T:
         self._check_open()
-        control = QueryControl()
+        control = control or QueryControl()
         self._running.add(control)
         try:
             return await run_supervised(
@@ -355,12 +422,12 @@ class SqlSession:
         finally:
             self._running.discard(control)
 
-    def _answer(self, call: _Call, control: QueryControl) -> QueryResult:
+    def _answer(self, call: Call, control: QueryControl) -> QueryResult:
         begun = time.perf_counter()
         with telemetry.span("sql.query", isolated=call.isolated) as span:
-            engine, request, sources = self._prepare(call)
+            engine, request, sources, _ = self._prepare(call, control)
             span.facts["engine"] = engine.name
-            with self._suggest_names(call, engine, request):
+            with self._suggest_names(call, engine, request, control):
                 fetched = engine.run(request, control)
             sources = told_gaps(engine, sources, fetched.columns, control)
             span.facts |= {"rows": len(fetched.rows), "truncated": fetched.cut_by is not None}
@@ -376,75 +443,140 @@ class SqlSession:
             rows=fetched.rows,
             sql=request.sql,
             isolated=isinstance(engine, IsolatedEngine),
+            connection=None if call.connection is None else mask_url(call.connection),
         )
 
-    def _prepare(self, call: _Call) -> tuple[SqlEngine, QueryRequest, tuple[str, ...]]:
-        """Return the engine, the request that may run on it, and phrases for what it reads."""
-        engine, text, values, verdict = self._verdict(call)
+    def _prepare(self, call: Call, control: QueryControl) -> tuple[SqlEngine, QueryRequest, tuple[str, ...], Verdict]:
+        """Return the engine, the request that may run on it, phrases for what it reads, and the verdict."""
+        engine, text, values, verdict = self._verdict(call, control)
         # The caret points into what was written, where binding has not moved anything.
         unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
+        hint = f"If :{unbound[0]} is a parameter, give it a value." if unbound else way_out(verdict, self._roots)
         verdict.raise_if_refused(
-            call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None,
-            hint=f"If :{unbound[0]} is a parameter, give it a value." if unbound else None,
+            call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
         )
         self._engines.warn_once(call.connection, engine)
-        frames, sources = self._find_sources(call, engine, verdict)
-        return engine, dataclasses.replace(call.request, sql=text, parameters=values, frames=frames), sources
+        frames, sources = self._find_sources(call, engine, verdict, control)
+        return engine, dataclasses.replace(call.request, sql=text, parameters=values, frames=frames), sources, verdict
 
-    def _verdict(self, call: _Call) -> tuple[SqlEngine, str, dict[str, Any] | list[Any] | None, Verdict]:
+    def _verdict(
+        self, call: Call, control: QueryControl, *, fetch: bool = True
+    ) -> tuple[SqlEngine, str, dict[str, Any] | list[Any] | None, Verdict]:
         """Return the engine, its text and the values to bind, and the verdict on that text."""
         sql = call.request.sql
         if not isinstance(sql, str):
             raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="running SQL")
         engine = self._engines.engine(call.connection, isolated=call.isolated)
-        text = sql if call.dialect in {None, engine.dialect} else self._transpile(call, engine)
+        translated = call.dialect not in {None, engine.dialect}
+        text = self._transpile(call, engine, control) if translated else spelled_out(sql, engine.dialect)
         text, values = bind(text, call.params, _STYLES.get(engine.dialect, "colon"))
-        return engine, text, values, self._engines.policy(engine.dialect, call.connection, engine).check(text)
+        if self._remote is not None and engine.takes_frames:
+            seconds = call.request.timeout
+            text = self._remote.localize(text, control, isolated=call.isolated, seconds=seconds, fetch=fetch)
+        return engine, text, values, self._judge(text, call, engine, control)
 
-    def _find_sources(self, call: _Call, engine: SqlEngine, verdict: Verdict) -> tuple[dict[str, Any], tuple[str, ...]]:
-        files = tuple(f"file {name}" for name in verdict.files)
+    def _judge(self, text: str, call: Call, engine: SqlEngine, control: QueryControl) -> Verdict:
+        if isinstance(engine, IsolatedEngine):
+            return engine.check(text, control)
+        return self._engines.policy(engine.dialect, call.connection, engine).check(text)
+
+    def _find_sources(
+        self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        files = tuple(f"file {name if self._remote is None else self._remote.name(name)}" for name in verdict.files)
         if not engine.takes_frames:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
         frames, found = find_frames(verdict.tables, given=call.frames, tables=self._tables, lookup=self._frames)
         for name in (*verdict.tables, *verdict.files):
-            if name.lower().endswith(EXCEL) and name not in frames and self._roots is not None:
-                frames[name] = read_excel(self._roots.resolve(name))
+            if name.lower().endswith(EXCEL) and name not in frames and (path := self._readable(name)) is not None:
+                frames[name] = self._engines.read_workbook(path, control) if call.isolated else read_excel(path)
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
         return frames, (*found, *rest, *files)
 
+    def _readable(self, name: str) -> Path | None:
+        """Return the path of a file that a judged query names; `None` where no folder is open."""
+        if self._remote is not None and self._remote.holds(name):
+            return Path(name)
+        return None if self._roots is None else self._roots.resolve(name)
+
     @contextlib.contextmanager
-    def _suggest_names(self, call: _Call, engine: SqlEngine, request: QueryRequest) -> Iterator[None]:
+    def _suggest_names(
+        self, call: Call, engine: SqlEngine, request: QueryRequest, control: QueryControl
+    ) -> Iterator[None]:
         """Add a suggestion to the error of a statement that names an unknown table or column."""
         try:
             yield
-        except SqlInvalid as exc:
+        except NbtoolsError as exc:
+            if self._remote is not None:
+                exc.message = self._remote.name(exc.message)
+            if not isinstance(exc, SqlInvalid):
+                raise
             given = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
             known = [*given, *self._tables, *self._frame_names()] if engine.takes_frames else []
-            named = self._engines.policy(engine.dialect, call.connection, engine).check(request.sql).tables
+            named = self._judge(request.sql, call, engine, control).tables
             hint = suggest(named, known, engine, exc.data.get("unknown_column"))
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
             exc.hint = (hint or exc.hint) if engine.takes_frames else (exc.hint or hint)
             raise
 
-    def _transpile(self, call: _Call, engine: SqlEngine) -> str:
+    def _transpile(self, call: Call, engine: SqlEngine, control: QueryControl) -> str:
         """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
         from nbtools.sql.verdict.transpile import transpile
 
         assert call.dialect is not None
         text, _ = bind(call.request.sql, call.params, "dollar")
+        if isinstance(engine, IsolatedEngine):
+            return engine.transpile(text, call.dialect, control)
         return transpile(text, read=call.dialect, write=engine.dialect)
 
     # -- engines -----------------------------------------------------------------------------------------------------
 
+    def connect(self, name: str, url: str) -> None:
+        """Give a database a name, in the place of one that has it; it is opened by the first query.
+
+        Parameters
+        ----------
+        url
+            As for the ``connections`` of the session.
+        """
+        self.disconnect(name)
+        self.connections[name] = url
+
+    def disconnect(self, name: str) -> None:
+        """Close what a named database has open, and forget the name; harmless where there is none."""
+        self._engines.release(name)
+        self.connections.pop(name, None)
+
+    def is_connected(self, name: str) -> bool:
+        """Tell whether a connection has been used."""
+        return self._engines.is_open(name)
+
+    def allow(self, folder: Path) -> None:
+        """Let queries read the files below one more folder; what is open is closed, and opened again by the next query.
+
+        Raises
+        ------
+        Cancelled
+            In the queries that run: they end.
+        """
+        self._roots = Roots([*(self._roots.roots if self._roots else ()), folder], artifacts=self._artifacts)
+        self._options = dataclasses.replace(self._options, roots=tuple(dict.fromkeys((*self._options.roots, folder))))
+        self._engines.reopen(self._options, self._roots)
+
     def check(self, sql: str, **options: Any) -> Verdict:
-        """Return the verdict that decides whether a statement runs, without running it.
+        """Return the verdict that decides whether a statement runs, without running it or fetching what it reads.
 
         Parameters
         ----------
         **options
             What `aquery` would be given: ``connection``, ``params``, ``dialect``, ``isolated``.
         """
-        return self._verdict(self._call(sql, **options))[-1]
+        return self._verdict(self._call(sql, **options), QueryControl(), fetch=False)[-1]
+
+    def names_read(self, verdict: Verdict) -> tuple[str, ...]:
+        """Return what a verdict says is read, with URLs in the place of the files that stand for them."""
+        named = (name if self._remote is None else self._remote.name(name) for name in verdict.files)
+        return (*verdict.tables, *named)
 
     def policy(self, dialect: str = "duckdb") -> Policy:
         """Return the policy that judges texts of a dialect."""
@@ -465,19 +597,3 @@ class SqlSession:
         for control in tuple(self._running):
             control.stop("closed")
         self._engines.close()
-
-
-def _seconds(value: float) -> float:
-    if not 0 < value < math.inf:  # neither is NaN
-        raise InvalidArguments(
-            f"timeout={value!r} is no time that a query can be given.",
-            hint="Use a number of seconds above 0; leave it out for the session's own.",
-            tried="running SQL",
-        )
-    return value
-
-
-def _not_negative(name: str, value: int) -> int:
-    if value < 0:
-        raise InvalidArguments(f"{name} is {value!r}; it must be a whole number of 0 or more.", tried="running SQL")
-    return value

@@ -1,16 +1,25 @@
-"""Suggestions: the table or column that was meant by a name that nothing has."""
+"""Suggestions: the table or column that was meant by a name that nothing has, and ways around a refusal."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Any
 
 from nbtools.errors import NbtoolsError, nearest
+from nbtools.paths import Roots, how_to_open
 from nbtools.sql.engines.protocol import CatalogTable, SqlEngine
 from nbtools.sql.frames import is_frame
+from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["find_nearest", "names_behind", "suggest"]
+__all__ = ["find_nearest", "names_behind", "suggest", "way_out"]
+
+# What people do in a session that stays open, and what takes its place here.
+_INSTEAD = dict.fromkeys(
+    ("TRANSACTION", "BEGIN", "START", "COMMIT", "ROLLBACK"),
+    "Nothing is to be begun or ended: each query is a read-only transaction of its own.",
+) | {"CREATE": "Keep the query by a name, %%nbsql --save NAME, or its rows: -o NAME, --out-file NAME.parquet."}
 
 
 def names_behind(frames: Mapping[str, Any] | Callable[[str], Any] | None) -> list[str]:
@@ -66,3 +75,13 @@ def find_nearest(names: Iterable[str], known: Iterable[str]) -> str | None:
         if close is not None:
             return f"Did you mean {close!r}?"
     return None
+
+
+def way_out(verdict: Verdict, roots: Roots | None) -> str | None:
+    """Say what to do in the place of what was refused; `None` where there is nothing."""
+    if verdict.allowed:
+        return None
+    if verdict.kind in _INSTEAD:
+        return _INSTEAD[verdict.kind]
+    outside = [] if roots is None else [*filterfalse(roots.allows, verdict.files)]
+    return f"Open its folder: {how_to_open(outside[0])}." if outside else None

@@ -35,7 +35,8 @@ def is_true(shown: str) -> bool:
     )
 
 
-def test_at_a_terminal(tmp_path) -> None:
+def test_at_a_terminal(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     out = io.StringIO()
     approver = AskTerminal(lambda _: "n", out)
     with Workbench(home=tmp_path, memory_url=":memory:", spares=0, approver=approver) as bench:

@@ -51,6 +51,7 @@ def test_each_engine_gets_its_own_form() -> None:
 def test_positions_are_counted_in_order() -> None:
     assert bind("? + ? -- ?", [1, 2], "dollar") == ("$1 + $2 -- ?", [1, 2])
     assert bind("$2 - $1", [1, 2], "numbered") == ("$2 - $1", [1, 2])
+    assert bind("?2 + ?1 + ?2", [1, 2], "colon") == (":p2 + :p1 + :p2", {"p1": 1, "p2": 2})
     assert bind("? + '?'", [1], "colon") == (":p1 + '?'", {"p1": 1})
 
 

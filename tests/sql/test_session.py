@@ -217,7 +217,7 @@ def test_a_billion_rows_end_soon_within_bounds() -> None:
             before, begun = psutil.Process().memory_info().rss, time.monotonic()
             with pytest.raises(LimitExceeded):
                 session.query("from range(1_000_000_000)", isolated=isolated)
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < 20
             assert psutil.Process().memory_info().rss - before < 200_000_000
 
 
@@ -286,7 +286,7 @@ def test_time_that_runs_out_ends_the_query(session: SqlSession) -> None:
         begun = time.monotonic()
         with pytest.raises(CallTimeout):
             session.query(ENDLESS, timeout=0.3, isolated=isolated)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 30
         assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
@@ -302,7 +302,7 @@ def test_cancelling_interrupts_the_engine(session: SqlSession) -> None:
         return time.monotonic() - begun
 
     for isolated in (False, True):
-        assert asyncio.run(story(isolated)) < 10
+        assert asyncio.run(story(isolated)) < 30
         assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
@@ -443,8 +443,7 @@ def test_a_session_is_closed_under_a_query(session: SqlSession) -> None:
 
     asking = threading.Thread(target=ask)
     asking.start()
-    while not session.is_running and asking.is_alive():
-        time.sleep(0.001)
+    wait_until(lambda: session.is_running or not asking.is_alive())
     session.close()
     asking.join(30)
     assert [type(one) for one in ended] == [Cancelled]
@@ -487,3 +486,25 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(
         session.query(f"select * from '{path}'")
     assert hint in str(caught.value.hint)
     assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_explain_runs_in_all_its_forms_or_is_refused_by_the_verdict(isolated: bool) -> None:
+    with SqlSession() as session:
+        for sql in (
+            "explain (select 1)",
+            "EXPLAIN/**/SELECT 1",
+            "/* a */ explain -- b\n select 1",
+            "explain analyze (format json) select 1",
+            "explain (analyze, format json) select 1",
+            "explain (format 'json') select 1",
+            "explain analyze from range(2)",
+            "explain pivot (select 1 as i, 2 as j) on i using sum(j)",
+            "explain describe select 1",
+        ):
+            assert len(session.query(sql, isolated=isolated).to_rows()) >= 1, sql
+        with pytest.raises(SqlInvalid, match='"nope" not found') as wrong:
+            session.query("explain analyze\nselect 1,\n nope from range(1)", isolated=isolated)
+        assert (wrong.value.data["line"], wrong.value.data["column"]) == (3, 2)
+        for sql in ("explain create table x (i int)", "explain analyze copy (select 1) to 'x.csv'"):
+            assert not session.check(sql).allowed

@@ -94,6 +94,14 @@ with a as (insert into nbtools.main.notes values (5) returning *) from a
 with a as (delete from nbtools.main.notes returning *) from a
 select 1; select 2
 select 1; copy (select 1) to '{root}/out.csv'
+with c as (copy (select 1) to '{root}/out.csv') pivot (select 1 as i, 2 as j) on i using sum(j)
+with p as (pivot (select 1 as i, 2 as j) on i using sum(j)), c as (copy (select 1) to '{root}/out.csv') from p
+with p as (pivot (select 1 as i, 2 as j) on i using sum(j)), c as materialized (copy (select 1) to '{root}/x') from p, c
+explain analyze with c as (copy (select 1) to '{root}/out.csv') pivot (select 1 as i, 2 as j) on i using sum(j)
+explain analyze with c as (copy (select 1) to '{root}/out.csv') select 1
+attach 'quack:localhost' as q
+call quack_serve('localhost')
+from quack_query('localhost', 'select 1')
 """.strip().splitlines()
 
 
@@ -141,6 +149,42 @@ def test_the_engine_alone_reads_nothing_outside_the_roots(engine: DuckDBEngine, 
     assert found.rows.to_lists() == [], "nothing was listed"
 
 
+NAMES_IN_TEXTS = """
+from histogram_values('(from read_text(''{outside}/secret.csv''))', content)
+from histogram_values('from read_text(''{root}/ok.csv'')', content)
+from histogram_values('(from read_text(''{root}/ok.csv''))', content)
+from histogram_values('(copy (select 1) to ''{root}/out.csv'')', a)
+from histogram_values('read_text(''{root}/ok.csv'')', content)
+from histogram_values('"{outside}/secret.csv"', a)
+from histogram_values('main."{outside}/secret.csv"', a)
+from query_table('(from read_text(''{root}/ok.csv''))')
+from query_table('main."{outside}/secret.csv"')
+from pragma_table_info('{outside}/secret.csv')
+from pragma_show('{outside}/secret.csv')
+from pragma_storage_info('{outside}/secret.csv')
+from duckdb_table_sample('{outside}/secret.csv')
+from read_csv('!cat {outside}/secret.csv')
+from read_csv('cat {outside}/secret.csv |')
+from read_text('!cat {outside}/secret.csv')
+from read_csv('file:{outside}/secret.csv')
+select list_aggregate(['HOME'], 'getenv')
+select array_reduce([1], 'query')
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("sql", NAMES_IN_TEXTS)
+def test_the_engine_takes_a_name_in_a_text_for_no_query_and_no_command(
+    engine: DuckDBEngine, place: Path, sql: str
+) -> None:
+    text = sql.replace("{root}", str(place)).replace("{outside}", str(place.parent))
+    try:
+        found = run(engine, text)
+    except NbtoolsError:
+        found = None
+    assert found is None or found.rows.to_lists() == []
+    assert sorted(path.name for path in place.iterdir()) == ["link.csv", "ok.csv"]
+
+
 def test_the_engine_alone_reads_below_the_roots(engine: DuckDBEngine, place: Path) -> None:
     assert run(engine, f"from '{place}/ok.csv'").rows.to_lists() == [[1]]
     assert run(engine, f"from '{place}/o*.csv' where a = 1").rows.to_lists() == [[1]]
@@ -151,7 +195,7 @@ def test_python_variables_are_not_visible(engine: DuckDBEngine) -> None:
     with pytest.raises(NbtoolsError):
         run(engine, "from hidden")
     with pytest.raises(Exception, match="hidden"):
-        engine._fresh_cursor().execute("from hidden")
+        engine.fresh_cursor().execute("from hidden")
     assert len(hidden) == 1
 
 

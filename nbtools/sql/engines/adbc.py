@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from nbtools.sql.engines.errors import server_timeout
 from nbtools.sql.engines.fetch import read_arrow
-from nbtools.sql.engines.postgres import PostgresEngine, begin_read_only
+from nbtools.sql.engines.postgres import OWN_PATH, PostgresEngine, begin_read_only
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows
 
@@ -36,6 +37,10 @@ _TYPE = b"POSTGRESQL:type"
 # The driver's own 16 MB are more than most caps: the reader would wait for rows that it drops.
 _BATCH_BYTES = 1_000_000
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
+# The driver asks the server for its types when it connects, by operators without a schema: what somebody planted on the
+# search path would run there. Queries get the path that the role has.
+_GUARD = f"-c search_path={OWN_PATH.replace(' ', '')} -c default_transaction_read_only=on"
+_MOST_DAYS = 10_000_000
 _NOT_COPIED = frozenset({"explain", "show", "describe"})
 
 
@@ -58,6 +63,19 @@ class AdbcPostgresEngine(PostgresEngine):
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
+    def _guarded_url(self) -> str:
+        from psycopg import conninfo
+
+        url = self._libpq_url()
+        given = conninfo.conninfo_to_dict(url).get("options")
+        return conninfo.make_conninfo(url, options=f"{given or ''} {_GUARD}")
+
+    @functools.cached_property
+    def _search_path(self) -> str:
+        """The path of the role and the URL, as SET takes it."""
+        with self._connection() as connection:
+            return connection.execute("SHOW search_path").fetchone()[0] or "''"
+
     @contextlib.contextmanager
     def _session(self) -> Iterator[Any]:
         """Lend a cursor, or `None` when there is no connection: psycopg then says what is wrong."""
@@ -69,7 +87,7 @@ class AdbcPostgresEngine(PostgresEngine):
             connection = self._adbc_idle.pop()
         if connection is None:
             with contextlib.suppress(manager.Error):
-                connection = adbc.connect(self._libpq_url(), autocommit=True)
+                connection = adbc.connect(self._guarded_url(), autocommit=True)
         if connection is None:
             yield None
             return
@@ -94,6 +112,7 @@ class AdbcPostgresEngine(PostgresEngine):
         with control.attach(cursor.adbc_cancel):
             try:
                 begin_read_only(cursor, request.timeout)
+                cursor.execute(f"SET LOCAL search_path = {self._search_path}")
                 schema = cursor.adbc_execute_schema(text)
             except manager.Error:
                 control.check()
@@ -104,6 +123,8 @@ class AdbcPostgresEngine(PostgresEngine):
             try:
                 cursor.execute(text)
                 rows, cut = read_arrow(cursor.fetch_record_batch(), request, control)
+                if any(map(_is_wrapped, rows.columns)):
+                    return None
             except (manager.Error, OSError, ValueError) as exc:
                 control.check()
                 if request.timeout is not None and time.monotonic() - begun >= request.timeout:
@@ -123,6 +144,19 @@ class AdbcPostgresEngine(PostgresEngine):
         with contextlib.suppress(IndexError):
             while True:
                 self._adbc_idle.pop().close()
+
+
+def _is_wrapped(column: Any) -> bool:
+    """Tell whether a column holds an infinite moment: the driver counts from another year, and such numbers wrap."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type)):
+        return False
+    is_date = pa.types.is_date32(column.type)
+    least = pc.min_max(column.cast(pa.int32() if is_date else pa.int64()))["min"].as_py()
+    # PostgreSQL has no moment before the year 4713 BC.
+    return least is not None and least < (-_MOST_DAYS if is_date else -_MOST_DAYS * 86_400_000_000)
 
 
 def _reset(connection: Any, error: type[Exception]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -12,6 +13,8 @@ __all__ = ["from_duckdb", "from_position", "server_timeout"]
 
 # DuckDB ends its message with the line in question and a caret below it.
 _PLACE = re.compile(r"\n*^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
+# What DuckDB tells of a file that took no more.
+_UNWRITTEN = re.compile(r'Could not write file .*"errno":"(\d+)"', re.DOTALL)
 _HEAD = re.compile(r"\A[A-Z][A-Za-z ]* Error: ")
 # The engine's own tables, which it offers for any name.
 _OWN = r'"(?:pg_|duckdb_|sqlite_|information_schema\.)'
@@ -60,9 +63,15 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
             "Tables are frames of the notebook, files in quotes, or tables of the connection. "
             "A file without an ending such as .csv is read by FROM read_csv('FILE')."
         )
+    elif found := _UNWRITTEN.search(str(exc)):
+        return SqlFailed(
+            f"the rows could not be written: {os.strerror(int(found[1]))}.",
+            hint="Look at the free space and the permissions of the place, or choose another.",
+            tried="writing rows to a file",
+        )
     elif isinstance(exc, duckdb.PermissionException):
         kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
-    elif isinstance(exc, duckdb.OutOfMemoryException):
+    elif isinstance(exc, duckdb.OutOfMemoryException) or "failed to allocate" in str(exc):
         kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
     elif "No files found" in str(exc):
         kind, hint = FileMissing, "Names of files are relative to the folder of the notebook, or absolute."

@@ -65,9 +65,13 @@ def _rows_that_fit(batch: Any, room_rows: int, room_bytes: int) -> int:
 
 
 def read_tuples(
-    names: Sequence[str], fetch: Callable[[], list[tuple[Any, ...]]], request: QueryRequest, control: QueryControl
-) -> tuple[list[tuple[Any, ...]], Cut]:
-    """Fetch chunks of tuples until a cap is reached; return them and which cap cut them.
+    names: Sequence[str],
+    fetch: Callable[[], list[tuple[Any, ...]]],
+    request: QueryRequest,
+    control: QueryControl,
+    dtypes: Sequence[str | None] = (),
+) -> tuple[PythonRows, Cut]:
+    """Fetch chunks of tuples, with the types of `PythonRows`, until a cap is reached; return which cap cut them.
 
     Raises
     ------
@@ -94,8 +98,8 @@ def read_tuples(
         if request.on_rows is None:
             kept.extend(chunk)
         elif chunk:
-            request.on_rows(tuple(names), PythonRows(names, chunk))
-    return kept, cut
+            request.on_rows(tuple(names), PythonRows(names, chunk, dtypes))
+    return PythonRows(names, kept, dtypes), cut
 
 
 def _by_size(request: QueryRequest, rows: int) -> Cut:
@@ -109,8 +113,8 @@ def _by_size(request: QueryRequest, rows: int) -> Cut:
     if request.whole:
         raise LimitExceeded(
             f"the result is larger than {request.max_bytes:,} bytes: {rows:,} rows fit, and there are more.",
-            hint="Ask for less (aggregate, filter, a limit), or write all rows to a file: %%nbsql --file rows.csv, "
-            "wb.export(query, 'rows.csv'), nbtools sql --format csv.",
+            hint="Ask for less (aggregate, filter, a limit), look at all rows by %explore, or write them to a file: "
+            "%%nbsql --out-file rows.csv, wb.export(query, 'rows.csv'), nbtools sql --format csv.",
             tried="running SQL",
         )
     return "bytes"

@@ -10,6 +10,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import datetime as dt
+import re
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,28 +23,78 @@ from nbtools.sql.engines.errors import from_position, server_timeout
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.urls import mask_url, resolve_url
-from nbtools.sql.results.rows import PythonRows
+from nbtools.sql.results.moments import iso_text
+from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
 from nbtools.sql.verdict.verdict import line_and_column
+from nbtools.visible import counted
 
-__all__ = ["PostgresEngine", "begin_read_only"]
+__all__ = ["OWN_PATH", "PostgresEngine", "begin_read_only"]
 
 _CHUNK = 1_000
+_TIMES = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
+_YEARS = re.compile(rb"([-+]?\d+) year")
+# What pandas calls the types, for columns that a plain reader of rows and Arrow shall give alike.
+_DTYPES = {
+    "int2": "int16",
+    "int4": "int32",
+    "int8": "int64",
+    "float4": "float32",
+    "float8": "float64",
+    "bool": "bool",
+    **dict.fromkeys(("text", "varchar", "bpchar", "name"), "str"),
+    "date": DATE,
+    "timestamp": TIMESTAMP,
+    "bytea": "object",
+    "numeric": DECIMAL,
+}
 # Without a limit libpq waits as long as the system's TCP does: minutes.
 _CONNECT_S = 10
+# What a role or a URL may have set in another way. With the first one off, a backslash would end a string in another
+# place than the verdict saw; the others change the text of values, which psycopg then reads wrongly or not at all.
+_READABLE = {
+    "standard_conforming_strings": "on",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+}
+# For a question of our own about the catalog.
+_OWN_S = 30.0
 # Each cancel opens a connection of its own.
 _CANCEL_EVERY_S = 0.2
+# Whoever may create something in a schema of the search path can plant a function or an operator there that fits a
+# question better than the server's own. So questions of our own look nowhere but in the server's schema.
+OWN_PATH = "pg_catalog, pg_temp"
 _WRITABLE = """
-SELECT current_user, rolsuper, (
-    SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^(pg_|information_schema$)'
-    AND (has_table_privilege(c.oid, 'INSERT') OR has_table_privilege(c.oid, 'UPDATE')
-         OR has_table_privilege(c.oid, 'DELETE')))
-FROM pg_roles WHERE rolname = current_user
+SELECT r.rolname, r.rolsuper, (
+    SELECT pg_catalog.count(*) FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+    WHERE c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p']::pg_catalog."char"[])
+    AND n.nspname::pg_catalog.text OPERATOR(pg_catalog.!~) '^(pg_|information_schema$)'
+    AND (pg_catalog.has_table_privilege(c.oid, 'INSERT') OR pg_catalog.has_table_privilege(c.oid, 'UPDATE')
+         OR pg_catalog.has_table_privilege(c.oid, 'DELETE')))
+FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) current_user
+"""
+# What an attribute's notation calls when there is no column of the name: t.wrow is wrow(t).
+_ROW_FUNCTIONS = """
+SELECT DISTINCT p.proname, t.typtype OPERATOR(pg_catalog.=) ANY (ARRAY['c', 'p', 'd']::pg_catalog."char"[])
+FROM pg_catalog.pg_proc p
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) p.proargtypes[0]
+WHERE p.pronargs OPERATOR(pg_catalog.-) p.pronargdefaults OPERATOR(pg_catalog.<=) 1
+AND n.nspname::pg_catalog.text OPERATOR(pg_catalog.!~) '^(pg_|information_schema$)'
 """
 _COLUMNS = """
-SELECT c.table_schema, c.table_name, t.table_type, c.column_name, c.data_type
-FROM information_schema.columns c JOIN information_schema.tables t USING (table_catalog, table_schema, table_name)
-WHERE c.table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2, c.ordinal_position
+SELECT n.nspname, c.relname, CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'VIEW' ELSE 'TABLE' END,
+    a.attname, pg_catalog.format_type(a.atttypid, NULL)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid
+WHERE c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'p', 'v', 'm', 'f']::pg_catalog."char"[])
+AND n.nspname::pg_catalog.text OPERATOR(pg_catalog.!~) '^(pg_|information_schema$)'
+AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped
+AND (pg_catalog.has_table_privilege(c.oid, 'SELECT') OR pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'))
+ORDER BY 1, 2, a.attnum
 """
 
 
@@ -85,6 +138,7 @@ class PostgresEngine:
                 hint="Check host, port, user and password; the password may come from ${PGPASSWORD} or the keyring.",
                 tried="opening a connection",
             ) from exc
+        _load_exactly(connection)
         version = connection.info.server_version
         self.name = f"PostgreSQL {version // 10_000}.{version % 10_000}"
         return connection
@@ -141,11 +195,13 @@ class PostgresEngine:
             names, types = (
                 _columns_of(connection, cursor) if first is not None else _columns_by_prepare(connection, request.sql)
             )
-            rows, cut = read_tuples(names, _chunks(first, stream), request, control)
+            rows, cut = read_tuples(
+                names, _chunks(first, stream), request, control, [_DTYPES.get(kind) for kind in types]
+            )
         finally:
             # Cancels what is still to come and reads the connection empty.
             stream.close()
-        return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
+        return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
 
     @contextlib.contextmanager
     def _map_errors(self, request: QueryRequest, control: QueryControl) -> Iterator[None]:
@@ -161,6 +217,9 @@ class PostgresEngine:
         if state == "57014":
             return server_timeout()
         kind: type[NbtoolsError] = SqlFailed
+        # The client's library has no code for what it runs out of.
+        if not state and "memory" in str(exc):
+            return LimitExceeded(_message_of(exc), hint="Ask for less at once.", tried="running SQL")
         if state in {"25006", "42501"}:
             kind = SqlNotAllowed
         elif state.startswith("42"):
@@ -182,20 +241,35 @@ class PostgresEngine:
         found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
         return "\n".join(str(row[0]) for row in found.rows.to_lists())
 
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a question of our own; nothing that the database defines can take part in it."""
+        with self._connection() as connection:
+            begin_read_only(connection, _OWN_S)
+            connection.execute(f"SET LOCAL search_path = {OWN_PATH}")
+            rows: list[tuple[Any, ...]] = connection.execute(sql).fetchall()
+            return rows
+
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views with their columns."""
-        with self._connection() as connection:
-            return tables_of(connection.execute(_COLUMNS).fetchall(), default_schema="public")
+        return tables_of(self._ask(_COLUMNS), default_schema="public")
 
     def can_write(self) -> str | None:
         """Say why the role could write; `None` when it could not."""
-        with self._connection() as connection:
-            user, superuser, tables = connection.execute(_WRITABLE).fetchone()
+        ((user, superuser, tables),) = self._ask(_WRITABLE)
         if superuser:
             return f"the role {user} is a superuser"
-        return f"the role {user} may change {tables} tables" if tables else None
+        return f"the role {user} may change {counted(tables, 'table')}" if tables else None
+
+    def row_functions(self) -> frozenset[str]:
+        """Return the names of functions that a query can call as if they were columns.
+
+        Those that take no row, but a value, have a dot before their name.
+        """
+        return frozenset(
+            f"{'' if takes_row else '.'}{str(name).lower()}" for name, takes_row in self._ask(_ROW_FUNCTIONS)
+        )
 
     def discard(self, control: QueryControl) -> None:
         """Forget the idle connections; one that is stuck is not among them."""
@@ -211,8 +285,55 @@ class PostgresEngine:
 def begin_read_only(cursor: Any, timeout: float | None) -> None:
     """Begin the transaction of one query, which the server ends after `timeout` seconds; `None` for no limit."""
     cursor.execute("BEGIN READ ONLY")
-    if timeout is not None:
-        cursor.execute(f"SET LOCAL statement_timeout = {max(1, int(timeout * 1_000))}")
+    settings = _READABLE if timeout is None else {**_READABLE, "statement_timeout": max(1, int(timeout * 1_000))}
+    # One way to the server instead of one for each.
+    made = ", ".join(f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in settings.items())
+    cursor.execute(f"SELECT {made}")
+
+
+def _load_exactly(connection: Any) -> None:
+    """Let a connection give values as the server means them.
+
+    What Python has no value for stays the server's text: infinity, 24:00:00, years before Christ, ranges. A UUID is
+    text too, as it is for DuckDB. A year of an interval has twelve months of 30 days, as DuckDB has it.
+    """
+    from psycopg import DataError
+    from psycopg.adapt import Loader
+    from psycopg.pq import Format
+    from psycopg.types.multirange import MultirangeInfo
+    from psycopg.types.range import RangeInfo
+    from psycopg.types.string import TextLoader
+
+    adapters = connection.adapters
+    plain = {adapters.types[name].oid: adapters.get_loader(adapters.types[name].oid, Format.TEXT) for name in _TIMES}
+    interval, single = adapters.types["interval"].oid, adapters.types["float4"].oid
+
+    class ExactLoader(Loader):
+        def __init__(self, oid: int, context: Any = None) -> None:
+            super().__init__(oid, context)
+            self._plain = plain[oid](oid, context)
+            self._is_interval = oid == interval
+
+        def load(self, data: Any) -> Any:
+            if self._is_interval and b"infinity" in bytes(data):
+                return bytes(data).decode()
+            try:
+                value = self._plain.load(data)
+            except DataError:
+                return iso_text(bytes(data).decode())
+            years = _YEARS.match(bytes(data)) if self._is_interval else None
+            return value if years is None else value - dt.timedelta(days=5 * int(years[1]))
+
+    class SingleLoader(Loader):
+        def load(self, data: Any) -> float:
+            return float(struct.unpack("f", struct.pack("f", float(bytes(data))))[0])
+
+    for oid in plain:
+        adapters.register_loader(oid, ExactLoader)
+    adapters.register_loader(single, SingleLoader)
+    for info in adapters.types:
+        if isinstance(info, RangeInfo | MultirangeInfo) or info.name == "uuid":
+            adapters.register_loader(info.oid, TextLoader)
 
 
 def _throttle(cancel: Callable[[], None]) -> Callable[[], None]:

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from nbtools.errors import CallTimeout, Cancelled
+from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.rows import ResultRows
 
 __all__ = [
     "GRACE_S",
+    "RIGHTS_UNKNOWN",
     "CatalogColumn",
     "CatalogTable",
     "EngineOptions",
@@ -36,6 +38,8 @@ __all__ = [
     "tables_of",
 ]
 
+RIGHTS_UNKNOWN = "the rights of its user cannot be told, so it may be able to write"
+"""What an engine says of a server that does not tell them."""
 # Seconds that an interrupted statement has to come back, before its engine is given up.
 GRACE_S = 0.5
 OnRows = Callable[[tuple[str, ...], ResultRows], None]
@@ -61,10 +65,14 @@ class QueryRequest:
         Whether more than `max_bytes` is an error; otherwise the rows that fit are the result.
     on_rows
         Gets the names of the columns and some rows, again and again, in the place of a result that holds them all.
+    copy
+        The file that the rows are for, where the engine may write it itself; the result has none then.
     timeout
         Seconds, for engines that can enforce it themselves; `None` for no limit.
     progress
         Whether somebody wants to know how far it is, which costs a little.
+    only_shown
+        Whether the rows are wanted as text alone, for which no library need be loaded.
     """
 
     sql: str
@@ -74,8 +82,10 @@ class QueryRequest:
     max_bytes: int | None = 64_000_000
     whole: bool = False
     on_rows: OnRows | None = None
+    copy: FileCopy | None = None
     timeout: float | None = 30.0
     progress: bool = False
+    only_shown: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

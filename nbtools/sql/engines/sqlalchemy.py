@@ -17,9 +17,8 @@ from nbtools.lazy import need
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url, resolve_url
-from nbtools.sql.results.rows import PythonRows
 
-__all__ = ["AlchemyEngine"]
+__all__ = ["AlchemyEngine", "mode_order"]
 
 _CHUNK = 1_000
 # The columns of each table are a question of their own to the server.
@@ -41,6 +40,8 @@ _READ_ONLY = {
     "oracle": "SET TRANSACTION READ ONLY",
     "postgresql": "SET TRANSACTION READ ONLY",
 }
+# Modes of MySQL and MariaDB in which a text has other strings, names and comments than the verdict saw.
+_OTHER_SYNTAX = frozenset({"NO_BACKSLASH_ESCAPES", "ORACLE", "MSSQL"})
 _DRIVERS = {"trino": "trino", "snowflake": "snowflake-sqlalchemy", "bigquery": "sqlalchemy-bigquery", "spark": "pyhive"}
 
 
@@ -96,6 +97,8 @@ class AlchemyEngine:
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
         with self._connect(control) as connection:
+            if self.dialect == "mysql":
+                _settle_syntax(connection, request.sql)
             streaming = connection.execution_options(stream_results=True, max_row_buffer=_CHUNK)
             if request.parameters:
                 found = streaming.execute(self._sqlalchemy.text(request.sql), request.parameters)
@@ -108,7 +111,7 @@ class AlchemyEngine:
             types = tuple(_type(column) for column in found.cursor.description)
             rows, cut = read_tuples(names, lambda: [tuple(row) for row in found.fetchmany(_CHUNK)], request, control)
             found.close()
-        return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
+        return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return what the database's EXPLAIN says, a line a row."""
@@ -143,6 +146,39 @@ class AlchemyEngine:
     def close(self) -> None:
         """Close what SQLAlchemy keeps."""
         self._engine.dispose()
+
+
+def _settle_syntax(connection: Any, sql: str) -> None:
+    """See to it that a session of MySQL or MariaDB reads a text as the verdict did."""
+    order = mode_order(connection.exec_driver_sql("SELECT @@SESSION.sql_mode").scalar() or "", sql)
+    if order is not None:
+        connection.exec_driver_sql(order)
+
+
+def mode_order(modes: str, sql: str) -> str | None:
+    """Return the statement that takes the modes away in which a text means something else; `None` for none.
+
+    Parameters
+    ----------
+    modes
+        The modes of the session, as the server tells them.
+    sql
+        The text that is to be run.
+
+    Raises
+    ------
+    SqlNotAllowed
+        Without the mode the text would mean something else to its author.
+    """
+    given = modes.upper().split(",")
+    if "ANSI_QUOTES" in given and '"' in sql and "\\" in sql:
+        raise SqlNotAllowed(
+            "the server takes double quotes for those of names (ANSI_QUOTES), in which a backslash is one of the name.",
+            hint="Write texts in single quotes, or names in backticks.",
+            tried="running SQL",
+        )
+    kept = [mode for mode in given if mode and mode not in _OTHER_SYNTAX]
+    return None if len(kept) == len(list(filter(None, given))) else f"SET SESSION sql_mode = '{','.join(kept)}'"
 
 
 def _cancel(connection: Any) -> Callable[[], None]:

@@ -2,13 +2,18 @@
 
 The second wall: the file is opened with ``mode=ro``; an authorizer refuses whatever is not reading (ATTACH, pragmas
 that set something, extensions); a progress handler ends a statement whose time is over; values have a length limit.
+
+Reading leaves nothing behind and changes nothing, the index of a write-ahead log included. What a program left that
+did not end well (a log without its index, a transaction to be rolled back) is read in a copy.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,22 +22,29 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql.engines.fetch import read_tuples
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
-from nbtools.sql.results.rows import PythonRows
+from nbtools.sql.engines.temp_dirs import make_temp_dir
 
 __all__ = ["SQLiteEngine"]
 
 _CHUNK = 1_000
 # Virtual machine steps between two looks at the clock: well below a millisecond.
 _STEPS = 20_000
+_COPIED_BYTES = 1_000_000
 # SQLite's own limit is 1 GB, for each of the values that a statement has at one time.
 _VALUE_BYTES = 100_000_000
 _READING = frozenset({sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
+_WRITING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+# Tables in which virtual tables keep what they hold.
+_SHADOWS = (
+    *("_config", "_content", "_data", "_docsize", "_idx", "_instance", "_node", "_parent", "_rowid", "_segdir"),
+    *("_segments", "_stat"),
+)
 _DENIED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"})
 # Pragmas that only tell; with an argument they name a table or an index.
 _PRAGMAS = frozenset(
     {
         *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"),
-        *("database_list", "collation_list", "function_list", "compile_options"),
+        *("database_list", "collation_list", "data_version", "function_list", "compile_options"),
     }
 )
 # SQLite tells what it missed in its message alone.
@@ -49,6 +61,9 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
     if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
         # Table functions such as json_each declare themselves so; the file itself is open for reading only.
         return sqlite3.SQLITE_OK
+    if action in _WRITING and (first or "").endswith(_SHADOWS):
+        # A full-text index or an R*Tree prepares what it would write when it is opened, and runs none of it.
+        return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in _PRAGMAS:
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
@@ -61,44 +76,44 @@ class SQLiteEngine:
     ----------
     database
         The file; `None` for an empty database in memory.
-    at_rest
-        Open a file in WAL mode as immutable when no other process has it open: SQLite wants to create a file of
-        shared memory beside it, which a confined process cannot.
     """
 
     dialect = "sqlite"
     takes_frames = False
 
-    def __init__(self, database: Path | None, *, at_rest: bool = False) -> None:
+    def __init__(self, database: Path | None) -> None:
         self.name = f"SQLite {sqlite3.sqlite_version}"
         self._database = database
-        self._at_rest = at_rest
 
-    def _uri(self) -> str:
-        if self._database is None:
-            return "file::memory:"
-        if not self._database.is_file():
-            raise FileMissing(f"{str(self._database)!r} does not exist.", tried="opening a SQLite database")
-        resting = self._at_rest and not self._database.with_name(self._database.name + "-wal").exists()
-        return f"{self._database.as_uri()}?mode=ro{'&immutable=1' if resting else ''}"
+    @contextlib.contextmanager
+    def _open(self, control: QueryControl) -> Iterator[sqlite3.Connection]:
+        with contextlib.ExitStack() as stack:
+            if self._database is None:
+                uri = "file::memory:"
+            elif not self._database.is_file():
+                raise FileMissing(f"{str(self._database)!r} does not exist.", tried="opening a SQLite database")
+            elif _is_left_unfinished(self._database):
+                uri = f"{stack.enter_context(_copied(self._database, control)).as_uri()}?mode=rw"
+            else:
+                uri = f"{self._database.as_uri()}?mode=ro{_log_options(self._database)}"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+            yield stack.enter_context(contextlib.closing(connection))
 
     @contextlib.contextmanager
     def _connect(self, control: QueryControl) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self._uri(), uri=True, isolation_level=None, check_same_thread=False)
         try:
-            # The connection cannot write already; this refuses temporary tables too.
-            connection.execute("PRAGMA query_only = ON")
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-            connection.set_authorizer(_authorize)
-            connection.set_progress_handler(lambda: control.reason is not None, _STEPS)
-            with control.attach(connection.interrupt):
-                yield connection
+            with self._open(control) as connection:
+                # The connection cannot write already, or has a copy; this refuses temporary tables too.
+                connection.execute("PRAGMA query_only = ON")
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+                connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+                connection.set_authorizer(_authorize)
+                connection.set_progress_handler(lambda: control.reason is not None, _STEPS)
+                with control.attach(connection.interrupt):
+                    yield connection
         except sqlite3.Error as exc:
             control.check()
             raise _error_of(exc, self._database) from exc
-        finally:
-            connection.close()
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
@@ -117,7 +132,7 @@ class SQLiteEngine:
 
             rows, cut = read_tuples(names, fetch, request, control)
         types = tuple(map(_type, kinds))
-        return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
+        return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return SQLite's query plan, indented as a tree."""
@@ -148,6 +163,83 @@ class SQLiteEngine:
 
     def close(self) -> None:
         """Do nothing: every statement closes its connection."""
+
+
+def _beside(database: Path, ending: str) -> Path:
+    return database.with_name(f"{database.name}-{ending}")
+
+
+def _log_options(database: Path) -> str:
+    """Return what keeps SQLite from writing beside a file whose changes go to a log first; nothing for other files."""
+    if _beside(database, "wal").exists():
+        return "&readonly_shm=1"
+    # SQLite would make the log and its index.
+    return "&immutable=1" if not _is_open_here(database) and _has_wal_mode(database) else ""
+
+
+def _has_wal_mode(database: Path) -> bool:
+    """Tell whether a file was last written in WAL mode: its header says so."""
+    try:
+        with database.open("rb") as file:
+            return file.read(20)[18:20] == b"\2\2"
+    except OSError:
+        return False  # SQLite itself says what is wrong with it.
+
+
+def _is_open_here(database: Path) -> bool:
+    """Tell whether this process has the file open: were it closed once more, the locks on it would be gone."""
+    try:
+        found, numbers = database.stat(), os.listdir("/dev/fd")  # noqa: PTH208 - their numbers alone
+    except OSError:
+        return False  # no such folder: on Windows locks are another matter, a confined process opens nothing else
+    for number in numbers:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(int(number)), found):
+                return True
+    return False
+
+
+def _is_left_unfinished(database: Path) -> bool:
+    """Tell whether reading a file would have to write first: a log without its index, a transaction to roll back."""
+    if _is_open_here(database):
+        return False
+    if _beside(database, "wal").exists():
+        return not _beside(database, "shm").exists()
+    if not _beside(database, "journal").exists():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.Error as exc:
+        return exc.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK
+    return False
+
+
+@contextlib.contextmanager
+def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
+    """Lend a copy of a file and of its log or journal, which SQLite may write."""
+    parts = [path for path in (database, _beside(database, "wal"), _beside(database, "journal")) if path.exists()]
+    with contextlib.ExitStack() as stack:
+        folder = make_temp_dir()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            before = [(path.stat().st_size, path.stat().st_mtime_ns) for path in parts]
+            for path in parts:
+                with path.open("rb") as source, (folder / path.name).open("wb") as target:
+                    while block := source.read(_COPIED_BYTES):
+                        control.check()
+                        target.write(block)
+            is_same = before == [(path.stat().st_size, path.stat().st_mtime_ns) for path in parts]
+        except OSError as exc:
+            raise SqlFailed(
+                f"{str(database)!r} was left by a program that did not end well and cannot be copied: {exc}.",
+                hint="Open it once with a program that may write it, such as sqlite3 FILE .tables.",
+                tried="opening a SQLite database",
+            ) from exc
+        if not is_same:
+            what = f"{str(database)!r} was changed while it was copied."
+            raise SqlFailed(what, tried="opening a SQLite database", retryable=True)
+        yield folder / database.name
 
 
 def _type(found: Iterable[type]) -> str:

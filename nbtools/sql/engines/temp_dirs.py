@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -27,7 +28,15 @@ def make_temp_dir() -> Path:
 
 
 def _runs(pid: int) -> bool:
-    # os.kill(pid, 0) would do on Unix, and end the process on Windows.
-    import psutil
+    if os.name == "nt":
+        # os.kill would end it there.
+        import psutil
 
-    return bool(psutil.pid_exists(pid))
+        return bool(psutil.pid_exists(pid))
+    try:
+        os.kill(pid, 0)
+    except OverflowError:
+        return False
+    except OSError as exc:
+        return exc.errno == errno.EPERM  # it runs, and is another user's
+    return True

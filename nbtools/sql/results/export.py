@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
-from collections.abc import Callable, Iterator
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol
 
-from nbtools.errors import Cancelled, InvalidArguments, NbtoolsError, SqlFailed
+from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.lazy import need
+from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 
-__all__ = ["FORMS", "RowSink", "form_of"]
+__all__ = ["FORMS", "MOST_SHEET_ROWS", "RowSink", "form_of"]
+
+MOST_SHEET_ROWS = 1_048_576
+"""Rows of a sheet of Excel, the header among them."""
+# Excel keeps fifteen digits of a number.
+_MOST_WHOLE = 10**15
+_DIGITS = 38  # of the widest decimals that Parquet readers share
+_NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class _Writer(Protocol):
@@ -25,6 +37,10 @@ class _Writer(Protocol):
 
     def finish(self) -> None:
         """Write what ends the file."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of what is held: the file is given up."""
         ...
 
 
@@ -48,9 +64,12 @@ class _Csv:
     def finish(self) -> None:
         """Do nothing: a table of text just ends."""
 
+    def abandon(self) -> None:
+        """Do nothing: nothing is held."""
+
 
 def _field(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
 
 
 class _Json:
@@ -70,9 +89,12 @@ class _Json:
     def finish(self) -> None:
         self._file.write(b"[]\n" if self._before == "[" else b"]\n")
 
+    def abandon(self) -> None:
+        """Do nothing: nothing is held."""
+
 
 class _Parquet:
-    """Parquet, for engines that speak Arrow."""
+    """Parquet by pyarrow, where DuckDB cannot open the file; the first rows say what the columns are."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -80,19 +102,161 @@ class _Parquet:
         self._writer: Any = None
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
-        if not isinstance(rows, ArrowRows):
-            raise InvalidArguments("rows of this kind cannot be written as Parquet.", hint="Write a .csv file.")
+        import pyarrow as pa
+
         table = rows.to_arrow().rename_columns(unique_names(columns))
         if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._file, table.schema)
-        self._writer.write_table(table)
+            # A column of which nothing is known yet takes text, which everything can be written as.
+            kinds = [_kept_type(field.type) for field in table.schema]
+            self._writer = self._parquet.ParquetWriter(
+                self._file, pa.schema(zip(table.column_names, kinds, strict=True))
+            )
+        self._writer.write_table(_cast(table, self._writer.schema))
 
     def finish(self) -> None:
         self._writer.close()
 
+    def abandon(self) -> None:
+        """Do nothing: what is open goes with the file."""
 
-# Text and Parquet are written by hand and not by pandas, which would want all rows at once.
-FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {"csv": _Csv, "json": _Json, "parquet": _Parquet}
+
+def _kept_type(kind: Any) -> Any:
+    """Return the type of a column, given that of its first rows: later decimals may have more digits."""
+    import pyarrow as pa
+
+    if pa.types.is_null(kind):
+        return pa.string()
+    is_narrow = pa.types.is_decimal(kind) and kind.precision < _DIGITS
+    return pa.decimal128(_DIGITS, kind.scale) if is_narrow else kind
+
+
+def _cast(table: Any, schema: Any) -> Any:
+    """Return a table with the types of the rows before it, as engines without types of their own may change theirs."""
+    import pyarrow as pa
+
+    try:
+        return table.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise InvalidArguments(
+            f"a column holds values of several types, which Parquet cannot: {exc}.",
+            hint="Cast it in the query, or write a .csv file.",
+            tried="writing rows to a file",
+        ) from exc
+
+
+class _Workbook:
+    """An Excel workbook of one sheet, written row by row."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        openpyxl = need("openpyxl", extra="engines", why="Writing Excel files")
+        self._file = file
+        self._book = openpyxl.Workbook(write_only=True)
+        self._sheet = self._book.create_sheet("result")
+        self._rows = 0
+
+    def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
+        with _lxml_faults():
+            if not self._rows:
+                self._append(columns)
+            for row in rows.to_lists():
+                self._append(row)
+
+    def _append(self, row: Sequence[Any]) -> None:
+        self._rows += 1
+        if self._rows > MOST_SHEET_ROWS:
+            raise LimitExceeded(
+                f"the result has more rows than a sheet of Excel can hold ({MOST_SHEET_ROWS - 1:,} and a header).",
+                hint="Write a .parquet or .csv file, or ask for less.",
+                tried="writing rows to a file",
+            )
+        self._sheet.append([_cell(value) for value in row])
+
+    def finish(self) -> None:
+        writing = need("openpyxl.writer.excel", extra="engines", why="Writing Excel files")
+        archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED)
+        try:
+            with _lxml_faults():
+                writing.ExcelWriter(self._book, archive).save()
+        except BaseException:
+            archive.fp = None  # it would try to write its end once more when it is collected
+            raise
+
+    def abandon(self) -> None:
+        with contextlib.suppress(Exception):  # of a temporary file that is full, once more
+            self._sheet.close()
+
+
+@contextlib.contextmanager
+def _lxml_faults() -> Iterator[None]:
+    """Raise an `OSError` where lxml, which writes sheets to temporary files, names one such as ``IO_ENOSPC``."""
+    try:
+        yield
+    except Exception as exc:
+        number = getattr(errno, str(exc).removeprefix("IO_"), None) if str(exc).startswith("IO_") else None
+        if not isinstance(number, int):
+            raise
+        raise OSError(number, os.strerror(number)) from exc
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a cell of a sheet holds it: whole numbers that it would round, and lists, as text."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int) and abs(value) > _MOST_WHOLE:
+        return str(value)
+    if not isinstance(value, str):
+        return value
+    # A text that begins with = would be computed; and Excel knows no control characters.
+    text = _NOT_IN_SHEETS.sub("\N{REPLACEMENT CHARACTER}", value)
+    return f"'{text}" if text.startswith("=") else text
+
+
+class _Written:
+    """Rows of Arrow that go to a file on disk are written by DuckDB; all others by Python, value by value."""
+
+    def __init__(self, file: BinaryIO, form: str, otherwise: Callable[[BinaryIO], _Writer]) -> None:
+        self._file = file
+        self._form = form
+        self._otherwise = otherwise
+        self._copy: EngineCopy | None = None
+        self._writer: _Writer | None = None
+
+    def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
+        if self._copy is None and self._writer is None:
+            place = place_of(self._file) if isinstance(rows, ArrowRows) and columns else None
+            if place is None:
+                self._writer = self._otherwise(self._file)
+            else:
+                self._copy = EngineCopy(place, self._form, columns, _plain_names(rows).schema)
+        if self._copy is not None:
+            self._copy.take(_plain_names(rows))
+        elif self._writer is not None:
+            self._writer.take(columns, rows)
+
+    def finish(self) -> None:
+        writer = self._copy or self._writer
+        if writer is not None:
+            writer.finish()
+
+    def abandon(self) -> None:
+        writer = self._copy or self._writer
+        if writer is not None:
+            writer.abandon()
+
+
+def _plain_names(rows: ResultRows) -> Any:
+    """Return a table for DuckDB whose columns have names that occur once, whatever they are called."""
+    table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()
+    return table.rename_columns([f"c{index}" for index in range(table.num_columns)])
+
+
+# Python writes by hand and not by pandas, which would want all rows at once.
+FORMS: dict[str, Callable[[BinaryIO], _Writer]] = {
+    "csv": lambda file: _Written(file, "csv", _Csv),
+    "json": lambda file: _Written(file, "json", _Json),
+    "parquet": lambda file: _Written(file, "parquet", _Parquet),
+    "xlsx": _Workbook,
+}
 """What a file of each form is written by."""
 
 
@@ -127,11 +291,20 @@ class RowSink:
         self.rows += len(rows)
 
     @contextlib.contextmanager
-    def finishing(self) -> Iterator[None]:
-        """End the file after the block, and raise the writer's own error where that ended the block."""
+    def _whole(self) -> Iterator[None]:
         try:
             yield
             self._writer.finish()
+        except BaseException:
+            self._writer.abandon()
+            raise
+
+    @contextlib.contextmanager
+    def finishing(self) -> Iterator[None]:
+        """End the file after the block, and raise the writer's own error where that ended the block."""
+        try:
+            with self._whole():
+                yield
         except (Cancelled, OSError) as exc:
             failed = self._failed or exc
             # A closed pipe is no failure to the command line; errors of the query stay what they are.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from nbtools import html_parts
 from nbtools.lazy import has
 from nbtools.sql.results.compact import compact
-from nbtools.sql.results.rows import ResultRows, unique_names
+from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 
 __all__ = ["QueryResult"]
 
@@ -37,6 +37,8 @@ class QueryResult:
         The text that ran, with placeholders; it differs from what was written when it was transpiled.
     isolated
         Whether it ran in the worker process.
+    connection
+        The database that was asked, by its name or its URL without a password; `None` for frames and files.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class QueryResult:
     cut_by: Literal["rows", "bytes"] | None = None
     sql: str = dataclasses.field(default="", repr=False)
     isolated: bool = False
+    connection: str | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -109,7 +112,8 @@ class QueryResult:
         columns = unique_names(self.columns)
         # Arrow hands the columns over without a copy; pandas would round large whole numbers again.
         if has("pyarrow"):
-            return owner.from_arrow(self.to_arrow().rename_columns(columns))
+            table = self.rows.table if isinstance(self.rows, ArrowRows) else self.to_arrow()
+            return owner.from_arrow(table.rename_columns(columns))
         return owner.from_df(self.to_pandas().set_axis(columns, axis="columns"))
 
     def to_rows(self) -> list[list[Any]]:
@@ -152,6 +156,8 @@ class QueryResult:
         parts = [f"{self.row_count:,} {unit}", f"{self.duration_s * 1_000:,.1f} ms", self.engine]
         if self.isolated:
             parts.append("isolated")
+        if self.connection is not None:
+            parts.append(f"on {self.connection}")
         if self.sources:
             parts.append("read " + ", ".join(self.sources))
         if self.truncated:

@@ -3,8 +3,10 @@
 Both forms convert to the same pandas types: decimals and integers beside missing values become floats, dates become
 timestamps, intervals timedeltas, as DuckDB's own ``df()`` has it. Other whole numbers, the sum of integers among them,
 stay whole: as ``int64`` or ``uint64``, as Python integers beyond 64 bits, and beside missing values where a float would
-round them, as the nullable forms. Decimals of which a float would lose digits stay `decimal.Decimal`. `to_lists` keeps
-what JSON can keep exactly and writes the rest as text.
+round them, as the nullable forms. Lists with missing integers stay Python lists. Infinite dates and timestamps and the
+time 24:00:00, which neither Python nor pandas has, stand as text among the others; Arrow and polars get a column of
+texts then. A month of an interval counts 30 days, a year twelve of them. Decimals of which a float would lose digits
+stay `decimal.Decimal`. `to_lists` keeps what JSON can keep exactly and writes the rest as text.
 """
 
 from __future__ import annotations
@@ -15,10 +17,29 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from nbtools.lazy import need
+from nbtools.lazy import has, need
+from nbtools.sql.results.moments import short_time, special_times, texts_of, with_texts
 
-__all__ = ["ArrowRows", "PythonRows", "ResultRows", "join_parts", "jsonable", "unique_names"]
+__all__ = [
+    "DATE",
+    "DECIMAL",
+    "TIMESTAMP",
+    "ArrowRows",
+    "PythonRows",
+    "ResultRows",
+    "join_parts",
+    "jsonable",
+    "unique_names",
+]
 
+DATE = "datetime64[ms]"
+TIMESTAMP = "datetime64[us]"
+# No type of pandas: such a column becomes floats, or stays as it is where they would lose digits.
+DECIMAL = "decimal"
+# These have a value for what is missing.
+_TAKE_GAPS = ("datetime", "float", "str")
+_ARROW = {"str": "string", "bool": "bool_", "object": "binary"}
+_DIGITS_IN_A_FLOAT = 15
 _MOST_IN_A_FLOAT = 2**53  # a float holds each whole number up to here, and rounds beyond
 
 
@@ -60,11 +81,13 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return "0x" + bytes(value).hex()
     if isinstance(value, dt.date | dt.time):
-        return _short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
+        return short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
+    if isinstance(value, dt.timedelta):
+        return _interval_text(0, *_days_and_rest(value))
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
     if hasattr(value, "months") and hasattr(value, "nanoseconds"):
-        return _interval(value)
+        return _interval_text(value.months, value.days, dt.timedelta(microseconds=value.nanoseconds // 1_000))
     if isinstance(value, list | tuple | set) and not hasattr(value, "_fields"):
         return [jsonable(item) for item in value]
     return str(value)
@@ -79,14 +102,18 @@ def _number(value: decimal.Decimal) -> int | float | str:
     return short if decimal.Decimal(repr(short)) == value else str(value)
 
 
-def _interval(value: Any) -> str:
-    """Write Arrow's month-day-nano: ``14 months 3 days 1:02:03``, without what is nothing."""
-    time = dt.timedelta(microseconds=value.nanoseconds // 1_000)
-    clock = f"-{-time}" if time < dt.timedelta(0) else str(time) if time else ""
-    parts = [
-        f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in ((value.months, "month"), (value.days, "day")) if n
-    ]
+def _interval_text(months: int, days: int, time: dt.timedelta) -> str:
+    """Write an interval: ``14 months 3 days 1:02:03``, without what is nothing."""
+    hours, rest = divmod(abs(time), dt.timedelta(hours=1))
+    clock = f"{'-' if time < dt.timedelta(0) else ''}{hours}{str(rest)[1:]}" if time else ""
+    parts = [f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in ((months, "month"), (days, "day")) if n]
     return " ".join(part for part in (*parts, clock) if part) or "0:00:00"
+
+
+def _days_and_rest(value: dt.timedelta) -> tuple[int, dt.timedelta]:
+    """Return whole days and the rest, both with the sign of the whole."""
+    days = abs(value).days if value >= dt.timedelta(0) else -abs(value).days
+    return days, value - dt.timedelta(days=days)
 
 
 def _timedelta(value: Any) -> dt.timedelta:
@@ -114,33 +141,48 @@ def join_parts(columns: Sequence[str], parts: Sequence[ResultRows]) -> ResultRow
     if parts and isinstance(parts[0], ArrowRows):
         import pyarrow as pa
 
-        return ArrowRows(pa.concat_tables([part.to_arrow() for part in parts]))
-    return PythonRows(columns, [row for part in parts if isinstance(part, PythonRows) for row in part.to_tuples()])
+        return ArrowRows(pa.concat_tables([part.table for part in parts if isinstance(part, ArrowRows)]))
+    plain = [part for part in parts if isinstance(part, PythonRows)]
+    return PythonRows(columns, [row for part in plain for row in part.to_tuples()], plain[0].dtypes if plain else ())
 
 
 class ArrowRows:
-    """Rows in a pyarrow Table."""
+    """Rows in a pyarrow Table.
+
+    Attributes
+    ----------
+    table
+        As the engine gave it, for DuckDB and our own processes: special moments are numbers that only DuckDB reads.
+    """
 
     def __init__(self, table: Any) -> None:
-        self._table = table
+        self.table = table
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self._table.num_rows)
+        return int(self.table.num_rows)
 
     def to_arrow(self) -> Any:
-        """Return the table itself: it cannot be changed."""
-        return self._table
+        """Return the table, with text in the columns that hold infinite moments or the time 24:00:00."""
+        import pyarrow as pa
+
+        columns = [with_texts(column) for column in self.table.columns]
+        if all(new is old for new, old in zip(columns, self.table.columns, strict=True)):
+            return self.table
+        return pa.table(columns, names=self.table.column_names)
 
     def to_pandas(self) -> Any:
         """Copy to a pandas DataFrame."""
         import pyarrow as pa
 
-        table = self._table
+        table = self.table
         odd: dict[int, Any] = {}
         for index, field in enumerate(table.schema):
             kind = field.type
-            if (exact := _exact_column(table.column(index))) is not None:
+            exact = _exact_column(table.column(index))
+            exact = _exact_lists(table.column(index)) if exact is None else exact
+            exact = _exact_times(table.column(index)) if exact is None else exact
+            if exact is not None:
                 odd[index] = exact
                 table = table.set_column(index, field.name, pa.nulls(table.num_rows))
             elif pa.types.is_decimal(kind):
@@ -159,20 +201,20 @@ class ArrowRows:
         import pyarrow as pa
 
         polars = need("polars", extra="engines", why="A result as a polars DataFrame")
-        table = self._table
+        table = self.to_arrow()
         for index, field in enumerate(table.schema):
-            # Neither of the two has a counterpart there.
+            # None of these has a counterpart there.
             if pa.types.is_interval(field.type):
                 values = [None if value is None else _timedelta(value) for value in table.column(index).to_pylist()]
                 table = table.set_column(index, field.name, pa.array(values, pa.duration("us")))
-            elif pa.types.is_union(field.type):
+            elif pa.types.is_union(field.type) or pa.types.is_decimal256(field.type):
                 texts = [None if value is None else str(value) for value in table.column(index).to_pylist()]
                 table = table.set_column(index, field.name, pa.array(texts, pa.string()))
         return polars.from_arrow(table.rename_columns(unique_names(table.column_names)))
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""
-        part = self._table.slice(start, None if stop is None else max(0, stop - start))
+        part = self.table.slice(start, None if stop is None else max(0, stop - start))
         columns = [_json_column(part.column(index)) for index in range(part.num_columns)]
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -184,21 +226,70 @@ def _exact_column(column: Any) -> Any:
     import pyarrow.compute as pc
 
     kind = column.type
-    if pa.types.is_decimal(kind) and kind.scale > 0:
-        # A float shows 15 digits as they were given.
-        values = column.to_pylist() if kind.precision > 15 else []
-        return pd.Series(values, dtype=object) if any(map(_is_rounded, values)) else None
     is_decimal, has_gaps = pa.types.is_decimal(kind), column.null_count > 0
     if not is_decimal and not (pa.types.is_integer(kind) and has_gaps):
         return None
-    least, greatest = (pc.min_max(column)[end].as_py() for end in ("min", "max"))
-    if least is None or (has_gaps and max(-least, greatest) <= _MOST_IN_A_FLOAT):
+    ends = pc.min_max(column)
+    least, greatest = ends["min"].as_py(), ends["max"].as_py()
+    if least is None:
+        return None
+    if is_decimal and kind.scale > 0:
+        # A float shows 15 digits as they were given. Where no number has more, none is looked at: that takes 1 ms a
+        # thousand.
+        is_short = max(-least, greatest) < decimal.Decimal((0, (1,), _DIGITS_IN_A_FLOAT - kind.scale))
+        values = [] if is_short else column.to_pylist()
+        return pd.Series(values, dtype=object) if any(map(_is_rounded, values)) else None
+    if has_gaps and max(-least, greatest) <= _MOST_IN_A_FLOAT:
         return None
     name = _whole_dtype(int(least), int(greatest), has_gaps=has_gaps)
     if name == "object":
         return pd.Series([None if value is None else int(value) for value in column.to_pylist()], dtype=object)
     nullable = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
     return column.cast(name.lower()).to_pandas(types_mapper=nullable.get if has_gaps else None)
+
+
+def _exact_times(column: Any) -> Any:
+    """Return a pandas column with the text of moments that pandas lacks among the others; `None` without any."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    special = special_times(column)
+    if not special:
+        return None
+    mask = pa.chunked_array([pa.array([at in special for at in range(len(column))])])
+    rest = pc.if_else(mask, pa.scalar(None, column.type), column).to_pandas(date_as_object=False)
+    values = [None if gone else value for value, gone in zip(rest.tolist(), rest.isna(), strict=True)]
+    return pd.Series([special.get(at, value) for at, value in enumerate(values)], dtype=object)
+
+
+def _exact_lists(column: Any) -> Any:
+    """Return a pandas column of Python's lists, where numpy would round integers beside a missing one; else `None`."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if not pa.types.is_nested(kind):
+        return None
+    texts = with_texts(column)
+    if texts is not column:
+        return pd.Series(texts.to_pylist(), dtype=object)
+    if not _may_round(kind):
+        return None
+    if pa.types.is_list(kind) and pa.types.is_integer(kind.value_type) and not pc.list_flatten(column).null_count:
+        return None
+    return pd.Series(column.to_pylist(), dtype=object)
+
+
+def _may_round(kind: Any) -> bool:
+    """Tell whether a type has lists or maps of integers somewhere inside."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return any(_may_round(kind.field(index).type) for index in range(kind.num_fields))
+    inner = [kind.key_type, kind.item_type] if pa.types.is_map(kind) else [getattr(kind, "value_type", None)]
+    return any(part is not None and (pa.types.is_integer(part) or _may_round(part)) for part in inner)
 
 
 def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
@@ -228,20 +319,8 @@ def _json_column(column: Any) -> list[Any]:
         return values
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         # Arrow writes every moment, Python's datetime only the years 1 to 9999.
-        texts = column.cast(pa.string()).to_pylist()
-        return [text if text is None else _short_time(text) for text in texts]
-    return [jsonable(value) for value in column.to_pylist()]
-
-
-def _short_time(text: str) -> str:
-    """Drop zeros that say nothing: ``12:00:00.000000`` becomes ``12:00:00``."""
-    head, dot, tail = text.partition(".")
-    digits = tail.rstrip("Z")
-    zone = tail[len(digits) :]
-    if not dot or not digits.isdigit():
-        return text
-    digits = digits.rstrip("0")
-    return head + ("." + digits if digits else "") + zone
+        return texts_of(column)
+    return [jsonable(value) for value in with_texts(column, beyond=True).to_pylist()]
 
 
 class PythonRows:
@@ -253,11 +332,17 @@ class PythonRows:
         Names, in order; a name may occur twice.
     values
         The rows.
+    dtypes
+        What pandas calls the types of the columns, such as ``"int32"``, where the engine told; `None` for the others,
+        whose types come from their values.
     """
 
-    def __init__(self, columns: Sequence[str], values: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(
+        self, columns: Sequence[str], values: Sequence[tuple[Any, ...]], dtypes: Sequence[str | None] = ()
+    ) -> None:
         self._columns = tuple(columns)
         self._values = values
+        self.dtypes = tuple(dtypes) or (None,) * len(self._columns)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -273,22 +358,32 @@ class PythonRows:
 
         frame = pd.DataFrame.from_records(list(self._values), columns=range(len(self._columns)), coerce_float=True)
         for index in frame.columns:
-            if frame[index].dtype == object:
+            dtype, values = self.dtypes[index], [row[index] for row in self._values]
+            if dtype is not None and all(value is None for value in values) and not dtype.startswith(_TAKE_GAPS):
+                is_number = dtype == DECIMAL or ("int" in dtype and bool(values))
+                frame[index] = pd.Series(values, dtype="float64" if is_number else "object" if values else dtype)
+            elif dtype not in {None, DECIMAL} and (dtype.startswith(_TAKE_GAPS) or None not in values):
+                frame[index] = _typed(values, dtype)
+            elif frame[index].dtype == object:
                 frame[index] = _infer_dtype(frame[index])
             elif frame[index].dtype == float:
-                frame[index] = _restore(frame[index], [row[index] for row in self._values])
+                frame[index] = _restore(frame[index], values)
         frame.columns = pd.Index(self._columns)
         return frame
 
     def to_arrow(self) -> Any:
         """Copy to a pyarrow Table; a column of mixed types becomes text."""
         pa = need("pyarrow", extra="engines", why="A result as an Arrow table")
-        arrays = [_arrow_array(pa, [row[index] for row in self._values]) for index in range(len(self._columns))]
+        arrays = [
+            _arrow_array(pa, [row[index] for row in self._values], dtype) for index, dtype in enumerate(self.dtypes)
+        ]
         return pa.table(arrays, names=list(self._columns))
 
     def to_polars(self) -> Any:
         """Copy to a polars DataFrame."""
         polars = need("polars", extra="engines", why="A result as a polars DataFrame")
+        if has("pyarrow"):
+            return ArrowRows(self.to_arrow()).to_polars()
         return polars.DataFrame(
             list(self._values), schema=unique_names(self._columns), orient="row", infer_schema_length=None, strict=False
         )
@@ -345,8 +440,32 @@ def _infer_dtype(column: Any) -> Any:
     return column
 
 
-def _arrow_array(pa: Any, values: list[Any]) -> Any:
+def _typed(values: list[Any], dtype: str) -> Any:
+    """Return a pandas column of values that all are of a type, but for the text of moments that pandas lacks."""
+    import numpy as np
+    import pandas as pd
+
+    if not dtype.startswith("datetime"):
+        return pd.Series(values, dtype=dtype)
+    texts = [value if value is None or isinstance(value, str) else value.isoformat() for value in values]
+    special = [text is not None and text.endswith("infinity") for text in texts]
+    plain = [None if text is None or odd else text for text, odd in zip(texts, special, strict=True)]
+    column = pd.Series(np.array(plain, dtype=dtype))
+    if not any(special):
+        return column
+    found = zip(column.tolist(), texts, special, strict=True)
+    return pd.Series([text if odd else None if text is None else value for value, text, odd in found], dtype=object)
+
+
+def _arrow_type(pa: Any, dtype: str | None) -> Any:
+    return None if dtype in {None, DECIMAL} else getattr(pa, _ARROW.get(dtype, dtype))()
+
+
+def _arrow_array(pa: Any, values: list[Any], dtype: str | None) -> Any:
     try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        if dtype is not None and dtype.startswith("datetime"):
+            kind = pa.date32() if dtype == DATE else pa.timestamp(dtype[11:-1])
+            return pa.array(_typed(values, dtype), kind)
+        return pa.array(values, _arrow_type(pa, dtype))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
         return pa.array([None if value is None else str(value) for value in values], pa.string())

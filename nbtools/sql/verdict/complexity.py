@@ -46,7 +46,7 @@ _PAGE = 65_536
 _OPENING = frozenset({"L_PAREN", "L_BRACKET", "L_BRACE"})
 _CLOSING = frozenset({"R_PAREN", "R_BRACKET", "R_BRACE"})
 # Joins that take no condition, and so are never tried twice.
-_WITHOUT_CONDITION = frozenset({"CROSS", "NATURAL", "POSITIONAL", "ASOF"})
+_WITHOUT_CONDITION = frozenset({"CROSS", "NATURAL", "POSITIONAL"})
 
 
 class TokenKinds(NamedTuple):

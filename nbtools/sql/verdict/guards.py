@@ -12,13 +12,31 @@ from typing import NamedTuple
 
 from nbtools.sql.verdict.verdict import Finding
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "Token", "first_bad_character", "nesting", "scan", "size"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "WRITES",
+    "Token",
+    "find_explained",
+    "first_bad_character",
+    "hidden_statement",
+    "nesting",
+    "scan",
+    "size",
+]
 
 # At 20,000 nested brackets the compiled sqlglot ends the process, and DuckDB's parser works for minutes.
 MAX_BYTES = 100_000
 MAX_DEPTH = 64
 _OPEN = frozenset("([{")
 _CLOSE = frozenset(")]}")
+_ENDS_RUN = frozenset("()[]{},;.*")
+_NESTING = "([{!-~+@"
+# Shorter texts have no room for that many words.
+_MANY_NOTS = MAX_DEPTH * len("NOT ")
+_ANALYZE = frozenset({"analyze", "analyse"})
+# May stand in WITH, in the place of a query.
+WRITES = frozenset({"copy", "delete", "insert", "merge", "replace", "truncate", "update", "upsert"})
 
 
 class Token(NamedTuple):
@@ -72,16 +90,48 @@ def scan(sql: str) -> list[Token]:
 
 
 def nesting(sql: str) -> Finding | None:
-    """Find the bracket that nests deeper than `MAX_DEPTH`."""
-    # Without that many brackets there is no such depth, quotes or not: the common case costs nothing.
-    if sql.count("(") + sql.count("[") + sql.count("{") <= MAX_DEPTH:
+    """Find the bracket, or the operator before an operand, that nests deeper than `MAX_DEPTH`."""
+    # Without that many of them there is no such depth, quotes or not: the common case costs nothing.
+    if sum(map(sql.count, _NESTING)) + (sql.upper().count("NOT") if len(sql) > _MANY_NOTS else 0) <= MAX_DEPTH:
         return None
-    depth = 0
+    depth = run = 0
     for token in scan(sql):
+        is_operator = token.kind == "operator" and not _ENDS_RUN.issuperset(token.text)
+        run = run + 1 if is_operator or token.word == "not" else 0
+        if run > MAX_DEPTH:
+            return Finding(f"more than {MAX_DEPTH} operators stand in a row", token.start)
         if token.text in _OPEN:
             depth += 1
             if depth > MAX_DEPTH:
                 return Finding(f"brackets nest deeper than {MAX_DEPTH}", token.start)
         elif token.text in _CLOSE:
             depth = max(0, depth - 1)
+    return None
+
+
+def find_explained(tokens: Sequence[Token]) -> int | None:
+    """Return where the statement starts that an EXPLAIN of DuckDB explains; `None` when the text is no EXPLAIN."""
+    if not tokens or tokens[0].word != "explain":
+        return None
+    at = 1
+    if at < len(tokens) and tokens[at].word in _ANALYZE:
+        at += 1
+    if at + 1 < len(tokens) and tokens[at].text == "(" and tokens[at + 1].word in {*_ANALYZE, "format"}:
+        end = next((i for i in range(at, len(tokens)) if tokens[i].text == ")"), None)
+        if end is None or not all(_is_option(token) for token in tokens[at + 1 : end]):
+            return None
+        at = end + 1
+    return tokens[at].start if at < len(tokens) else None
+
+
+def _is_option(token: Token) -> bool:
+    return bool(token.word) or token.text == "," or token.kind in {"string_const", "numeric_const"}
+
+
+def hidden_statement(sql: str) -> str | None:
+    """Return the word of a statement that writes and stands in WITH, of a text that DuckDB can parse; else `None`."""
+    tokens = scan(sql)
+    for before, bracket, token in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if bracket.text == "(" and token.word in WRITES and before.word in {"as", "materialized"}:
+            return token.word.upper()
     return None

@@ -56,6 +56,8 @@ class Policy:
         Folders below which files may be read; none means that no file may. DuckDB only.
     functions
         Further functions that may be called, such as the connection's own harmless ones, by name.
+    row_functions
+        Functions of the database that take a row, so that ``t.f`` calls them as if they were columns. PostgreSQL only.
     definitions
         The macros and views of the catalog; one that a query uses is judged by what stands behind it. DuckDB only.
 
@@ -73,6 +75,7 @@ class Policy:
         allowed_paths: Iterable[str | os.PathLike[str]] = (),
         *,
         functions: Iterable[str] = (),
+        row_functions: Iterable[str] = (),
         definitions: Definitions | None = None,
     ) -> None:
         name = _ALIASES.get(dialect.lower(), dialect.lower())
@@ -83,6 +86,7 @@ class Policy:
             )
         self.dialect = name
         self.functions = frozenset(function.lower() for function in functions)
+        self._row_functions = frozenset(function.lower() for function in row_functions)
         self._files = Files(allowed_paths)
         self._rules = CheckRules(files=self._files, functions=self.functions, definitions=definitions)
         self._cached = functools.lru_cache(maxsize=_CACHED)(self._judge)
@@ -124,4 +128,4 @@ class Policy:
             return judge_duckdb(sql, self._rules)
         from nbtools.sql.verdict.dialects.judge import judge
 
-        return judge(sql, self.dialect, self.functions)
+        return judge(sql, self.dialect, self.functions, self._row_functions)

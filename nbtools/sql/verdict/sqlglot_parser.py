@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -23,9 +22,6 @@ from nbtools.sql.verdict.verdict import READ_ONLY, Finding
 
 __all__ = ["collect_warnings", "find_changes", "is_free_of_changes", "place", "read_tokens", "read_trees", "word"]
 
-# Statements that change nothing: their words alone are no reason to look.
-_HARMLESS = frozenset({"CONNECT", "DESC", "DESCRIBE", "PIVOT", "SEMICOLON", "UNPIVOT"})
-_LETTERS = re.compile(r"[A-Z]+")
 _ONLY_LETTERS = bytes(byte if 65 <= byte <= 90 else 32 for byte in range(256))
 # Fewer cannot keep the parser busy, whatever they hold.
 _MANY_BRACKETS = 10
@@ -76,20 +72,12 @@ def _modifying_classes() -> frozenset[type]:
 
 
 @functools.cache
-def _changing_words(dialect: str) -> frozenset[bytes]:
-    """Return the words, in upper case, without one of which sqlglot makes no node that changes anything."""
-    from sqlglot.dialects.dialect import Dialect
-
-    found = Dialect.get_or_raise(dialect)
-    parser, tokenizer = found.parser_class, found.tokenizer_class
-    kinds = {kind for kind in {*parser.STATEMENT_PARSERS, *tokenizer.COMMANDS} if kind.name not in _HARMLESS}
-    begin = (word for word, kind in tokenizer.KEYWORDS.items() if kind in kinds)
-    words = {part for word in (*begin, *(kind.name for kind in kinds)) for part in _LETTERS.findall(word.upper())}
-    return frozenset(word.encode() for word in words | names(read("sqlglot")["modifying_words"]))
+def _changing_words() -> frozenset[bytes]:
+    return frozenset(word.encode() for word in names(read("sqlglot")["duckdb_changing_words"]))
 
 
-def is_free_of_changes(sql: str, dialect: str) -> bool:
-    """Tell whether sqlglot's tree of a text is certain to be one statement without anything that changes.
+def is_free_of_changes(sql: str) -> bool:
+    """Tell whether sqlglot's tree of a text for DuckDB is certain to be one statement without anything that changes.
 
     It is when the text holds none of the words of such nodes, not even in a name, a comment or a string, and no
     semicolon before the end. A text with many square brackets is parsed all the same: they can bomb the parser, and
@@ -98,7 +86,7 @@ def is_free_of_changes(sql: str, dialect: str) -> bool:
     if sql.count("[") + sql.count("{") > _MANY_BRACKETS or ";" in sql.rstrip().removesuffix(";"):
         return False
     # By the letters alone: "1delete" is a number and a word to sqlglot. In upper case, as sqlglot compares them.
-    return _changing_words(dialect).isdisjoint(sql.upper().encode().translate(_ONLY_LETTERS).split())
+    return _changing_words().isdisjoint(sql.upper().encode().translate(_ONLY_LETTERS).split())
 
 
 def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
@@ -107,7 +95,10 @@ def read_tokens(sql: str, dialect: str) -> list[Any] | Finding:
     from sqlglot.errors import SqlglotError
 
     try:
-        tokens: list[Any] = Dialect.get_or_raise(dialect).tokenize(sql)
+        reader = Dialect.get_or_raise(dialect)
+        if dialect in names(read("sqlglot")["digit_groups"]):
+            reader.NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
+        tokens: list[Any] = reader.tokenize(sql)
     except SqlglotError as exc:
         return _wrong(_first_line(exc))
     return complexity.find_excess(tokens, dialect) or tokens

@@ -25,10 +25,14 @@ from nbtools import confine
 from nbtools.errors import InternalError, NbtoolsError, error_to_wire
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import ParquetFrame, StreamedFrame
+from nbtools.sql.engines.policies import policy_for
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.engines.servers import open_server
 from nbtools.sql.engines.sqlite import SQLiteEngine
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
-from nbtools.sql.worker.protocol import MessageSocket
+from nbtools.sql.verdict.policy import Policy
+from nbtools.sql.verdict.transpile import transpile
+from nbtools.sql.worker.protocol import MessageSocket, out_of_memory, plain_dumps
 
 __all__ = ["main"]
 
@@ -47,6 +51,9 @@ class _RequestServer:
         self.running = (0, QueryControl())
         self.waiting: list[Any] = []
         self.waiting_bytes = self.sent = 0
+        self.roots: tuple[str, ...] = ()
+        self.is_server = False
+        self._policy: Policy | None = None
 
     def listen(self) -> None:
         """Take interrupts, and questions about the progress, until the owner is gone."""
@@ -74,6 +81,8 @@ class _RequestServer:
                 self.answer(engine, pickle.loads(body), descriptors)  # noqa: S301 - the owner is trusted
             except NbtoolsError as exc:
                 self.wire.send_json(b"X", error_to_wire(exc))
+            except MemoryError:
+                self.wire.send_json(b"X", error_to_wire(out_of_memory()))
             except (EOFError, OSError):
                 return
             except Exception as exc:
@@ -92,20 +101,29 @@ class _RequestServer:
             os.chdir(fields.pop("folder"))
         frames = {name: _frame(kind, place, descriptors) for name, (kind, place) in fields.pop("frames").items()}
         request = QueryRequest(frames=frames, **fields)
-        if task == "explain":
-            self.wire.send_json(b"H", {"plan": engine.explain(request, control)})
-            return
-        if task == "definitions":
-            assert isinstance(engine, DuckDBEngine)
-            macros, views = engine.definitions()
-            self.wire.send_json(b"H", {"macros": macros, "views": views})
-            return
-        if task == "catalog":
-            self.wire.send_json(b"H", {"tables": [dataclasses.asdict(table) for table in engine.catalog()]})
-            return
+        match task:
+            case "explain":
+                told: dict[str, Any] = {"plan": engine.explain(request, control)}
+            case "check":
+                told = dataclasses.asdict(self.policy(engine).check(request.sql))
+            case "transpile":
+                read = str((request.parameters or {"read": engine.dialect})["read"])  # type: ignore[call-overload]  # a mapping
+                told = {"sql": transpile(request.sql, read=read, write=engine.dialect)}
+            case "can_write":
+                told = {"why": engine.can_write()}
+            case "catalog":
+                told = {"tables": [dataclasses.asdict(table) for table in engine.catalog()]}
+            case _:
+                told = self.run(engine, request, control)
+        self.wire.send_json(b"H", told)
+
+    def run(self, engine: SqlEngine, request: QueryRequest, control: QueryControl) -> dict[str, Any]:
+        """Run a query, send its rows, and return what else there is to say of them."""
         self.waiting, self.waiting_bytes, self.sent = [], 0, 0
         try:
-            fetched = engine.run(dataclasses.replace(request, on_rows=self.send_rows), control)
+            # What is bounded need not be handed on as it comes, and servers then have more than one way to read it.
+            on_rows = None if self.is_server and request.max_bytes is not None else self.send_rows
+            fetched = engine.run(dataclasses.replace(request, on_rows=on_rows), control)
         finally:
             if isinstance(engine, DuckDBEngine):
                 # The next request may come from somebody who sees other records.
@@ -114,21 +132,26 @@ class _RequestServer:
             # What has no rows has types all the same.
             self.send_rows(fetched.columns, fetched.rows)
         self.send_waiting()
-        head = {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
-        self.wire.send_json(b"H", head)
+        return {"columns": fetched.columns, "types": fetched.types, "cut_by": fetched.cut_by}
+
+    def policy(self, engine: SqlEngine) -> Policy:
+        """Return the policy for texts that the engine is to run."""
+        if self._policy is None:
+            self._policy = policy_for(engine, self.roots)
+        return self._policy
 
     def send_rows(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         """Send some rows in the form they are in: the result as a whole is never held here."""
         if isinstance(rows, ArrowRows):
             # A message costs a little, a batch may be small.
-            self.waiting.append(rows.to_arrow())
+            self.waiting.append(rows.table)
             self.waiting_bytes += self.waiting[-1].nbytes
             if self.waiting_bytes >= _MESSAGE_BYTES:
                 self.send_waiting()
         else:
             assert isinstance(rows, PythonRows)
             self.sent += 1
-            self.wire.queue(b"T", pickle.dumps((columns, rows.to_tuples()), protocol=5))
+            self.wire.queue(b"T", plain_dumps(columns, rows.dtypes, rows.to_tuples()))
 
     def send_waiting(self) -> None:
         """Send the batches that wait for others."""
@@ -177,7 +200,9 @@ def _confine(settings: Mapping[str, Any]) -> list[str]:
 
 def _import_libraries(settings: Mapping[str, Any]) -> None:
     """Import what the engine needs while files can still be read."""
-    if settings["kind"] == "sqlite":
+    if settings["kind"] != "duckdb":
+        if not settings["arrow"]:
+            cast("dict[str, Any]", sys.modules)["pyarrow"] = None
         return
     import duckdb  # noqa: F401 - see above
 
@@ -191,7 +216,13 @@ def _import_libraries(settings: Mapping[str, Any]) -> None:
 def _open_engine(settings: Mapping[str, Any]) -> SqlEngine:
     database = None if settings["database"] is None else Path(settings["database"])
     if settings["kind"] == "sqlite":
-        return SQLiteEngine(database, at_rest=True)
+        return SQLiteEngine(database)
+    if settings["kind"] == "server":
+        return open_server(settings["url"])
+    if settings["kind"] == "workbooks":
+        from nbtools.sql.worker.workbooks import WorkbookReader
+
+        return WorkbookReader()
     given = settings["options"]
     options = EngineOptions(**given | {"roots": tuple(map(Path, given["roots"]))})
     engine = DuckDBEngine(database, options, spill=Path(settings["spill"]))
@@ -212,9 +243,12 @@ def main(line: int, side: int) -> None:
         _import_libraries(settings)
         missing = _confine(settings["confinement"])
         engine = _open_engine(settings)
+        worker.roots, worker.is_server = tuple(settings["options"]["roots"]), settings["kind"] == "server"
     except NbtoolsError as exc:
         worker.wire.send_json(b"X", error_to_wire(exc))
         return
+    # The owner reads errors until now. What is said from now on goes where the standard output goes, to nobody.
+    os.dup2(1, 2)
     worker.wire.send_json(b"R", {"missing": missing, "name": engine.name})
     threading.Thread(target=worker.listen, name="listen", daemon=True).start()
     with contextlib.suppress(BrokenPipeError):

@@ -1,9 +1,10 @@
-"""The third wall, the owner's side: DuckDB in a worker process that is confined and can be killed.
+"""The third wall, the owner's side: engines in worker processes that are confined and can be killed.
 
 Limits inside an engine do not contain everything: a function that builds one huge value looks at no clock and asks no
-allocator. So what a model sends runs in a process of its own. It is interrupted when its time is over and killed half
-a second later; its memory is not ours; it sees the allowed folders and no network. Workers are kept warm and used
-again, one query at a time; frames travel through shared memory in Arrow's form.
+allocator. So what a model sends is judged and runs in a process of its own, where a text that crashes a parser costs
+nothing. It is interrupted when its time is over and killed half a second later; its memory is not ours; it sees the
+allowed folders and no network, but for the driver of a server. Workers are kept warm and used again, one query at a
+time; frames travel through shared memory in Arrow's form.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +36,7 @@ from nbtools.errors import (
     error_from_wire,
 )
 from nbtools.lazy import has
-from nbtools.redaction import scrub_environment
+from nbtools.redaction import redact, scrub_environment
 from nbtools.sql.engines.protocol import (
     CatalogColumn,
     CatalogTable,
@@ -44,8 +46,11 @@ from nbtools.sql.engines.protocol import (
     QueryControl,
     QueryRequest,
 )
+from nbtools.sql.engines.servers import open_server
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.engines.urls import resolve_url
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows, join_parts
+from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.protocol import HEAD_BYTES, MessageSocket, plain_loads
 from nbtools.sql.worker.shared_frames import SharedFrames
 
@@ -59,9 +64,21 @@ _KEPT = frozenset({"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TZDIR", "LD_LIBR
 _HEAD_LIMIT = 8_000_000
 # Of rows that are handed on and not kept.
 _MOST_AT_ONCE = 1 << 31
+_WorkerKind = Literal["duckdb", "sqlite", "server", "workbooks"]
 # An idle worker holds 100 MB, and starting one takes longer than most queries: a notebook and one agent find theirs
-# ready.
+# ready. Of each database one waits, and not for ever.
 _IDLE = 2
+_IDLE_S = 300.0
+# So many run at one time for one database; further queries wait for their turn, as long as their time allows.
+_MOST_BUSY = 4
+_TURN_S = 0.05
+# Verdicts that are kept, as `Policy` keeps them, which saves two messages.
+_VERDICTS = 256
+_VERDICT_LENGTH = 20_000
+# A worker that hangs up is about to end, and says how it ended.
+_END_S = 5.0
+# Of what a worker says that does not start: the error, and where it was raised.
+_LAST_LINES = 3
 # The fields of a request that the worker gets as they are. It keeps no clock: the owner does.
 _SENT = ("sql", "parameters", "max_rows", "max_bytes", "whole", "progress")
 # The process is gone, or what it sends makes no sense any more (ValueError: neither JSON nor Arrow).
@@ -82,26 +99,36 @@ class _WorkerProcess:
         self._share: float = -1.0
         self._number = 0
         self.is_answering = False
+        self.idle_since = 0.0
         ends = (their_line.fileno(), their_side.fileno())
-        with their_line, their_side:
-            self.process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-m", "nbtools.sql.worker", *map(str, ends)],
-                pass_fds=ends,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                # Ctrl-C on a terminal is for the owner, who interrupts the query.
-                start_new_session=True,
-            )
-        try:
-            self.wire.send_json(b"C", settings)
-            kind, body = self.wire.receive()
-        except BaseException as exc:
-            self.end()
-            if isinstance(exc, EOFError | BrokenPipeError):
-                raise InternalError("the SQL worker did not start.", tried="starting the SQL worker") from exc
-            raise
+        # For what it says until it is ready; who says more than a pipe holds does not wait for a reader.
+        heard, said = os.pipe()
+        for end in (heard, said):
+            os.set_blocking(end, False)
+        with os.fdopen(heard, "rb") as errors_of_start:
+            with their_line, their_side, os.fdopen(said, "wb"):
+                self.process = subprocess.Popen(
+                    [sys.executable, "-s", "-P", "-m", "nbtools.sql.worker", *map(str, ends)],
+                    pass_fds=ends,
+                    env=_environment(settings),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    # Ctrl-C on a terminal is for the owner, who interrupts the query.
+                    start_new_session=True,
+                )
+            try:
+                self.wire.send_json(b"C", settings)
+                kind, body = self.wire.receive()
+            except BaseException as exc:
+                lost = isinstance(exc, EOFError | OSError)
+                if lost:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self.process.wait(_END_S)
+                self.end()
+                if lost:
+                    raise _start_error(self.process.returncode, errors_of_start.read() or b"") from exc
+                raise
         told = json.loads(bytes(body))
         if kind != b"R":
             self.end()
@@ -159,7 +186,7 @@ class _WorkerProcess:
 
 
 class IsolatedEngine:
-    """DuckDB, or SQLite, in a worker process.
+    """An engine in a worker process.
 
     Parameters
     ----------
@@ -168,9 +195,13 @@ class IsolatedEngine:
     options
         Roots and limits.
     kind
-        What runs in the worker.
+        What runs in the worker: ``"server"`` stands for the database of `url`, ``"workbooks"`` for a reader of them.
     arrow
         Whether frames and rows travel as Arrow; `None` where pyarrow is installed.
+    url
+        Of a server.
+    idle_s
+        Seconds after which a worker without a query ends.
     """
 
     def __init__(
@@ -178,20 +209,31 @@ class IsolatedEngine:
         database: Path | None,
         options: EngineOptions,
         *,
-        kind: Literal["duckdb", "sqlite"] = "duckdb",
+        kind: _WorkerKind = "duckdb",
         arrow: bool | None = None,
+        url: str | None = None,
+        idle_s: float = _IDLE_S,
     ) -> None:
-        self.dialect: str = kind
+        # Nothing is connected here; it only tells what the URL speaks, or that its driver is missing.
+        server = None if url is None else open_server(url)
+        self.dialect: str = "sqlite" if kind == "sqlite" else "duckdb" if server is None else server.dialect
         self.takes_frames = kind == "duckdb"
-        self.name = "DuckDB" if kind == "duckdb" else "SQLite"
+        self.name = {"duckdb": "DuckDB", "sqlite": "SQLite"}.get(kind, kind) if server is None else server.name
+        self._most_idle = _IDLE if kind == "duckdb" and database is None else 1
+        self._idle_s = idle_s
+        self._timer: threading.Timer | None = None
+        self._verdicts: dict[str, Verdict] = {}
         arrow = has("pyarrow") if arrow is None else arrow
         self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(_MOST_BUSY)
         self._idle: list[_WorkerProcess] = []
         self._busy: dict[QueryControl, _WorkerProcess] = {}
         self._closed = False
         self._spill = make_temp_dir()
         self._shipped = SharedFrames(None if arrow else self._spill / "frames")
-        self._settings = _settings(database, options, self._spill, arrow=arrow) | {"kind": kind}
+        self._settings = _settings(database, options, self._spill, kind=kind, arrow=arrow)
+        if url is not None:
+            self._settings["url"] = resolve_url(url)
         self._finalizer = weakref.finalize(self, _clean_up, self._idle, self._busy, self._shipped, self._spill)
 
     def warm(self) -> list[str]:
@@ -200,7 +242,21 @@ class IsolatedEngine:
             return worker.missing
 
     @contextlib.contextmanager
+    def _turn(self, control: QueryControl) -> Iterator[None]:
+        while not self._turns.acquire(timeout=_TURN_S):
+            control.check()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    @contextlib.contextmanager
     def _borrow(self, control: QueryControl) -> Iterator[_WorkerProcess]:
+        with self._turn(control), self._lend(control) as worker:
+            yield worker
+
+    @contextlib.contextmanager
+    def _lend(self, control: QueryControl) -> Iterator[_WorkerProcess]:
         with self._lock:
             worker = self._idle.pop() if self._idle else None
         if worker is not None and worker.process.poll() is not None:
@@ -230,11 +286,38 @@ class IsolatedEngine:
     def _take_back(self, control: QueryControl, worker: _WorkerProcess, *, keep: bool) -> None:
         with self._lock:
             self._busy.pop(control, None)
-            kept = keep and not self._closed and len(self._idle) < _IDLE and worker.process.poll() is None
+            kept = keep and not self._closed and len(self._idle) < self._most_idle and worker.process.poll() is None
             if kept:
+                worker.idle_since = time.monotonic()
                 self._idle.append(worker)
+                self._watch_idle()
         if not kept:
             worker.end()
+
+    def _watch_idle(self) -> None:
+        """See to it that idle workers end some time; called with the lock held."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._idle_s, _end_idle, [weakref.ref(self)])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def end_idle(self) -> None:
+        """End the workers that have waited for a query long enough."""
+        with self._lock:
+            self._timer = None
+            oldest = time.monotonic() - self._idle_s
+            tired = [worker for worker in self._idle if worker.idle_since <= oldest]
+            for worker in tired:
+                self._idle.remove(worker)
+            if self._idle:
+                self._watch_idle()
+        for worker in tired:
+            worker.end()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a query runs in a worker at this moment."""
+        return bool(self._busy)
 
     def _ask(
         self, task: str, request: QueryRequest, control: QueryControl, on_rows: OnRows = lambda _, __: None
@@ -279,16 +362,33 @@ class IsolatedEngine:
             for table in told["tables"]
         ]
 
-    def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-        """Return the macros and the views of the database, name to definitions, for the verdict."""
-        if self.dialect != "duckdb":
-            return {}, {}
-        told = self._ask("definitions", QueryRequest(sql=""), QueryControl())
-        return told["macros"], told["views"]
+    def check(self, sql: str, control: QueryControl) -> Verdict:
+        """Return the verdict on a text, which a worker reaches: parsers can be made to crash."""
+        with self._lock:
+            known = self._verdicts.get(sql)
+        if known is not None:
+            return known
+        told = self._ask("check", QueryRequest(sql=sql), control)
+        lists = {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+        verdict = Verdict(**{**told, **lists, "sql": sql})
+        # Links may lead elsewhere by the next time.
+        if not verdict.files and len(sql) <= _VERDICT_LENGTH:
+            with self._lock:
+                if len(self._verdicts) >= _VERDICTS:
+                    self._verdicts.clear()
+                self._verdicts[sql] = verdict
+        return verdict
+
+    def transpile(self, sql: str, read: str, control: QueryControl) -> str:
+        """Return a text of another dialect in the engine's own; see `nbtools.sql.verdict.transpile`."""
+        return str(self._ask("transpile", QueryRequest(sql=sql, parameters={"read": read}), control)["sql"])
 
     def can_write(self) -> str | None:
-        """Return `None`: memory is private and a database is attached read-only."""
-        return None
+        """Say why the role of a server could write; memory is private and a database file is attached read-only."""
+        if self._settings["kind"] != "server":
+            return None
+        why = self._ask("can_write", QueryRequest(sql=""), QueryControl())["why"]
+        return None if why is None else str(why)
 
     def discard(self, control: QueryControl) -> None:
         """Kill the worker that is stuck with this control's statement."""
@@ -301,10 +401,19 @@ class IsolatedEngine:
         """End the workers and remove their temporary files."""
         with self._lock:
             self._closed = True
+            timer, self._timer = self._timer, None
             busy = list(self._busy.values())
+        if timer is not None:
+            timer.cancel()
         for worker in busy:
             worker.process.kill()
         self._finalizer()
+
+
+def _end_idle(engine: weakref.ref[IsolatedEngine]) -> None:
+    found = engine()
+    if found is not None:
+        found.end_idle()
 
 
 def _clean_up(
@@ -317,12 +426,15 @@ def _clean_up(
     shutil.rmtree(spill, ignore_errors=True)
 
 
-def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arrow: bool) -> dict[str, Any]:
+def _settings(
+    database: Path | None, options: EngineOptions, spill: Path, *, kind: _WorkerKind, arrow: bool
+) -> dict[str, Any]:
     """Return the settings that a worker gets at its start."""
     readable = [str(root) for root in options.roots]
     # Shared memory of frames counts as address space but not as data, so the limit is on data.
     confinement = {
-        "level": "strict",
+        # A driver needs the network, and files of its own in many places: certificates, passwords.
+        "level": "limits" if kind == "server" else "strict",
         "read": [*readable, *([] if database is None else [str(database.parent)])],
         "write": [str(spill)],
         "memory_bytes": options.memory_bytes + _OVERHEAD_BYTES,
@@ -331,6 +443,7 @@ def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arr
         "required": False,
     }
     return {
+        "kind": kind,
         "database": None if database is None else str(database),
         # Frames without Arrow arrive as files below the worker's own folder.
         "options": dataclasses.asdict(options) | {"roots": readable if arrow else [*readable, str(spill / "frames")]},
@@ -340,12 +453,20 @@ def _settings(database: Path | None, options: EngineOptions, spill: Path, *, arr
     }
 
 
-def _environment() -> dict[str, str]:
-    """Return the little that the worker needs, the way to this very package included."""
+def _environment(settings: dict[str, Any]) -> dict[str, str]:
+    """Return the little that the worker needs, the way to this very package included.
+
+    The driver of a server also gets what it takes from the environment: accounts, certificates, proxies.
+    """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT}
     package = Path(errors.__file__).resolve().parent.parent
-    return scrub_environment(kept) | {
+    given = dict(os.environ) if settings["kind"] == "server" else scrub_environment(kept)
+    return given | {
         "PYTHONPATH": str(package),
+        # Where SQLite sorts what memory does not hold, and where anything else puts files for the moment.
+        "SQLITE_TMPDIR": settings["spill"],
+        "TMPDIR": settings["spill"],
+        "OPENBLAS_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         # Memory goes back to the system when a query is over.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -359,18 +480,66 @@ def _rows(kind: bytes, body: bytearray) -> tuple[tuple[str, ...], ResultRows]:
         table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
         # The bytes come from a process that may be anybody's by now: offsets are checked before they are followed.
         for column in table.columns:
-            # The greatest HUGEINT has a digit more than Arrow's decimals admit, and is harmless.
-            column.validate(full="decimal" not in str(column.type))
+            for chunk in column.chunks:
+                _check(chunk)
         return tuple(table.column_names), ArrowRows(table)
-    columns, rows = plain_loads(body)
-    return columns, PythonRows(columns, rows)
+    columns, dtypes, rows = plain_loads(body)
+    return columns, PythonRows(columns, rows, dtypes)
+
+
+def _check(array: Any) -> None:
+    """Raise a ValueError when an Arrow array leads outside of its memory."""
+    array.validate()
+    # The greatest HUGEINT has a digit more than Arrow's decimals admit, and 24:00:00 is no time to Arrow: both are
+    # harmless, so numbers are looked at without their meaning.
+    array.view(_without_meaning(array.type)).validate(full=True)
+
+
+def _without_meaning(kind: Any) -> Any:
+    """Return the type of the same memory with plain numbers in the place of times and decimals, at any depth."""
+    import pyarrow as pa
+
+    def inner(field: Any) -> Any:
+        return field.with_type(_without_meaning(field.type))
+
+    if pa.types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if pa.types.is_time(kind):
+        return pa.int64() if pa.types.is_time64(kind) else pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(inner(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner(kind.value_field), kind.list_size)
+    if pa.types.is_struct(kind):
+        return pa.struct([inner(kind.field(index)) for index in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(inner(kind.key_field), inner(kind.item_field))
+    return kind
+
+
+def _start_error(code: int, said: bytes) -> InternalError:
+    """Return the error for a worker that ended before it was ready, with the last lines that it said."""
+    # Python marks the place in a line of code by a line of its own.
+    lines = [line for text in said.decode(errors="replace").splitlines() if (line := text.strip(" ^~"))]
+    why = redact(" | ".join(lines[-_LAST_LINES:])) or f"it said nothing and ended {_ending(code)}"
+    return InternalError(f"the SQL worker did not start: {why}", tried="starting the SQL worker")
+
+
+def _ending(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
 
 
 def _death_error(worker: _WorkerProcess) -> NbtoolsError:
     """Return the error for a worker that ended while it ran a query, with what the way it ended says of the reason."""
     worker.process.kill()
     code = worker.process.wait()
-    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    how = _ending(code)
+    if -code in {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL}:
+        return SqlFailed(
+            f"the query ended its worker process ({how}): the engine, or its parser, broke over it.",
+            hint="Write it in a simpler form: fewer operators in a row, less nesting, shorter lists.",
+            tried="running SQL",
+        )
     if -code == getattr(signal, "SIGBUS", 7):  # Windows has none
         return SqlFailed(
             f"the query ended its worker process ({how}): a file or memory that it read became shorter meanwhile.",

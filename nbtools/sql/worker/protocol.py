@@ -9,7 +9,7 @@ kind    sent by    body
 ``G``   both       on the side; how far is it? JSON: the share that is done
 ``R``   worker     JSON: ready, and what of the confinement is missing
 ``A``   worker     some rows, an Arrow stream
-``T``   worker     the names of the columns and some rows, pickled tuples of plain values
+``T``   worker     the names of the columns, their types in pandas and some rows, pickled tuples of plain values
 ``H``   worker     JSON: the answer is over; columns, types, which cap cut the rows
 ``X``   worker     JSON: an error
 ======  =========  =====================================================================
@@ -20,17 +20,19 @@ reader that knows a handful of plain types and no other.
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import pickle
 import socket
 import struct
+import zoneinfo
 from typing import Any
 
 from nbtools import framing
-from nbtools.errors import InternalError
+from nbtools.errors import InternalError, LimitExceeded
 
-__all__ = ["HEAD_BYTES", "MessageSocket", "plain_loads"]
+__all__ = ["HEAD_BYTES", "MessageSocket", "out_of_memory", "plain_dumps", "plain_loads"]
 
 _HEAD = struct.Struct("<cQ")
 HEAD_BYTES = _HEAD.size
@@ -45,8 +47,13 @@ _PLAIN = frozenset(
         *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
         ("decimal", "Decimal"),
         ("uuid", "UUID"),
+        ("zoneinfo", "ZoneInfo"),
+        # How `plain_dumps` writes what has no plain type.
+        ("builtins", "str"),
+        *(("ipaddress", f"IPv{v}{name}") for v in (4, 6) for name in ("Address", "Interface", "Network")),
     }
 )
+_PLAIN_TYPES = frozenset({bool, bytes, dict, float, int, list, set, str, tuple, type(None)})
 
 
 class MessageSocket:
@@ -88,14 +95,14 @@ class MessageSocket:
         if queued:
             self._line.sendall(b"".join(queued))
 
-    def send_json(self, kind: bytes, value: Any, descriptors: tuple[int, ...] = ()) -> None:
+    def send_json(self, kind: bytes, value: Any) -> None:
         """Send a message whose body is JSON."""
         body = json.dumps(value).encode()
         if self._queue:
             self.queue(kind, body)
             self._flush()
         else:
-            self.send(kind, body, descriptors)
+            self.send(kind, body)
 
     def receive(self) -> tuple[bytes, bytearray]:
         """Return the next message.
@@ -133,6 +140,35 @@ class MessageSocket:
     def close(self) -> None:
         """Close this end."""
         self._line.close()
+
+
+def out_of_memory() -> LimitExceeded:
+    """Return the error for a query that needs more memory than its process may have."""
+    return LimitExceeded(
+        "the query needs more memory than it may have.",
+        hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",
+        tried="running SQL",
+    )
+
+
+class _PlainPickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if isinstance(obj, zoneinfo.ZoneInfo):
+            return (zoneinfo.ZoneInfo, (obj.key,))
+        if kind is type or kind in _PLAIN_TYPES or (kind.__module__, kind.__qualname__) in _PLAIN:
+            return NotImplemented
+        if isinstance(obj, dt.tzinfo):
+            return NotImplemented
+        # What the owner does not know, such as a range of PostgreSQL, arrives as text.
+        return (str, (str(obj),))
+
+
+def plain_dumps(columns: tuple[str, ...], dtypes: tuple[str | None, ...], rows: list[tuple[Any, ...]]) -> bytes:
+    """Pickle rows so that `plain_loads` reads them."""
+    buffer = io.BytesIO()
+    _PlainPickler(buffer, protocol=5).dump((columns, dtypes, rows))
+    return buffer.getvalue()
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import RegisteredFrame
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame, quote_text
 
 __all__ = ["SharedFrames"]
 
@@ -130,8 +130,7 @@ def _as_parquet(frame: Any, shared: contextlib.ExitStack, folder: Path) -> Path:
     shared.callback(path.unlink, missing_ok=True)
     with duckdb.connect() as connection:
         connection.register("frame", frame)
-        text = str(path).replace("'", "''")
-        connection.execute(f"COPY (FROM frame) TO '{text}' (FORMAT parquet, COMPRESSION uncompressed)")
+        connection.execute(f"COPY (FROM frame) TO {quote_text(str(path))} (FORMAT parquet, COMPRESSION uncompressed)")
     return path
 
 

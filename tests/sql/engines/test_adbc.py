@@ -143,3 +143,38 @@ def test_a_session_picks_adbc_by_itself(postgres_url: str) -> None:
         assert not isinstance(slow.rows, ArrowRows)
         assert fast.to_rows() == slow.to_rows() == [[1], [2], [3]]
         assert session.query("select :a + 1 as b", params={"a": 1}, connection="pg").to_rows() == [[2]]
+
+
+def test_what_a_role_has_set_about_the_text_of_values_changes_none(postgres_database: str) -> None:
+    import psycopg
+
+    odd = ("intervalstyle='iso_8601'", "datestyle='German'", "extra_float_digits=-5", "bytea_output='escape'")
+    with psycopg.connect(postgres_database, autocommit=True) as connection:
+        connection.execute("create role odd login")
+        for setting in odd:
+            connection.execute(f"alter role odd set {setting}")
+    sql = (
+        "select interval '1 day 02:00:00' as i, date '2024-02-29' as d, timestamp '2024-02-03 04:05:06.7' as t,"
+        " timestamptz '2024-02-03 04:05:06+00' as z, 0.1::float8 + 0.2::float8 as f, '\\x00ff'::bytea as b,"
+        " daterange('2024-01-01', '2024-02-01') as r, array[interval '3 hours'] as a, date '2024-02-29'::text as s"
+    )
+    expected = [
+        "1 day 2:00:00",
+        "2024-02-29",
+        "2024-02-03 04:05:06.7",
+        "2024-02-03 04:05:06+00:00",
+        0.1 + 0.2,
+        "0x00ff",
+    ]
+    expected += ["[2024-01-01,2024-02-01)", ["3:00:00"], "2024-02-29"]
+    urls = {"a": postgres_database.replace("postgres@", "odd@")}
+    urls["p"] = urls["a"].replace("postgresql", "postgresql+psycopg", 1)
+    try:
+        with SqlSession(connections=urls) as session:
+            for name in urls:
+                assert session.query(sql, connection=name).to_rows() == [expected]
+                found = session.query("select 0.1::float8 + 0.2::float8 as f, '\\x00ff'::bytea as b", connection=name)
+                assert found.to_rows() == [[0.1 + 0.2, "0x00ff"]]
+    finally:
+        with psycopg.connect(postgres_database, autocommit=True) as connection:
+            connection.execute("drop role odd")

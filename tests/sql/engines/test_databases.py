@@ -12,6 +12,7 @@ import pytest
 
 from nbtools.errors import CallTimeout, NbtoolsError, SqlInvalid, SqlNotAllowed
 from nbtools.sql import SqlSession
+from nbtools.sql.engines.sqlalchemy import mode_order
 
 
 @pytest.fixture
@@ -106,6 +107,18 @@ def test_postgres_ends_what_takes_too_long(server: SqlSession) -> None:
     assert server.query("select 1", connection="ro").to_rows() == [[1]]
 
 
+def test_a_connection_that_the_server_ended_is_opened_anew(server: SqlSession, postgres_url: str) -> None:
+    import psycopg
+
+    assert server.query("select count(*) from goods", connection="ro").to_rows() == [[100]]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        ended = connection.execute(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity where usename = 'reader'"
+        ).fetchall()
+    assert ended
+    assert server.query("select count(*) from goods", connection="ro").to_rows() == [[100]]
+
+
 def test_nothing_stays_behind_in_a_postgres_session(server: SqlSession) -> None:
     engine = server._engines.engine("ro", isolated=False)
     with engine._connection() as connection:  # type: ignore[attr-defined]  # PostgreSQL's
@@ -120,3 +133,26 @@ def test_a_misspelt_table_of_postgres_is_answered_with_the_nearest(server: SqlSe
     with pytest.raises(SqlInvalid) as caught:
         server.query("select * from gods", connection="ro")
     assert caught.value.hint == "Did you mean 'goods'?"
+
+
+@pytest.mark.parametrize(
+    ("modes", "order"),
+    [
+        ("STRICT_TRANS_TABLES", None),
+        ("", None),
+        ("NO_BACKSLASH_ESCAPES", "SET SESSION sql_mode = ''"),
+        ("PIPES_AS_CONCAT,ANSI_QUOTES,ORACLE", "SET SESSION sql_mode = 'PIPES_AS_CONCAT,ANSI_QUOTES'"),
+        (
+            "MSSQL,NO_BACKSLASH_ESCAPES,ERROR_FOR_DIVISION_BY_ZERO",
+            "SET SESSION sql_mode = 'ERROR_FOR_DIVISION_BY_ZERO'",
+        ),
+    ],
+)
+def test_mysql_reads_texts_as_the_verdict_does(modes: str, order: str | None) -> None:
+    assert mode_order(modes, r"select 'a\', load_file('/etc/passwd') -- '") == order
+
+
+def test_mysql_with_double_quotes_for_names_reads_no_backslash_between_them() -> None:
+    assert mode_order("ANSI_QUOTES", 'select "name" from t') is None
+    with pytest.raises(SqlNotAllowed, match="ANSI_QUOTES"):
+        mode_order("ANSI,ANSI_QUOTES", r'''select "\", load_file('/etc/passwd') as y -- "''')

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import duckdb
 import pytest
 
 from nbtools.door import CallLimits
-from nbtools.errors import CallTimeout, InvalidArguments, LimitExceeded, PathNotAllowed, SqlFailed
+from nbtools.errors import (
+    CallTimeout,
+    InvalidArguments,
+    LimitExceeded,
+    PathNotAllowed,
+    SqlFailed,
+    SqlInvalid,
+    SqlNotAllowed,
+)
 from nbtools.sql import SqlSession
+from nbtools.sql.results.export import FORMS, RowSink
+from nbtools.sql.results.rows import PythonRows
 from nbtools.workbench import Workbench
 
 KINDS = """
@@ -53,6 +69,7 @@ def test_values_of_every_kind_read_back(session: SqlSession, isolated: bool) -> 
     assert rows[1] == {
         **{name: str(value) for name, value in ROW.items()},
         "gap": "",
+        "b": "true",
         "l": "[1, 2]",
     }
 
@@ -153,4 +170,106 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(bench: Workbench, tmp_pat
         bench.export("select 1", tmp_path.parent / "rows.csv")
     with pytest.raises(Exception, match="no"):
         bench.export("select if(range > 100_000, error('no'), 1) as n from range(200_000)", place)
+    with pytest.raises(InvalidArguments, match="exists already") as caught:
+        bench.export("select 1 as one", place, overwrite=False)
+    assert "overwrite" in str(caught.value.hint)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("rows.csv", "mine")]
+    bench.export("select 1 as one", place)
+    assert place.read_text() == "one\n1\n"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_file_on_disk_has_the_values_that_a_file_in_memory_has(
+    bench: Workbench, tmp_path: Path, isolated: bool
+) -> None:
+    odd = "'nan'::double as nan, '-inf'::double as inf, 1.5 as f, {'k': 1} as st, 1 as a, 2 as a, 'x' as \"q\"\"\""
+    query = f"select *, {odd} from ({KINDS})"
+    for form in ("csv", "json"):
+        bench.export(query, tmp_path / f"rows.{form}", isolated=isolated)
+    in_memory = written(bench.sql_session, query, "json")
+    assert json.loads((tmp_path / "rows.json").read_text()) == json.loads(in_memory)
+    lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert lines[0] == 'n,gap,s,b,d,l,big,"x,y",nan,inf,f,st,a,a_1,"q"""'
+    assert lines[2].endswith('9007199254740993,0.1,nan,-inf,1.5,"{""k"":1}",1,2,x')
+
+
+def test_later_decimals_may_have_more_digits_than_the_first(tmp_path: Path) -> None:
+    with (tmp_path / "rows.parquet").open("wb") as file:
+        sink = RowSink(FORMS["parquet"](file))
+        with sink.finishing():
+            for value in ("1.37", "98765432109876.55"):
+                sink(("amount",), PythonRows(("amount",), [(Decimal(value),)]))
+    found = duckdb.sql(f"from '{tmp_path / 'rows.parquet'}'").fetchall()
+    assert found == [(Decimal("1.37"),), (Decimal("98765432109876.55"),)]
+
+
+def test_rows_of_a_database_without_types_become_parquet_and_excel(bench: Workbench, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("openpyxl")
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("create table t (a, b)")
+        shop.executemany("insert into t values (?, ?)", [(1, None), (2, "=1+1"), (3, "x\x07")])
+        shop.execute("create table mixed (a)")
+        shop.executemany("insert into mixed values (?)", [(n if n < 9_000 else "late",) for n in range(9_001)])
+        shop.commit()
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    for form in ("parquet", "xlsx"):
+        assert bench.export("select * from t", tmp_path / f"rows.{form}", connection=url) == 3
+    assert bench.sql(f"from '{tmp_path / 'rows.parquet'}'")["b"].tolist()[1:] == ["=1+1", "x\x07"]
+    assert bench.sql(f"from '{tmp_path / 'rows.xlsx'}'")["b"].tolist()[1:] == ["'=1+1", "x\N{REPLACEMENT CHARACTER}"]
+    with pytest.raises(InvalidArguments, match="values of several types"):
+        bench.export("select * from mixed", tmp_path / "mixed.parquet", connection=url)
+    assert not (tmp_path / "mixed.parquet").exists()
+
+
+def test_a_sheet_of_excel_has_an_end(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openpyxl")
+    monkeypatch.setattr("nbtools.sql.results.export.MOST_SHEET_ROWS", 11)
+    assert bench.export("from range(10)", tmp_path / "rows.xlsx") == 10
+    with pytest.raises(LimitExceeded, match="than a sheet of Excel can hold"):
+        bench.export("from range(11)", tmp_path / "more.xlsx")
+    assert not (tmp_path / "more.xlsx").exists()
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_disk_that_is_full_leaves_nothing(bench: Workbench, tmp_path: Path, isolated: bool) -> None:
+    pytest.importorskip("pyarrow")
+    script = (
+        "import resource, signal, sys; from nbtools.workbench import Workbench\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"with Workbench(memory_url=':memory:', allowed_paths=[{str(tmp_path)!r}]) as wb:\n"
+        f"    wb.query('select 1', isolated={isolated})\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "    for name, rows in (('x.parquet', 1_000_000), ('x.xlsx', 20_000)):\n"
+        "        try:\n"
+        f"            place = {str(tmp_path)!r} + '/' + name\n"
+        f"            wb.export(f'select random() as x from range({{rows}})', place, isolated={isolated})\n"
+        "        except Exception as exc:\n"
+        "            print(type(exc).__name__, exc)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    told = ended.stdout.splitlines()
+    assert told[0].startswith(("SqlFailed", "_WriteFailed"))
+    assert "rows could not be written: File too large" in told[0]
+    assert "File too large" in told[1]
+    assert ended.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_copied_is_the_very_query_that_was_judged(bench: Workbench, tmp_path: Path) -> None:
+    place = tmp_path / "rows.csv"
+    for query in ("select 1 as a -- the end", "select 1 as a;", "select 1 as a /* x */ ;", "from (values (1)) t(a)"):
+        assert bench.export(query, place) == 1
+        assert place.read_text() == "a\n1\n"
+    for query in (
+        f"select 1) to '{tmp_path}/other.csv' --",
+        f"select 1); copy (select 2) to '{tmp_path}/other.csv' --",
+        f"copy (select 1) to '{tmp_path}/other.csv'",
+        "with a as (delete from t returning *) from a",
+    ):
+        with pytest.raises((SqlInvalid, SqlNotAllowed)):
+            bench.export(query, place)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+    # In order, and without a word of what the query was bound to.
+    bench.export("select i from range($n::int) t(i) order by i desc", place, params={"n": 200_000})
+    assert place.read_text().splitlines()[1:] == [str(n) for n in range(199_999, -1, -1)]

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from nbtools.sql import SqlSession
-from nbtools.sql.results.rows import PythonRows, jsonable, unique_names
+from nbtools.sql.engines.duckdb.statement import _PLAIN
+from nbtools.sql.results.rows import ArrowRows, PythonRows, jsonable, unique_names
 
 EVERY_TYPE = """
 select 1::tinyint as i, 170141183460469231731687303715884105727::hugeint as h, 1.50::decimal(10, 2) as d,
@@ -89,7 +90,8 @@ def test_json_keeps_what_it_can_exactly() -> None:
         (decimal.Decimal("0.1234567890123456789012345"), "0.1234567890123456789012345"),
         (float("inf"), "inf"),
         (dt.datetime(2024, 1, 1, 12), "2024-01-01 12:00:00"),  # noqa: DTZ001 - a naive one is the case
-        (dt.timedelta(days=1), "1 day, 0:00:00"),
+        (dt.timedelta(days=1), "1 day"),
+        (dt.timedelta(hours=-30), "-1 day -6:00:00"),
         (b"\x01", "0x01"),
         ({1: (2, None)}, {"1": [2, None]}),
     ]
@@ -198,6 +200,25 @@ def test_python_rows_keep_all_digits_of_whole_numbers() -> None:
 EXACT = "123456789012345678901234567.89"
 
 
+@pytest.mark.parametrize(
+    ("texts", "kept"),
+    [
+        (["99999999999999.9", "-99999999999999.9"], False),  # 15 digits
+        (["123456789012345.7"], False),  # 16 digits, and a float shows them all
+        (["900719925474099.3", "1.5"], True),
+        (["-900719925474099.3"], True),
+        (["0.1", None], False),
+        ([None], False),
+    ],
+)
+def test_a_column_of_decimals_stays_exact_where_one_of_them_needs_it(texts, kept) -> None:
+    pa = pytest.importorskip("pyarrow")
+    values = [text if text is None else decimal.Decimal(text) for text in texts]
+    frame = ArrowRows(pa.table({"d": pa.array(values, pa.decimal128(30, 1))})).to_pandas()
+    assert frame["d"].dtype == ("object" if kept else "float64")
+    assert frame["d"].dropna().to_list() == [value if kept else float(value) for value in values if value is not None]
+
+
 @pytest.mark.parametrize("isolated", [False, True])
 def test_decimals_keep_digits_that_a_float_would_lose(session, isolated):
     given = f"select {EXACT}::decimal(30, 2) as d, 1.10::decimal(30, 2) as e union all select null, 2.25"
@@ -230,3 +251,18 @@ def test_lines_that_were_skipped_for_other_columns_are_told(tmp_path, isolated):
         asked = [opened.query(f"select * from '{tmp_path / n}.csv'", isolated=isolated) for n in ("ragged", "plain")]
     assert [found.to_rows() for found in asked] == [[[4, 5, 6]], [[1, 2]]]
     assert ["without its first 3 lines, whose columns differ" in found.footer() for found in asked] == [True, False]
+
+
+@pytest.mark.parametrize("kind", sorted(_PLAIN))
+def test_values_that_are_only_shown_look_the_same_and_need_no_arrow(session: SqlSession, kind: str) -> None:
+    values = {"BOOLEAN": "true", "VARCHAR": "'a|b\u00e9\n'", "DOUBLE": "0.1::float + 1e-7"}.get(kind, "100")
+    query = f"select ({values})::{kind} as v union all select null union all select ('0')::{kind}"
+    if kind == "DOUBLE":
+        query += " union all select 'nan'::double union all select '-inf'::double union all select 1e300"
+    kept = session.query(query)
+    with SqlSession() as other:
+        other.only_shown = True
+        shown = other.query(query)
+    assert isinstance(shown.rows, PythonRows)
+    assert type(kept.rows) is not PythonRows
+    assert (shown.text(), shown.types, shown.rows.to_lists()) == (kept.text(), kept.types, kept.rows.to_lists())

@@ -38,6 +38,8 @@ MORE = {
     "with": _filled("with a as select ", "", "1"),
     "explain": _filled("explain ", "", "select 1"),
     "describe": _filled("describe ", "", "select 1"),
+    "asof joins": _filled(" asof join a", "from a", ""),
+    "selected asof joins": _filled(" asof join a", "select * from a", ""),
     "lateral": _filled("lateral ", "select * from ", "a"),
     "casts": _filled("::int", "select 1", ""),
     "indexed casts": _filled("::int[1]", "select a[1]", ""),

@@ -307,7 +307,6 @@ def test_macros_of_the_catalog_are_judged_by_their_definitions():
             "outer": ["good(a) * 2"],
             "evil": ["nextval('s') + a"],
             "sly": ["outer(evil(a))"],
-            "upper": ["nextval('s')"],
             "rows": ["select * from range(n)"],
             "loot": ["select * from read_csv(p)"],
             "plunder": ["select * from histogram(p, a)"],
@@ -319,7 +318,8 @@ def test_macros_of_the_catalog_are_judged_by_their_definitions():
     assert policy.check("select good(1), outer(2), again(3) from rows(3)").allowed
     assert "advances a sequence" in policy.check("select evil(1)").reasons[0]
     assert "the macro sly() is refused" in policy.check("select sly(1)").reasons[0]
-    assert "the macro upper() is refused" in policy.check("select upper('x')").reasons[0]
+    hiding = Policy(definitions=Definitions({"upper": ["nextval('s')"], "lower": ["a || 'x'"]}, {}))
+    assert "a macro upper() in the place of the engine's own" in hiding.check("select 1").reasons[0]
     assert "must be a constant" in policy.check("from loot('/etc/passwd')").reasons[0]
     assert "must be named in the text" in policy.check("from plunder('/etc/passwd')").reasons[0]
     assert not Policy().check("from rows(3)").allowed

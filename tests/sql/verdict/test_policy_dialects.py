@@ -13,6 +13,7 @@ from nbtools.sql.verdict.transpile import transpile
 
 _LINES = (Path(__file__).parents[2] / "fixtures" / "sql_dialects.jsonl").read_text(encoding="utf-8").splitlines()
 CASES = [json.loads(line) for line in _LINES]
+_DRESSED = Path(__file__).parents[2] / "attacks" / "sql_dress.jsonl"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS[1:])
@@ -49,7 +50,9 @@ def test_every_refusal_of_a_dialect_names_place_and_reason(dialect):
         ("postgres", "select current_setting('data_directory')", "the setting 'data_directory' was not reviewed"),
         ("postgres", "select * from pg_shadow", "pg_shadow holds secrets"),
         ("postgres", "select 1 /* /* */ 2 */", "is a comment or a blank for some parsers only"),
-        ("postgres", "select 'a\\'", "a backslash before a quote is read in two ways"),
+        ("snowflake", "select 1 ->> delete from t", "->> begins a second statement"),
+        ("clickhouse", "describe url('x')", "DESCRIBE runs the function url()"),
+        ("spark", "select * from text.`a.txt`", "'a.txt' is a file, not a table"),
         ("mysql", "select /*! 1 */", "is a comment or a blank for some parsers only"),
         ("mysql", "select /*+ set_var(a = 1) */ 1", "hints change settings"),
         ("mysql", "select @a", "variables of the session"),
@@ -81,6 +84,13 @@ def test_allowed_verdict_tells_tables_and_functions():
     assert {"lower"} <= set(verdict.functions)
     assert Policy("postgres").check("explain analyze select 1").kind == "EXPLAIN"
     assert Policy("mysql").check("show tables").kind == "SHOW"
+
+
+def test_functions_in_another_dress_are_judged_as_listed():
+    cases = [json.loads(line) for line in _DRESSED.read_text(encoding="utf-8").splitlines()]
+    wrong = [case for case in cases if Policy(case["dialect"]).check(case["sql"]).allowed != case["allowed"]]
+    assert not wrong
+    assert {case["dialect"] for case in cases} == set(DIALECTS)
 
 
 def test_own_functions_are_allowed_by_name():
@@ -152,3 +162,12 @@ def test_translation_that_would_not_be_exact_is_refused():
         transpile("drop table t", read="duckdb", write="postgres")
     with pytest.raises(InvalidArguments, match="no dialect"):
         transpile("select 1", read="duckdb", write="cobol")
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_numbers_may_have_underscores(dialect: str) -> None:
+    verdict = Policy(dialect).check("select 1_000.5 from staff where salary > 19_990")
+    assert verdict.allowed
+    assert verdict.tables == ("staff",)
+    assert not Policy(dialect).check("select 1_000; drop table staff").allowed
+    assert not Policy(dialect).check("select 1_000 from staff where pg_read_file(1_0) = load_extension(1_0)").allowed

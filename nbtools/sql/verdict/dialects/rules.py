@@ -16,7 +16,7 @@ __all__ = ["DialectRules", "rules"]
 _OTHER_ENDS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LISTS = (
     *("functions", "table_functions", "shown", "settings", "secret_tables", "sequence_columns"),
-    "statement_words",
+    *("statement_words", "file_formats"),
 )
 
 
@@ -24,6 +24,8 @@ class DialectRules(NamedTuple):
     """What a dialect's file says; names are lower case."""
 
     dialect: str
+    # The dialect of sqlglot that parses it.
+    parser: str
     # Includes those that may stand in FROM.
     functions: frozenset[str]
     table_functions: frozenset[str]
@@ -41,12 +43,23 @@ class DialectRules(NamedTuple):
     refused_nodes: Mapping[str, str] = MappingProxyType({})
     hints: bool = False
     linked_servers: bool = False
-    # In a plain string a backslash before a quote is a character to this dialect, and an escape to others.
-    plain_backslashes: bool = False
+    # Before a dot these name the form of a file.
+    file_formats: frozenset[str] = frozenset()
     # Reserved words that begin a statement, where no mark need stand between two statements.
     statement_words: frozenset[str] = frozenset()
     # Text that the engine replaces before it parses, and what a refusal says of it.
     replaced_texts: Mapping[str, str] = MappingProxyType({})
+    # Tokens that are operators elsewhere, and what a refusal says of them.
+    refused_tokens: Mapping[str, str] = MappingProxyType({})
+    # Whether double quotes hold texts, in which a backslash escapes.
+    quoted_texts: bool = False
+    # Whether ?1 is one word, a placeholder, which sqlglot takes for two.
+    numbered_marks: bool = False
+    # Matches names of the server's own functions that lead out and can stand behind a value and a dot.
+    dotted_functions: re.Pattern[str] | None = None
+    # Functions of the connection that a query can call as if they were columns: t.f is f(t). Those with a dot before
+    # their name take no row: only a value in brackets calls them.
+    row_functions: frozenset[str] = frozenset()
 
 
 @functools.cache
@@ -59,4 +72,6 @@ def rules(dialect: str) -> DialectRules:
     data["prefixes"] = tuple(data.get("prefixes", "").split())
     begin = data.pop("line_comment", "--")
     pattern = re.compile(rf"(?:{begin})[^\n{_OTHER_ENDS}]*(?:\r?\n|\Z)")
-    return DialectRules(dialect=dialect, line_comment=pattern, **data)
+    if "dotted_functions" in data:
+        data["dotted_functions"] = re.compile(data["dotted_functions"])
+    return DialectRules(dialect=dialect, line_comment=pattern, **{"parser": dialect} | data)

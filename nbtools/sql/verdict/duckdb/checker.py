@@ -195,7 +195,7 @@ class _Checker:
             self._refuse(f"the view {name} is refused: {reason}", node, name)
         # Some of the engine's own functions are views too, without brackets.
         system = path[-1].lower()
-        if system.startswith("duckdb_") and (why := known.REFUSED.get(system)):
+        if system.startswith(("duckdb_", "pg_")) and (why := known.REFUSED.get(system)):
             self._refuse(f"{name} {why}; {READ_ONLY}", node, name)
 
     def _file(self, path: str, node: Tree, *, listing: bool = False) -> None:
@@ -241,11 +241,15 @@ class _Checker:
         return scope
 
     def _is_macro(self, name: str, node: Tree) -> bool:
-        """Judge a macro of the catalog by its definition; one that has a built-in function's name hides that."""
+        """Judge a macro of the catalog by its definition; tell whether the name can mean nothing else.
+
+        A macro hides a built-in function of its name as an expression or in FROM only, and with its own arguments only:
+        elsewhere the engine calls its own, so a name of the engine's is judged as the engine's too.
+        """
         found, reason = self.rules.refusal("macro", name)
         if reason is not None:
             self._refuse(f"the macro {name}() is refused: {reason}", node, name)
-        return found and not known.is_scalar(name)
+        return found and not known.is_built_in(name)
 
     def _setting(self, node: Tree) -> None:
         values = [text for argument in node.get("arguments", ()) for text in _texts(argument.get("expression")) or [""]]
@@ -305,13 +309,20 @@ class _Checker:
         """Judge a macro whose first argument names a table: a bare name, or a text, which may name a file."""
         first = next((value for option, value in _arguments(function) if not option or option == "source"), None)
         if first is not None and first.get("class") == "COLUMN_REF" and self.rules.bare_names:
-            self._reads_table([str(part) for part in first.get("column_names", ())] or [""], node, scope)
+            paths = [[str(part) for part in first.get("column_names", ())] or [""]]
+        else:
+            paths = [[text] if is_path_like(text) else text.split(".") for text in _texts(first) or ()]
+        # The engine reads the name once more: it takes quotes in it off, and the schema main away from a path.
+        if not paths or any(_is_read_again(path) for path in paths):
+            self._refuse("the table must be named in the text, a file by its path alone", node)
             return
-        texts = _texts(first)
-        if not texts:
-            self._refuse("the table must be named in the text", node)
-        for text in texts or ():
-            self._reads_table(text.split(".") if not is_path_like(text) else [text], node, scope)
+        for path in paths:
+            self._reads_table(path, node, scope)
+
+
+def _is_read_again(path: Sequence[str]) -> bool:
+    """Tell whether a name means something else once its parts are joined by dots and read as a name."""
+    return any('"' in part or (len(path) > 1 and is_path_like(part)) for part in path) or path[0].lstrip()[:1] == "("
 
 
 def _is_suggestible(function: Tree) -> bool:

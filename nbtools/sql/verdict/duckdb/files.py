@@ -31,7 +31,9 @@ _ENDINGS = re.compile(
     re.IGNORECASE,
 )
 _DATABASE = re.compile(r"\.(?:db|ddb|duckdb|sqlite3?)$", re.IGNORECASE)
-_PATHLIKE = re.compile(r"[/\\*?\[\0]|^~|://")
+# Names of databases elsewhere, which an extension may answer, need no slashes.
+_REMOTE = r"^(?:ducklake|md|motherduck|mysql|postgres|quack|sqlite):"
+_PATHLIKE = re.compile(rf"[/\\*?\[\0]|^~|://|{_REMOTE}", re.IGNORECASE)
 # Files of the system tell secrets of processes, or never end; no allowed folder opens these.
 _NEVER = ("/proc", "/dev", "/sys")
 # A pattern that matches more is refused: judging it would take longer than most queries.
@@ -60,6 +62,7 @@ class Files:
             Whether only names are listed: then a link that leads out may be among them, and is not followed.
         """
         shown = f"'{path[:80]}'"
+        path = _from_home(path)
         reason = _odd(path)
         if reason is not None:
             return f"{shown} {reason}"
@@ -166,6 +169,12 @@ def _odd(path: str) -> str | None:
     if plain != path and (plain.count("..") > path.count("..") or plain.count("/") > path.count("/")):
         return "holds characters that only look like dots or slashes"
     return None
+
+
+def _from_home(path: str) -> str:
+    """Return a path that begins with ``~/`` written out, as the engine reads it: by the variable HOME alone."""
+    home = os.environ.get("HOME", "")
+    return home.rstrip("/") + path[1:] if path.startswith("~/") and os.path.isabs(home) else path  # noqa: PTH117 - text
 
 
 def _is_drive(path: str) -> bool:

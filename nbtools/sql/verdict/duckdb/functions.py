@@ -25,6 +25,7 @@ __all__ = [
     "ROW_SOURCES",
     "SCALARS",
     "TABLE_NAMING",
+    "is_built_in",
     "is_scalar",
     "is_setting_shown",
     "is_suggestible",
@@ -51,13 +52,23 @@ _DANGEROUS = (
     r"attach|call_|checkpoint|cmd|command|connect|copy|curl|delete|detach|download|drop|eval|exec|export|fetch|file|ftp"
     r"|getenv|glob|http|import|insert|install|kill|listen|load|log_|mail|mkdir|notify|open|pragma|process|put_|query"
     r"|read_|redis|remote|remove|request|s3_|_s3|save|scan|secret|send|setting|setval|shell|sleep|socket|spawn|sql"
-    r"|ssh|store|stream|system|unlink|update|upload|upsert|url|webhook|write|^env|_env$|^set_|^cr_|^py_|python|lua"
+    r"|ssh|store|stream|substrait|system|unlink|update|upload|upsert|url|webhook|write|^quack|^env|_env$|^set_|^cr_|^py_|python|lua"
 )
 
 
 def is_scalar(name: str) -> bool:
     """Tell whether a function in an expression, by its lower-case name, was reviewed and allowed."""
     return name in SCALARS or _COLLATION.fullmatch(name) is not None
+
+
+def is_built_in(name: str) -> bool:
+    """Tell whether the engine has a function of its own by a lower-case name, or may have: operators, ``__`` names."""
+    lists = (SCALARS, REFUSED, ROW_SOURCES, TABLE_NAMING, FILE_READERS)
+    return any(name in known for known in lists) or is_scalar(name) or _is_inner(name)
+
+
+def _is_inner(name: str) -> bool:
+    return name.startswith("__") or not name.replace("_", "a").isalnum()
 
 
 def sounds_dangerous(name: str) -> bool:

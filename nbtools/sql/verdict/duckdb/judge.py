@@ -15,15 +15,28 @@ from nbtools.sql.verdict.duckdb.checker import CheckRules, References, Violation
 from nbtools.sql.verdict.duckdb.macros import Kind
 from nbtools.sql.verdict.duckdb.parser import Tree, kinds, parse
 from nbtools.sql.verdict.duckdb.pivots import RewrittenPivots, rewrite_dynamic_pivots
-from nbtools.sql.verdict.reviewed import read, reasons
+from nbtools.sql.verdict.reviewed import names, read, reasons
 from nbtools.sql.verdict.sqlglot_parser import find_changes, is_free_of_changes, read_tokens, read_trees
 from nbtools.sql.verdict.verdict import READ_ONLY, Finding, Verdict, refuse
 
-__all__ = ["judge_duckdb", "second_opinion", "sqlglot_objections"]
+__all__ = ["begins_statement", "judge_duckdb", "second_opinion", "sqlglot_objections"]
 
 _ONE = "nbtools SQL runs one statement at a time"
 # What a statement does that begins with a word.
 _WHY = reasons(read("duckdb_tree")["statements"])
+_QUERIES = names("DESC DESCRIBE EXPLAIN FROM PIVOT SELECT SHOW SUMMARIZE TABLE UNPIVOT VALUES WITH")
+
+
+def begins_statement(word: str) -> bool:
+    """Tell whether a word begins a statement, be it one that may run or not.
+
+    Examples
+    --------
+    >>> begins_statement("begin"), begins_statement("shop")
+    (True, False)
+    """
+    known = word.rstrip(";").upper()
+    return known in _WHY or known in _QUERIES or known.lower() in guards.WRITES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +53,11 @@ class _Part:
 def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
     """Return the verdict on a text for DuckDB."""
     if rules.definitions is not None and rules.judge is None and rules.follow:
-        rules = dataclasses.replace(rules, judge=functools.partial(_judge_definition, rules))
+        judge_definition = functools.partial(_judge_definition, rules)
+        hidden = rules.definitions.hidden_refusal(judge_definition)
+        if hidden is not None:
+            return refuse(sql, [Finding(hidden)])
+        rules = dataclasses.replace(rules, judge=judge_definition)
     deep = guards.nesting(sql)
     if deep is not None:
         return refuse(sql, [deep])
@@ -85,7 +102,7 @@ def _without_tree(sql: str, tree: Tree, rules: CheckRules) -> Verdict:
     if found[0] not in {"EXPLAIN", "MULTI"}:
         return refuse(sql, [_forbidden(sql, found[0])], kind=found[0])
     tokens = guards.scan(sql)
-    start = _find_explained(tokens)
+    start = guards.find_explained(tokens)
     inner = sql if start is None else " " * len(sql[:start].encode()) + sql[start:]
     if start == len(sql) or (found[0] == "EXPLAIN" and start is None):
         return refuse(sql, [Finding("only a query can be explained", 0, 7)], kind=found[0])
@@ -118,27 +135,6 @@ def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
         ]
         reads.append(seen)
     return _conclude(sql, inner, kind, reads)
-
-
-def _find_explained(tokens: list[guards.Token]) -> int | None:
-    """Return where the explained statement starts, in characters; `None` when the text is no EXPLAIN."""
-    if not tokens or tokens[0].word != "explain":
-        return None
-    at = 1
-    if at < len(tokens) and tokens[at].word in {"analyze", "analyse"}:
-        at += 1
-    if at + 1 < len(tokens) and tokens[at].text == "(" and tokens[at + 1].word in {"analyze", "analyse", "format"}:
-        end = next((i for i in range(at, len(tokens)) if tokens[i].text == ")"), None)
-        if end is None:
-            return None
-        if not all(_is_option(token) for token in tokens[at + 1 : end]):
-            return None
-        at = end + 1
-    return tokens[at].start if at < len(tokens) else None
-
-
-def _is_option(token: guards.Token) -> bool:
-    return bool(token.word) or token.text == "," or token.kind in {"string_const", "numeric_const"}
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
@@ -212,7 +208,7 @@ def _finding(sql: str, sight: Violation) -> Finding:
 
 def second_opinion(sql: str) -> list[Finding]:
     """Return what sqlglot objects to; nothing when it cannot parse what the engine can, or has nothing to look for."""
-    if is_free_of_changes(sql, "duckdb"):
+    if is_free_of_changes(sql):
         return []
     return sqlglot_objections(sql)
 

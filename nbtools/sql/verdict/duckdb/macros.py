@@ -1,8 +1,9 @@
 """Macros and views of a catalog: a query that uses one is judged by what stands behind it.
 
 A database file may bring macros and views that somebody else wrote. A macro may even hide a built-in function, because
-its name is found first. Each definition is judged once and on its own; what it uses in turn is followed as a graph, so
-that no nesting of definitions costs more than their number.
+its name is found first. The engine then calls it where the text names no function, as SUMMARIZE calls ``avg``, so such
+a macro is judged with every query. Each definition is judged once and on its own; what it uses in turn is followed as a
+graph, so that no nesting of definitions costs more than their number.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from nbtools.sql.verdict.duckdb.functions import is_built_in
 from nbtools.sql.verdict.guards import scan
 from nbtools.sql.verdict.verdict import Verdict
 
@@ -18,10 +20,12 @@ __all__ = ["DefinitionKey", "Definitions", "Kind", "read_definitions"]
 
 Kind = Literal["macro", "view"]
 _Bodies = dict[str, list[str]]
-_MACROS = "lower(function_name), macro_definition FROM duckdb_functions() WHERE macro_definition IS NOT NULL"
+# A macro of the file that is read could take the place of any function without a schema, or of an operator. NOT and IS
+# NULL are neither.
+_MACROS = "SELECT function_name, macro_definition FROM system.main.duckdb_functions()"
 _CATALOG = (
-    f"SELECT {_MACROS} AND NOT internal",
-    "SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal",
+    f"{_MACROS} WHERE macro_definition IS NOT NULL AND NOT internal",
+    "SELECT view_name, sql FROM system.main.duckdb_views() WHERE NOT internal",
 )
 _QUERY_WORDS = frozenset({"select", "with", "from", "values", "pivot", "unpivot", "table", "describe", "summarize"})
 
@@ -59,6 +63,8 @@ class Definitions:
             for name, bodies in found.items():
                 node = DefinitionKey("macro" if kind == "macro" else "view", name.lower())
                 self._bodies[node] = (*self._bodies.get(node, ()), *bodies)
+        macros_named = (key for key in self._bodies if key.kind == "macro")
+        self._hiding = tuple(key for key in macros_named if is_built_in(key.name))
         self._judged: dict[DefinitionKey, _Judged] = {}
         self._lock = threading.Lock()
 
@@ -68,6 +74,14 @@ class Definitions:
     def has(self, kind: Kind, name: str) -> bool:
         """Tell whether the catalog has a macro or a view of that lower-case name."""
         return DefinitionKey(kind, name) in self._bodies
+
+    def hidden_refusal(self, judge: Callable[[str, Kind], Verdict]) -> str | None:
+        """Return why a macro is refused that hides a built-in function, and with it every query; `None` if none is."""
+        for key in self._hiding:
+            reason = self.refusal(key, judge)
+            if reason is not None:
+                return f"the database has a macro {key.name}() in the place of the engine's own, refused: {reason}"
+        return None
 
     @classmethod
     def from_connection(cls, connection: Any) -> Definitions:
@@ -126,7 +140,7 @@ def read_definitions(select: Callable[[str], Sequence[tuple[Any, ...]]]) -> tupl
     for query in _CATALOG:
         bodies: _Bodies = {}
         for name, body in select(query):
-            bodies.setdefault(name, []).append(body)
+            bodies.setdefault(name.lower(), []).append(body)
         found.append(bodies)
     return found[0], found[1]
 

@@ -1,0 +1,208 @@
+"""Databases that speak Arrow: Flight SQL, and what any other ADBC driver reaches.
+
+::
+
+    flightsql://host:31337/?dialect=duckdb                          Flight SQL; flightsql+tls:// with TLS
+    flightsql+tls://host/?dialect=trino&token=${TOKEN}              with a token; or me:${PASSWORD}@host
+    adbc+snowflake://me@account/db?dialect=snowflake                the driver of the package adbc_driver_snowflake
+
+The protocol does not tell which SQL a server understands, so the URL says it: the verdict, which is the wall here,
+needs it. Other parts of the query that begin with ``adbc.`` are options of the driver. Rows come as Arrow batches, and
+Stop cancels the statement on the server.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from nbtools.errors import (
+    ConfigInvalid,
+    InvalidArguments,
+    NbtoolsError,
+    NetworkError,
+    PermissionDenied,
+    SqlFailed,
+    SqlInvalid,
+)
+from nbtools.lazy import has, need
+from nbtools.sql.engines.fetch import read_arrow
+from nbtools.sql.engines.protocol import RIGHTS_UNKNOWN, CatalogTable, Fetched, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.urls import mask_url, resolve_url
+from nbtools.sql.parameters import bind
+from nbtools.sql.results.rows import ArrowRows
+from nbtools.sql.verdict.policy import DIALECTS
+
+__all__ = ["ArrowServerEngine", "is_arrow_server"]
+
+_SCHEMES = {"flightsql": "grpc", "flightsql+tls": "grpc+tls"}
+# Where a value stands as $1 in a text; how other dialects number theirs differs by driver.
+_NUMBERED = frozenset({"duckdb", "postgres"})
+_DEFAULT_SCHEMAS = {"duckdb": "main", "postgres": "public"}
+_COLUMNS = """
+SELECT t.table_schema, t.table_name, t.table_type, c.column_name, c.data_type
+FROM information_schema.tables t JOIN information_schema.columns c
+ON c.table_schema = t.table_schema AND c.table_name = t.table_name
+WHERE lower(t.table_schema) NOT IN ('information_schema', 'pg_catalog')
+ORDER BY t.table_schema, t.table_name, c.ordinal_position
+"""
+# Codes of ADBC: of the call, of the account, and of the way there.
+_MISTAKES = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "NOT_IMPLEMENTED"})
+_REFUSED = frozenset({"UNAUTHENTICATED", "UNAUTHORIZED"})
+
+
+def is_arrow_server(scheme: str) -> bool:
+    """Tell whether a scheme, in lower case, is one of this module's."""
+    return scheme in _SCHEMES or scheme.startswith("adbc+")
+
+
+class ArrowServerEngine:
+    """A database behind an ADBC driver.
+
+    Parameters
+    ----------
+    url
+        As at the head of this module; ``${NAME}`` stands for an environment variable.
+
+    Raises
+    ------
+    ConfigInvalid
+        It does not say which SQL the server understands.
+    MissingExtra
+        The driver is not installed.
+    """
+
+    takes_frames = False
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        scheme = url.partition("://")[0].lower()
+        self._driver = "flightsql" if scheme in _SCHEMES else scheme.partition("+")[2]
+        asked = dict(parse_qsl(urlsplit(url).query)).get("dialect", "")
+        if asked not in DIALECTS or not self._driver.isidentifier():
+            raise ConfigInvalid(
+                f"{mask_url(url)!r} does not say which SQL the server understands."
+                if asked not in DIALECTS
+                else f"{mask_url(url)!r} names no driver.",
+                hint=f"Add ?dialect= and one of {', '.join(DIALECTS)}.",
+                tried="opening a connection",
+            )
+        self.dialect = asked
+        self.name = f"{'Flight SQL' if self._driver == 'flightsql' else self._driver} (ADBC, {asked})"
+        self._module = f"adbc_driver_{self._driver}"
+        if not has(self._module):
+            need(self._module, extra="flightsql", why=f"Connecting to {scheme}://")
+        self._idle: collections.deque[Any] = collections.deque()
+
+    def _connect(self) -> Any:
+        dbapi = need(f"{self._module}.dbapi", extra="flightsql", why="Connecting by ADBC")
+        parts = urlsplit(resolve_url(self._url))
+        given = [(name, value) for name, value in parse_qsl(parts.query) if name != "dialect"]
+        options = {name: value for name, value in given if name.startswith("adbc.")}
+        rest = [pair for pair in given if pair[0] not in options]
+        if self._driver == "flightsql":
+            if token := dict(rest).get("token"):
+                options["adbc.flight.sql.authorization_header"] = f"Bearer {token}"
+            if parts.username is not None:
+                options |= {"username": unquote(parts.username), "password": unquote(parts.password or "")}
+            uri = f"{_SCHEMES[parts.scheme]}://{parts.netloc.rpartition('@')[2]}"
+        else:
+            uri = urlunsplit(parts._replace(scheme=self._driver, query=urlencode(rest)))
+        if self._driver in {"flightsql", "snowflake"}:
+            return dbapi.connect(uri, db_kwargs=options, autocommit=True)
+        return dbapi.connect(uri, autocommit=True)
+
+    @contextlib.contextmanager
+    def _cursor(self, control: QueryControl) -> Iterator[Any]:
+        """Lend a cursor on a connection that nobody else uses; it is kept when all went well."""
+        manager = need("adbc_driver_manager", extra="flightsql", why="Connecting by ADBC")
+        connection = None
+        try:
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
+            if connection is None:
+                connection = self._connect()
+            cursor = connection.cursor()
+            try:
+                with control.attach(cursor.adbc_cancel):
+                    yield cursor
+            finally:
+                with contextlib.suppress(manager.Error):
+                    cursor.close()
+            self._idle.append(connection)
+            connection = None
+        except (manager.Error, OSError) as exc:
+            control.check()
+            raise _error_of(exc, self._url) from exc
+        finally:
+            if connection is not None:
+                with contextlib.suppress(manager.Error):
+                    connection.close()
+
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+        """Run one judged statement and read its rows up to the caps."""
+        text, values = request.sql, request.parameters
+        if values and self.dialect not in _NUMBERED:
+            raise InvalidArguments(
+                f"values cannot be bound by this driver for {self.dialect}.",
+                hint="Write them into the text.",
+                tried="binding SQL parameters",
+            )
+        if isinstance(values, dict):
+            text, values = bind(text, values, "numbered")
+        with self._cursor(control) as cursor:
+            cursor.execute(text, values or None)
+            reader = cursor.fetch_record_batch()
+            rows, cut = read_arrow(reader, request, control)
+            if cut is not None:
+                # What is still to come is not waited for.
+                cursor.adbc_cancel()
+        types = tuple(str(field.type) for field in reader.schema)
+        return Fetched(columns=tuple(reader.schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
+
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
+        """Return what the database's EXPLAIN says, a line a row."""
+        found = self.run(dataclasses.replace(request, sql=f"EXPLAIN {request.sql}"), control)
+        return "\n".join(" ".join(str(cell) for cell in row) for row in found.rows.to_lists())
+
+    def catalog(self) -> list[CatalogTable]:
+        """Return the tables and views of the database's information schema, with their columns."""
+        found = self.run(QueryRequest(sql=_COLUMNS, max_bytes=None), QueryControl())
+        return tables_of(
+            (tuple(row) for row in found.rows.to_lists()), default_schema=_DEFAULT_SCHEMAS.get(self.dialect, "")
+        )
+
+    def can_write(self) -> str | None:
+        """Return that the rights are unknown: the protocol does not tell them."""
+        return RIGHTS_UNKNOWN
+
+    def discard(self, control: QueryControl) -> None:
+        """Do nothing: a statement that is stuck keeps its connection for itself."""
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+
+def _error_of(exc: Any, url: str) -> NbtoolsError:
+    """Return the error that fits one of ADBC's."""
+    code = getattr(getattr(exc, "status_code", None), "name", "")
+    said = " ".join(str(exc).split()).partition(" Detail: ")[0][:400]
+    if code in _REFUSED:
+        return PermissionDenied(
+            f"{mask_url(url)} refuses the user: {said}",
+            hint="A token may have expired: set a new one, and ask again.",
+            tried="running SQL",
+        )
+    if "connection refused" in said or "(Unavailable" in str(exc):
+        return NetworkError(
+            f"{mask_url(url)} cannot be reached.", hint="Is the server running? Then ask again.", tried="running SQL"
+        )
+    kind = SqlInvalid if code in _MISTAKES else SqlFailed
+    return kind(said, tried="running SQL")

@@ -1,0 +1,44 @@
+"""One query as it was asked for, and what its numbers may be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.engines.protocol import QueryRequest
+from nbtools.sql.frames import Frames
+
+__all__ = ["Call", "not_negative", "seconds"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """One query as it was asked for: the request with the text as written, and what decides how it is prepared."""
+
+    request: QueryRequest
+    params: Mapping[str, Any] | Sequence[Any] | None = None
+    connection: str | None = None
+    dialect: str | None = None
+    isolated: bool = False
+    frames: Frames | None = None
+
+
+def seconds(value: float) -> float:
+    """Return a time that a query may take, or refuse it."""
+    if not 0 < value < math.inf:  # neither is NaN
+        raise InvalidArguments(
+            f"timeout={value!r} is no time that a query can be given.",
+            hint="Use a number of seconds above 0; leave it out for the session's own.",
+            tried="running SQL",
+        )
+    return value
+
+
+def not_negative(name: str, value: int) -> int:
+    """Return a number of rows or bytes, or refuse it."""
+    if value < 0:
+        raise InvalidArguments(f"{name} is {value!r}; it must be a whole number of 0 or more.", tried="running SQL")
+    return value

@@ -1,0 +1,152 @@
+"""Conditions: what a person chose, a comparison or a range of a histogram, as SQL.
+
+A moment that is typed without a time zone is one of the zone that the cells of its column are shown in; the condition
+names it, so that it means the same wherever it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import re
+import zoneinfo
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.pages.cells import Kind, kind_of
+
+__all__ = ["condition_for", "condition_of", "moment", "zone_of"]
+
+_SIGNS = {"=": "=", "≠": "<>", "<": "<", "≤": "<=", ">": ">", "≥": ">="}
+_ZONE = re.compile(r"(?:time_zone='|tz=|datetime64\[\w+, (?:UTC(?=[+-]))?)([^'\]]+)")
+_HAS_ZONE = re.compile(r":\d\d(?:\.\d+)?\s*[+-]\d\d(?::?\d\d)?$|[a-zA-Z]$")
+
+# Microseconds since 1970 of the years that Python has moments for; DuckDB has more.
+_FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
+
+
+def zone_of(type_name: str, session: str) -> str | None:
+    """Return the time zone in which a column is shown, as a name or an offset; `None` where its values have none.
+
+    Parameters
+    ----------
+    type_name
+        As DuckDB, pandas, polars or Arrow calls it.
+    session
+        The zone in which DuckDB shows moments.
+
+    Examples
+    --------
+    >>> names = ("datetime64[us, Asia/Kathmandu]", "timestamp[ms, tz=+05:45]", "TIMESTAMP WITH TIME ZONE", "DATE")
+    >>> [zone_of(name, "Europe/Zurich") for name in names]
+    ['Asia/Kathmandu', '+05:45', 'Europe/Zurich', None]
+    """
+    found = _ZONE.search(type_name)
+    if found:
+        return found[1]
+    return session if type_name.upper() in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"} else None
+
+
+def moment(microseconds: float, zone: str | None) -> dt.datetime:
+    """Return a moment, given the microseconds since 1970, in a time zone where there is one; the nearest Python has."""
+    microseconds = min(max(microseconds, _FIRST_US), _LAST_US)
+    # Without a zone it is as the column has it: no place is meant.
+    found = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
+    return found.replace(tzinfo=None) if zone is None else found.astimezone(_known(zone))
+
+
+def _known(zone: str) -> dt.tzinfo:
+    if re.fullmatch(r"[+-]\d\d:\d\d", zone):
+        return dt.datetime.fromisoformat(f"2000-01-01T00:00{zone}").tzinfo or dt.UTC
+    with contextlib.suppress(ValueError, OSError, KeyError):
+        return zoneinfo.ZoneInfo(zone)
+    return dt.UTC  # a zone that nobody here knows; the condition is exact all the same
+
+
+def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str | None = None) -> str:
+    r"""Return the condition for a comparison that a person chose.
+
+    Parameters
+    ----------
+    name, type_name
+        Of the column.
+    given
+        ``op`` and ``value``; for ``between`` a ``value`` and what it goes ``to``, or the ``low``, ``high`` and ``last``
+        of `condition_for`.
+    zone
+        See `zone_of`.
+
+    Raises
+    ------
+    InvalidArguments
+        The value is not one of that kind.
+
+    Examples
+    --------
+    >>> condition_of("t", "timestamptz", {"op": "<", "value": "2020-07-01 12:00"}, "Asia/Kathmandu")
+    '"t" < TIMESTAMPTZ \'2020-07-01 12:00 Asia/Kathmandu\''
+    """
+    column, op, kind = quote_identifier(name), given["op"], kind_of(type_name)
+    if op == "between" and "to" in given:
+        ends = ({"op": "≥", "value": given["value"]}, {"op": "≤", "value": given["to"]})
+        return " AND ".join(condition_of(name, type_name, end, zone) for end in ends)
+    if op == "between":
+        return condition_for(name, kind, low=given["low"], high=given["high"], last=given["last"], zone=zone)
+    if op in {"is missing", "is there"}:
+        return f"{column} IS {'NOT ' if op == 'is there' else ''}NULL"
+    value = str(given.get("value", "")).strip() if kind in {"number", "time"} else str(given.get("value", ""))
+    if op == "contains":
+        return f"contains(lower(CAST({column} AS VARCHAR)), {quote_text(value.lower())})"
+    if kind == "number":
+        plain = value.replace(",", "")
+        with contextlib.suppress(ValueError):
+            float(plain)
+            return f"{column} {_SIGNS[op]} {plain}"
+        raise InvalidArguments(f"{value!r} is no number.", hint=f"{name} holds numbers.", tried="filtering rows")
+    if zone is not None:
+        return f"{column} {_SIGNS[op]} TIMESTAMPTZ {quote_text(_with_zone(value, zone))}"
+    compared = column if kind == "time" else f"CAST({column} AS VARCHAR)"
+    return f"{compared} {_SIGNS[op]} {quote_text(value)}"
+
+
+def _with_zone(value: str, zone: str) -> str:
+    if _HAS_ZONE.search(value):
+        return value
+    # DuckDB takes a zone behind a time of day alone.
+    timed = value if ":" in value else f"{value} 00:00"
+    return f"{timed}{zone}" if zone[0] in "+-" else f"{timed} {zone}"
+
+
+def condition_for(
+    name: str, kind: Kind, *, low: float | None, high: float | None, last: bool, zone: str | None = None
+) -> str:
+    """Return the condition that a range of a histogram stands for.
+
+    Parameters
+    ----------
+    low, high
+        As in `nbtools.sql.pages.header_profile.ColumnFacts.bins`; `None` for no bound.
+    last
+        Whether `high` itself belongs to it.
+    zone
+        See `zone_of`.
+
+    Examples
+    --------
+    >>> condition_for("a b", "number", low=1.5, high=2.0, last=False)
+    '"a b" >= 1.5 AND "a b" < 2'
+    """
+    column = quote_identifier(name)
+    bounds = ((">=", low), ("<=" if last else "<", high))
+    return " AND ".join(f"{column} {sign} {_literal(value, kind, zone)}" for sign, value in bounds if value is not None)
+
+
+def _literal(value: float, kind: Kind, zone: str | None) -> str:
+    if kind == "time":
+        if not _FIRST_US < value < _LAST_US:
+            return f"make_timestamp({int(value)})"
+        text = quote_text(moment(value, zone).isoformat(sep=" "))
+        return f"TIMESTAMP {text}" if zone is None else f"TIMESTAMPTZ {text}"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))

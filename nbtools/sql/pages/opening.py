@@ -1,0 +1,141 @@
+"""Opening: from what stands behind FROM to the pages of its rows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.protocol import EngineOptions, QueryControl
+from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.pages.pager import Pager, watched
+from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
+from nbtools.sql.results.result import QueryResult
+
+__all__ = ["open_answer", "open_frame", "open_pager"]
+
+_QUOTED = re.compile(r"\s*'((?:[^']|'')*)'\s*\Z")
+_NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\W\d]\w*(?:\.\w+)?))\s*\Z')
+
+
+def open_frame(frame: Any, options: EngineOptions | None = None) -> Pager:
+    """Return the pages of a DataFrame of pandas or polars, an Arrow table, or a result of a query.
+
+    Raises
+    ------
+    SqlInvalid
+        It is no table.
+    """
+    return Pager(FrameSource(frame), DuckDBEngine(options=_with_room(options or EngineOptions())))
+
+
+def open_pager(
+    source: str,
+    frames: Mapping[str, Any],
+    files: Sequence[Path],
+    options: EngineOptions,
+    lookup: Callable[[str], Any] | None,
+    control: QueryControl,
+) -> Pager:
+    """Return the pages of what stands behind FROM, which was judged.
+
+    Parameters
+    ----------
+    source
+        A file in quotes, the name of a frame, or a query in brackets.
+    frames, files
+        What it names.
+    options
+        What files may be read, and how much memory is taken.
+    lookup
+        Returns the notebook's variable of a name now.
+    control
+        Stops the reading of the first rows.
+    """
+    quoted, name = _QUOTED.match(source), _NAME.match(source)
+    alone = quoted[1].replace("''", "'") if quoted else str(name[1] or name[2]) if name else ""
+    # A frame gives its cells itself: nothing is copied for the first page.
+    if alone in frames:
+        pager = open_frame(frames[alone], options)
+        # Another frame under the name counts as a change; what is changed inside of a frame cannot be seen.
+        pager.is_changed = functools.partial(_is_another, lookup, alone, lookup(alone) if lookup else None)
+        return pager
+    folder, engine = _engine_with_folder(options)
+    try:
+        with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):
+            made: TableSource
+            # A Parquet file knows how many rows it has and finds each of them; all else is copied to one.
+            if quoted and len(files) == 1 and files[0].suffix.lower() == ".parquet":
+                made = ParquetSource(files[0], cursor)
+            else:
+                made = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet")
+    except BaseException:
+        engine.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Pager(made, engine, _changes(files))
+
+
+def open_answer(
+    head: QueryResult,
+    copy: Callable[[Path, QueryControl], object],
+    files: Sequence[Path],
+    options: EngineOptions,
+) -> Pager:
+    """Return the pages of what a database answers.
+
+    Parameters
+    ----------
+    head
+        The first rows.
+    copy
+        Asks again and writes all rows to a Parquet file.
+    files
+        Those of the database, where it is on this machine.
+    options
+        How much memory is taken.
+    """
+    folder, engine = _engine_with_folder(options)
+    return Pager(AskedSource(head, copy, folder / "rows.parquet"), engine, _changes(files))
+
+
+def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine]:
+    """Return a new folder and an engine that may use it; the folder goes with the engine."""
+    folder = make_temp_dir()
+    room = _with_room(options)
+    engine = DuckDBEngine(options=dataclasses.replace(room, roots=(*room.roots, folder)), spill=folder)
+    # A pager that nobody closed, and nobody holds any more, takes its copy of the rows along.
+    weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+    return folder, engine
+
+
+def _changes(files: Sequence[Path]) -> Callable[[], bool]:
+    stamps = [_stamp(path) for path in files]
+    return lambda: [_stamp(path) for path in files] != stamps
+
+
+def _with_room(options: EngineOptions) -> EngineOptions:
+    """Return the options with half of the free disk for sorting: a hundred million rows take more than a query may."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free // 2
+    return dataclasses.replace(options, spill_bytes=max(options.spill_bytes, free))
+
+
+def _is_another(lookup: Callable[[str], Any] | None, name: str, frame: Any) -> bool:
+    return lookup is not None and frame is not None and lookup(name) is not frame
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    # The inode too: who saves by renaming may leave size and time as they were.
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,302 @@
+"""`Pager`: pages of a table, sorted and filtered, and profiles of its columns; each on a cursor of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+from nbtools.errors import Cancelled
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.duckdb.frames import quote_identifier
+from nbtools.sql.engines.errors import from_duckdb
+from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.pages.cells import SHOWN, Kind, kind_of
+from nbtools.sql.pages.conditions import zone_of
+from nbtools.sql.pages.header_profile import ColumnFacts, profile_column
+from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource, TableSource
+
+__all__ = ["Arrangement", "Pager", "watched"]
+
+_LOOK_S = 0.1  # between two looks at a statement that runs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """Which rows, in which order.
+
+    Attributes
+    ----------
+    conditions
+        SQL conditions that all hold, judged by whoever gives them.
+    order
+        Names of columns, and whether the greatest value comes first; missing values come last.
+    alias
+        What the conditions call the table; `None` for no name.
+    """
+
+    conditions: tuple[str, ...] = ()
+    order: tuple[tuple[str, bool], ...] = ()
+    alias: str | None = None
+
+    @property
+    def where(self) -> str:
+        """The conditions as ``WHERE …``; nothing where there are none."""
+        return f"WHERE {' AND '.join(f'({each})' for each in self.conditions)}" if self.conditions else ""
+
+    def text(self, relation: str, row_count: int) -> str:
+        """Return the statement whose rows are the numbers of the rows in their order."""
+        kind = "UINTEGER" if row_count < 2**32 else "BIGINT"
+        named = f"{relation} AS {quote_identifier(self.alias)}" if self.alias else relation
+        keys = "".join(
+            f"{quote_identifier(name)} {'DESC' if down else 'ASC'} NULLS LAST, " for name, down in self.order
+        )
+        return f"SELECT CAST({ROW} AS {kind}) AS r FROM {named} {self.where} ORDER BY {keys}{ROW}"
+
+
+class Pager:
+    """Pages of one table.
+
+    Parameters
+    ----------
+    source
+        Where its rows lie.
+    engine
+        Reads them; the pager closes it.
+    is_changed
+        Tells whether what lies behind the source is another by now.
+
+    """
+
+    def __init__(self, source: TableSource, engine: DuckDBEngine, is_changed: Callable[[], bool] = bool) -> None:
+        self.source = source
+        self.is_changed = is_changed
+        self._engine = engine
+        # With half of the threads and an instance of its own: a page never waits for a profile of all rows.
+        self._behind = engine.another(threads=max(1, (os.cpu_count() or 2) // 2))
+        # Together, so that nobody sees the rows of one and the version of another.
+        self._now: tuple[int, Arrangement, Any] = (0, Arrangement(), None)
+        self._lock = threading.Lock()
+        self._cursors: dict[str, tuple[Any, threading.Lock]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def version(self) -> int:
+        """How often the rows were arranged; a page of another version is one of other rows."""
+        return self._now[0]
+
+    def skip_versions(self, to: int) -> None:
+        """Count versions on from a number, for pages that take the place of others."""
+        self._now = (max(to, self._now[0]), *self._now[1:])
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Which rows there are now, and in which order."""
+        return self._now[1]
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are now."""
+        order = self._now[2]
+        return self.source.row_count if order is None else len(order)
+
+    def kind(self, column: int) -> Kind:
+        """Return what a column is to a person."""
+        return kind_of(self.source.types[column])
+
+    def zone(self, column: int) -> str | None:
+        """Return the time zone in which a column is shown; `None` where its values have none."""
+        found = zone_of(self.source.types[column], "")
+        if found == "":
+            with self._cursor("pages") as cursor:
+                found = str(cursor.execute("SELECT current_setting('TimeZone')").fetchone()[0])
+        return found
+
+    def cells(
+        self,
+        start: int,
+        stop: int,
+        columns: Sequence[int],
+        longest: int | None = SHOWN,
+        *,
+        version: int | None = None,
+    ) -> list[list[str | None]]:
+        """Return the cells of the rows from `start` to before `stop`, as they are arranged, as texts.
+
+        Parameters
+        ----------
+        longest
+            Characters of a cell; `None` for all.
+        version
+            Of the arrangement that is meant; `None` means that of now.
+
+        Raises
+        ------
+        Cancelled
+            The rows were arranged anew since that version.
+        """
+        now, _, order = self._now
+        if version is not None and version != now:
+            raise Cancelled("the rows were arranged anew.", tried="reading a page")
+        stop = min(stop, self.source.row_count if order is None else len(order))
+        rows = range(min(start, stop), stop) if order is None else order[start:stop]
+        if isinstance(self.source, FrameSource):
+            return self.source.cells(None, rows, columns, longest)
+        with self._cursor("pages") as cursor:
+            return self.source.cells(cursor, rows, columns, longest)
+
+    def row_number(self, position: int) -> int:
+        """Return the number of a row in the source, given where it stands now."""
+        order = self._now[2]
+        return position if order is None else int(order[position])
+
+    def finish(self, control: QueryControl | None = None, on_progress: Callable[[float], None] | None = None) -> None:
+        """Read all rows of a source that begins with its first ones; nothing is done where they are there."""
+        control = control or QueryControl()
+        with self._cursor("order") as cursor:
+            if self.source.is_whole:
+                return
+            if isinstance(self.source, AskedSource):
+                self.source.finish(cursor, control)
+            elif isinstance(self.source, CopiedSource):
+                with watched(cursor, control, on_progress):
+                    self.source.finish(cursor)
+        self._now = (self._now[0] + 1, *self._now[1:])
+
+    def arrange(
+        self,
+        wanted: Arrangement,
+        control: QueryControl | None = None,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> None:
+        """Sort and filter the rows; until it is done, and when it fails, they stay as they are.
+
+        Raises
+        ------
+        SqlInvalid, SqlFailed
+            A condition or a column does not fit.
+        Cancelled
+            It was stopped.
+        """
+        order = None
+        if wanted.conditions or wanted.order:
+            with self._cursor("order") as cursor, watched(cursor, control or QueryControl(), on_progress):
+                sql = wanted.text(self.source.relation(cursor), self.source.row_count)
+                order = cursor.execute(sql).fetchnumpy()["r"]
+        self._now = (self._now[0] + 1, wanted, order)
+
+    def profile(self, column: int, *, exact: bool = False, control: QueryControl | None = None) -> ColumnFacts:
+        """Return what one column holds in the rows that the conditions let through."""
+        where = self.arrangement.where
+        with self._cursor("profiles") as cursor, watched(cursor, control or QueryControl()):
+            relation = self.source.relation(cursor, numbered=False)
+            if self.arrangement.alias:
+                relation = f"{relation} AS {quote_identifier(self.arrangement.alias)}"
+            name, kind = self.source.columns[column], self.kind(column)
+            found = functools.partial(profile_column, cursor, relation, name, kind, of=self.row_count, where=where)
+            return found(exact=exact, zone=self.zone(column))
+
+    def ask(
+        self, make: Callable[[str], str], control: QueryControl, *, columns: Sequence[str] = (), most_bytes: int
+    ) -> Fetched:
+        """Return the rows of a query over the rows that there are now, sorted as they are.
+
+        Parameters
+        ----------
+        make
+            Returns the query, given a SELECT of the rows.
+        columns
+            Names of those that the SELECT has; none means all.
+        most_bytes
+            The most that the result may have.
+
+        Raises
+        ------
+        LimitExceeded
+            It has more.
+        SqlInvalid, SqlFailed, Cancelled
+            It does not fit, it failed, or it was stopped.
+        """
+        now = self.arrangement
+        with self._cursor("questions") as cursor:
+            relation = self.source.relation(cursor, numbered=True)
+        named = f"{relation} AS {quote_identifier(now.alias)}" if now.alias else relation
+        keys = [f"{quote_identifier(name)} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in now.order]
+        chosen = ", ".join(map(quote_identifier, columns or self.source.columns))
+        rows = f"SELECT {chosen} FROM {named} {now.where} ORDER BY {', '.join([*keys, ROW])}"
+        request = QueryRequest(
+            sql=make(rows), frames=self.source.frames(), max_bytes=most_bytes, whole=True, timeout=None
+        )
+        return self._engine.run(request, control)
+
+    @contextlib.contextmanager
+    def _cursor(self, purpose: str) -> Iterator[Any]:
+        """Yield the cursor of a purpose, which serves one caller after the other."""
+        with self._lock:
+            if purpose not in self._cursors:
+                engine = self._behind if purpose == "profiles" else self._engine
+                self._cursors[purpose] = (engine.fresh_cursor(), threading.Lock())
+            cursor, free = self._cursors[purpose]
+        with free:
+            yield cursor
+
+    def close(self) -> None:
+        """Stop what runs and release everything."""
+        with self._lock:
+            cursors, self._cursors = self._cursors, {}
+        for cursor, free in cursors.values():
+            while not free.acquire(timeout=_LOOK_S):
+                cursor.interrupt()
+            cursor.close()
+        self._behind.close()
+        self._engine.close()
+
+
+@contextlib.contextmanager
+def watched(cursor: Any, control: QueryControl, on_progress: Callable[[float], None] | None = None) -> Iterator[None]:
+    """Run statements in the block: report how far they are, end them when the control says so, and say what was wrong.
+
+    Raises
+    ------
+    Cancelled
+        The control said so.
+    SqlInvalid, SqlFailed
+        What DuckDB raised, as an error of nbtools.
+    """
+    import duckdb
+
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK_S):
+            if control.reason is not None:
+                control.interrupt()  # again: one that comes while a statement is prepared is lost
+            share = control.progress()
+            if share is not None and on_progress is not None:
+                on_progress(share)
+
+    if on_progress is not None:
+        cursor.execute("SET enable_progress_bar = true")
+        cursor.execute("SET enable_progress_bar_print = false")
+    watcher = threading.Thread(target=look, name="nbtools-watch", daemon=True)
+    try:
+        with control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0):
+            watcher.start()
+            yield
+    except Cancelled:
+        raise
+    except (duckdb.Error, RuntimeError, ValueError, OSError, MemoryError) as exc:
+        control.check()
+        # The text is ours, so its lines would say nothing to anybody.
+        raise from_duckdb(type(exc)(str(exc).partition("\n\nLINE ")[0]), "") from exc
+    finally:
+        done.set()

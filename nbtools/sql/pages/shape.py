@@ -1,0 +1,205 @@
+"""`Shape`: the text of a query as its source, columns, conditions and order, and back.
+
+The text is the state of an explorer. What a person clicks changes one part of it; what a person writes is read into the
+parts again. A query of any other form, with groups, joins or a limit, is a source itself: it stands in brackets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Self
+
+from nbtools.errors import SqlInvalid
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.verdict.guards import nesting
+from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
+from nbtools.sql.verdict.verdict import Finding
+
+__all__ = ["Shape"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A query in parts.
+
+    Attributes
+    ----------
+    source
+        What stands behind FROM, without its other name.
+    alias
+        The other name; `None` for none.
+    columns
+        Names of the columns to show; `None` for all.
+    conditions
+        SQL conditions that all hold.
+    order
+        Names of columns, and whether the greatest value comes first.
+    dialect
+        Of the source and of the whole text. Conditions are kept as DuckDB writes them, because it filters the rows.
+    """
+
+    source: str
+    alias: str | None = None
+    columns: tuple[str, ...] | None = None
+    conditions: tuple[str, ...] = ()
+    order: tuple[tuple[str, bool], ...] = ()
+    dialect: str = "duckdb"
+
+    @classmethod
+    def of_file(cls, path: str) -> Self:
+        """Return all of a file."""
+        return cls(source=quote_text(path))
+
+    @classmethod
+    def from_text(cls, text: str, dialect: str = "duckdb", is_here: Callable[[str], bool] = bool) -> Self:
+        """Read a query.
+
+        Parameters
+        ----------
+        is_here
+            Tells whether the rows of what stands behind FROM are here. Where they are not, a query with conditions
+            stays whole: its database filters them, and fewer travel.
+
+        Raises
+        ------
+        SqlInvalid
+            It is no SQL, or not one SELECT.
+
+        Examples
+        --------
+        >>> Shape.from_text("from 'a.csv' where x > 1 and y = 'b' order by x desc").order
+        (('x', True),)
+        >>> Shape.from_text("select x, count(*) from t group by x").source
+        '(SELECT x, COUNT(*) FROM t GROUP BY x)'
+        """
+        from sqlglot import exp
+
+        # Depth is counted first: a text that nests too deep would end the process, not only the parser.
+        tokens = nesting(text) or read_tokens(text, dialect)
+        found = tokens if isinstance(tokens, Finding) else read_trees(text, dialect, tokens)
+        if isinstance(found, Finding):
+            raise SqlInvalid(f"that is no SQL that can be read: {found.what}.", tried="reading a query")
+        if len(found) != 1 or not isinstance(found[0], exp.Query):
+            raise SqlInvalid("an explorer shows one SELECT.", tried="reading a query")
+        try:
+            parts = _parts(found[0], dialect)
+            made = cls(dialect=dialect, **parts) if parts else None
+            if made is None or (made.conditions and not is_here(made.relation)):
+                # In most dialects a query in brackets needs another name.
+                return cls(source=f"({found[0].sql(dialect)})", alias="q", dialect=dialect)
+        except RecursionError:
+            raise SqlInvalid("the query nests too deep to be taken apart.", tried="reading a query") from None
+        return made
+
+    def but(self, **changes: Any) -> Self:
+        """Return the same query with some parts changed."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def relation(self) -> str:
+        """What stands behind FROM, with its other name."""
+        return self.source if self.alias is None else f"{self.source} AS {self._quoted(self.alias)}"
+
+    def _quoted(self, name: str) -> str:
+        if self.dialect == "duckdb":
+            return quote_identifier(name)
+        import sqlglot
+
+        return sqlglot.exp.to_identifier(name, quoted=True).sql(self.dialect)
+
+    def _condition(self, text: str) -> str:
+        if self.dialect == "duckdb":
+            return text
+        import sqlglot
+
+        # Translated as late as here: all the while DuckDB filters, its own text is exact.
+        parsed = sqlglot.parse_one(text, read="duckdb").transform(_plain_function)
+        return str(parsed.sql(self.dialect))
+
+    def to_text(self) -> str:
+        """Return the query, a line for each part."""
+        columns = "*" if self.columns is None else ", ".join(map(self._quoted, self.columns))
+        lines = [f"SELECT {columns}", f"FROM {self.relation}"]
+        if self.conditions:
+            lines.append("WHERE " + "\n  AND ".join(map(self._condition, self.conditions)))
+        if self.order:
+            keys = (f"{self._quoted(name)}{' DESC' if down else ''}" for name, down in self.order)
+            lines.append(f"ORDER BY {', '.join(keys)}")
+        return "\n".join(lines)
+
+
+def _plain_function(node: Any) -> Any:
+    """Return a function that only DuckDB has in words that others have too."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Contains):
+        return exp.GT(this=exp.StrPosition(this=node.this, substr=node.expression), expression=exp.Literal.number(0))
+    return node
+
+
+def _parts(query: Any, dialect: str) -> dict[str, Any] | None:
+    """Return the parts of a SELECT of columns from one source, filtered and sorted; `None` for any other query."""
+    from sqlglot import exp
+
+    # sqlglot has called the source both `from` and `from_`, from release to release.
+    known = {"expressions", "from_", "from", "where", "order", "kind"}
+    if not isinstance(query, exp.Select) or any(value for name, value in query.args.items() if name not in known):
+        return None
+    origin = query.args.get("from_") or query.args.get("from")
+    columns, order = _columns(query.expressions), _order(query.args.get("order"))
+    if origin is None or columns is False or order is None:
+        return None
+    table = origin.this
+    if not isinstance(table, exp.Table | exp.Subquery) or table.args.get("joins") or table.args.get("sample"):
+        return None
+    alias = table.alias or None
+    bare = table.copy()
+    bare.set("alias", None)
+    where = query.args.get("where")
+    # One by one, so that a click can take away the one that a click made.
+    conditions = tuple(each.sql("duckdb") for each in _flat(where.this)) if where else ()
+    return {
+        "source": _source(bare, dialect),
+        "alias": alias,
+        "columns": columns or None,
+        "conditions": conditions,
+        "order": order,
+    }
+
+
+def _source(table: Any, dialect: str) -> str:
+    """Return the text of a source; a name that ends like a file is one, in single quotes."""
+    text: str = table.sql(dialect)
+    name = table.name
+    if dialect == "duckdb" and text == quote_identifier(name) and ("/" in name or "." in name):
+        return quote_text(name)
+    return text
+
+
+def _columns(items: list[Any]) -> Any:
+    from sqlglot import exp
+
+    if len(items) == 1 and isinstance(items[0], exp.Star) and not any(items[0].args.values()):
+        return ()
+    plain = all(isinstance(each, exp.Column) and isinstance(each.this, exp.Identifier) for each in items)
+    names = tuple(each.name for each in items)
+    # Two columns of one name could not be told apart by a click on a header.
+    return names if plain and len(set(names)) == len(names) else False
+
+
+def _order(order: Any) -> tuple[tuple[str, bool], ...] | None:
+    from sqlglot import exp
+
+    if order is None:
+        return ()
+    plain = all(isinstance(each.this, exp.Column) for each in order.expressions)
+    return tuple((each.this.name, bool(each.args.get("desc"))) for each in order.expressions) if plain else None
+
+
+def _flat(condition: Any) -> list[Any]:
+    from sqlglot import exp
+
+    if isinstance(condition, exp.And):
+        return [*_flat(condition.this), *_flat(condition.expression)]
+    return [condition]

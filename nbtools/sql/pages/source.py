@@ -1,0 +1,324 @@
+"""Sources: where the rows of a table lie. Each row has a number, from 0, by which it is found in milliseconds."""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import SqlFailed, SqlInvalid
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text, register_frame
+from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.frames import plain_frame
+from nbtools.sql.pages.cells import SHOWN, shown, told
+from nbtools.sql.results.result import QueryResult
+from nbtools.sql.results.rows import unique_names
+
+__all__ = ["HEAD", "ROW", "AskedSource", "CopiedSource", "FrameSource", "HeadSource", "ParquetSource", "TableSource"]
+
+ROW = "file_row_number"
+"""The column of row numbers; DuckDB's own name for those of a Parquet file."""
+
+_UNNAMED = "frame"  # what SQL calls a frame here
+HEAD = 200
+"""Rows that are there before all are."""
+# Parquet has no form for these, or one that rounds.
+_WIDE = frozenset({"HUGEINT", "UHUGEINT"})
+_NO_PARQUET = re.compile(r"BIT\b|UNION|BIGNUM|VARIANT|GEOMETRY|TIME WITH|NULL\b|\"NULL\"")
+
+
+class TableSource(abc.ABC):
+    """Rows with numbers.
+
+    Attributes
+    ----------
+    columns, types
+        Names, each once, and the names of their types.
+    row_count
+        How many rows there are, as far as is known.
+    is_whole
+        Whether all rows are there.
+    """
+
+    is_whole: bool = True
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    row_count: int
+
+    @abc.abstractmethod
+    def relation(self, cursor: Any, *, numbered: bool = True) -> str:
+        """Return what to write behind FROM on this cursor: all columns and, where asked, `ROW`, each row's number."""
+
+    def frames(self) -> dict[str, Any]:
+        """Return the frames that the relation names, by name."""
+        return {}
+
+    @abc.abstractmethod
+    def cells(
+        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
+    ) -> list[list[str | None]]:
+        """Return the cells of some rows as texts, in the order asked for.
+
+        Parameters
+        ----------
+        cursor
+            Of the caller alone.
+        rows
+            Numbers of rows.
+        columns
+            Positions of columns.
+        longest
+            Characters of a cell; `None` for all.
+        """
+
+
+class ParquetSource(TableSource):
+    """The rows of a Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    cursor
+        Reads what the file says of itself.
+
+    Raises
+    ------
+    SqlInvalid
+        The file has a column that is called like the number of its rows.
+    """
+
+    def __init__(self, path: Path, cursor: Any) -> None:
+        self.path = path
+        described = cursor.execute(f"DESCRIBE FROM read_parquet({quote_text(str(path))})").fetchall()
+        self.columns = tuple(str(row[0]) for row in described)
+        self.types = tuple(str(row[1]) for row in described)
+        if ROW in (name.lower() for name in self.columns):
+            raise SqlInvalid(
+                f"{path.name} has a column {ROW!r}, which DuckDB keeps for the numbers of rows.",
+                hint=f"Read it under another name: SELECT * RENAME ({ROW} AS number) FROM …",
+            )
+        # From the file's own notes: to count the rows would be to read them.
+        counted = cursor.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({quote_text(str(path))})")
+        self.row_count = int(counted.fetchone()[0] or 0)
+
+    def relation(self, cursor: Any, *, numbered: bool = True) -> str:
+        """Return what to write behind FROM; see `TableSource`."""
+        return f"read_parquet({quote_text(str(self.path))}, {ROW} = true)"
+
+    def cells(
+        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
+    ) -> list[list[str | None]]:
+        """Return cells as texts; see `TableSource`."""
+        if not len(rows) or not columns:
+            return [[] for _ in rows]
+        # As text, by the engine: no value is too large to be fetched, and each type has its form.
+        texts = (f"CAST({quote_identifier(self.columns[index])} AS VARCHAR)" for index in columns)
+        # One character more than is shown tells that there are more.
+        cut = [text if longest is None else f"left({text}, {longest + 1})" for text in texts]
+        if isinstance(rows, range):
+            where = f"{ROW} BETWEEN {rows.start} AND {rows.stop - 1}"
+        else:
+            where = f"{ROW} IN ({', '.join(map(str, rows))})"
+        sql = f"SELECT {ROW}, {', '.join(cut)} FROM {self.relation(cursor)} WHERE {where}"
+        found = {row[0]: row[1:] for row in cursor.execute(sql).fetchall()}
+        return [[None if text is None else told(_plain(text), longest) for text in found[int(row)]] for row in rows]
+
+
+def _plain(text: str) -> str:
+    # As Python writes them, and so as a frame with the same values is shown.
+    return {"nan": "NaN", "true": "True", "false": "False"}.get(text, text)
+
+
+class FrameSource(TableSource):
+    """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a result.
+
+    Parameters
+    ----------
+    frame
+        It is not copied; what is changed in it later may show.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        self._frame, self._for_sql = plain_frame(frame), None
+        self.columns, self.types = _described(self._frame)
+        self.row_count = len(self._frame)
+
+    def relation(self, cursor: Any, *, numbered: bool = True) -> str:
+        """Return what to write behind FROM; see `TableSource`."""
+        if not self.columns:
+            raise SqlInvalid("a frame without columns has nothing to sort or filter by.", tried="reading a frame")
+        register_frame(cursor, _UNNAMED, self.frames()[_UNNAMED])
+        # A registered frame is read in its order, so the count is the number of the row.
+        return f"(SELECT row_number() OVER () - 1 AS {ROW}, * FROM {_UNNAMED})" if numbered else _UNNAMED
+
+    def frames(self) -> dict[str, Any]:
+        """Return the frame, with types that DuckDB knows; see `TableSource`."""
+        # Not before something is sorted or filtered: every object of a mixed column is looked at.
+        if self._for_sql is None:
+            self._for_sql = _for_sql(self._frame)
+        return {_UNNAMED: self._for_sql}
+
+    def cells(
+        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
+    ) -> list[list[str | None]]:
+        """Return cells as texts; see `TableSource`."""
+        taken = [_values(self._frame, rows, index) for index in columns]
+        if not taken:
+            return [[] for _ in rows]
+        return [[shown(value, longest) for value in row] for row in zip(*taken, strict=True)]
+
+
+def _described(frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if hasattr(type(frame), "iloc"):
+        return tuple(frame.columns), tuple(map(str, frame.dtypes))
+    if type(frame).__module__.startswith("polars"):
+        return tuple(frame.columns), tuple(map(str, frame.dtypes))
+    return tuple(frame.schema.names), tuple(map(str, frame.schema.types))
+
+
+def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
+    """Return the values of a column in some rows."""
+    if hasattr(type(frame), "iloc"):
+        where: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        values, kind = list(frame.iloc[where, column].array), str(frame.dtypes.iloc[column])
+        # Where text is missing, pandas holds NaN; among numbers it may be a value.
+        return [None if type(value) is float else value for value in values] if kind == "str" else values
+    if type(frame).__module__.startswith("polars"):
+        series = frame.to_series(column)
+        part = series.slice(rows.start, len(rows)) if isinstance(rows, range) else series.gather(list(map(int, rows)))
+        return list(part.to_list())
+    found = frame.column(column)
+    part = found.slice(rows.start, len(rows)) if isinstance(rows, range) else found.take(list(map(int, rows)))
+    return list(part.to_pylist())
+
+
+def _for_sql(frame: Any) -> Any:
+    """Return a pandas frame whose columns DuckDB has types for: mixed objects and periods become text."""
+    if not hasattr(type(frame), "iloc"):
+        return frame
+    from pandas.api.types import infer_dtype
+
+    plain = {"string", "boolean", "bytes", "decimal", "date", "datetime", "datetime64", "time", "empty", "integer"}
+    made = frame
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+        word = str(kind).partition("[")[0]
+        odd = word in {"period", "interval", "Sparse", "complex128", "complex64", "geometry"}
+        if odd or (word == "object" and infer_dtype(frame[name], skipna=True) not in plain):
+            texts = [shown(value, None) for value in frame[name].array]
+            made = made.assign(**{name: texts})
+    return made
+
+
+class HeadSource(TableSource):
+    """Rows of which the first ones are there at once; `finish` of a subclass writes all to a Parquet file, once.
+
+    Parameters
+    ----------
+    target
+        The Parquet file to write.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._head: list[list[str | None]] = []
+        self._whole: ParquetSource | None = None
+        self.is_whole = False
+
+    def _began(self, head: list[list[str | None]]) -> None:
+        self._head, self.row_count = head, len(head)
+
+    def _ended(self, cursor: Any) -> ParquetSource:
+        whole = ParquetSource(self._target, cursor)
+        self.row_count, self._whole, self.is_whole = whole.row_count, whole, True
+        return whole
+
+    def relation(self, cursor: Any, *, numbered: bool = True) -> str:
+        """Return what to write behind FROM; see `TableSource`."""
+        if self._whole is None:
+            raise SqlFailed("not all rows were read yet.", hint="Wait until they are counted.", tried="sorting rows")
+        return self._whole.relation(cursor, numbered=numbered)
+
+    def cells(
+        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
+    ) -> list[list[str | None]]:
+        """Return cells as texts; see `TableSource`."""
+        if self._whole is not None:
+            return self._whole.cells(cursor, rows, columns, longest)
+        return [[self._head[row][column] for column in columns] for row in rows]
+
+
+class CopiedSource(HeadSource):
+    """The rows of a query or of a file that has no numbers for its rows: copied to a Parquet file by DuckDB.
+
+    Parameters
+    ----------
+    sql
+        The query, judged.
+    frames
+        The frames that it names.
+    cursor
+        Reads the first rows.
+    target
+        The Parquet file to write.
+
+    """
+
+    def __init__(self, sql: str, frames: Mapping[str, Any], cursor: Any, target: Path) -> None:
+        super().__init__(target)
+        self._sql, self._frames = sql, dict(frames)
+        self._register(cursor)
+        described = cursor.execute(f"DESCRIBE {sql}").fetchall()
+        self.columns = tuple(unique_names(str(row[0]) for row in described))
+        self.types = tuple(str(row[1]) for row in described)
+        # By position: a query may give two columns one name.
+        texts = ", ".join(f"left(CAST(#{place} AS VARCHAR), {SHOWN + 1})" for place in range(1, len(self.columns) + 1))
+        head = cursor.execute(f"SELECT {texts} FROM ({sql}) LIMIT {HEAD}").fetchall()
+        self._began([[None if text is None else told(_plain(text)) for text in row] for row in head])
+
+    def _register(self, cursor: Any) -> None:
+        for name, frame in self._frames.items():
+            register_frame(cursor, name, frame)
+
+    def finish(self, cursor: Any) -> None:
+        """Copy all rows."""
+        self._register(cursor)
+        made = []
+        for name, kind in zip(self.columns, self.types, strict=True):
+            column = quote_identifier(name)
+            # Parquet has no form for these: the widest integers become decimals, the rest text.
+            as_type = "DECIMAL(38, 0)" if kind in _WIDE else "VARCHAR" if _NO_PARQUET.match(kind) else ""
+            made.append(f"CAST({column} AS {as_type}) AS {column}" if as_type else column)
+        named = ", ".join(map(quote_identifier, self.columns))
+        cursor.execute(
+            f"COPY (SELECT {', '.join(made)} FROM ({self._sql}) AS copied({named})) "
+            f"TO {quote_text(str(self._target))} (FORMAT parquet)"
+        )
+        self._ended(cursor)
+
+
+class AskedSource(HeadSource):
+    """The rows that a database answers a query with.
+
+    Parameters
+    ----------
+    head
+        The first rows.
+    copy
+        Asks again and writes all rows to a Parquet file, given the file and what stops it.
+    target
+        The Parquet file to write.
+    """
+
+    def __init__(self, head: QueryResult, copy: Callable[[Path, QueryControl], object], target: Path) -> None:
+        super().__init__(target)
+        self._copy = copy
+        self.columns, self.types = tuple(unique_names(head.columns)), head.types
+        self._began([[shown(value) for value in row] for row in head.rows.to_lists()])
+
+    def finish(self, cursor: Any, control: QueryControl) -> None:
+        """Fetch all rows, which have the types of the file from then on."""
+        self._copy(self._target, control)
+        self.types = self._ended(cursor).types

@@ -1,0 +1,132 @@
+"""Files elsewhere: a URL that stands where DuckDB reads a file becomes the file that it was fetched to.
+
+Only constants are replaced, and only where a file can stand: behind FROM, JOIN, DESCRIBE and SUMMARIZE, and as the
+first argument of a function that reads files. The text that then names local files is judged and run like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Protocol
+
+from nbtools.errors import NbtoolsError
+from nbtools.sql.engines.duckdb.frames import quote_text
+from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.engines.urls import mask_url
+
+__all__ = ["Download", "RemoteFiles"]
+
+_URL = re.compile(r"(?:https?|s3|gs|az)://", re.IGNORECASE)
+_BEFORE = frozenset({"from", "join", "describe", "summarize"})
+_READERS = frozenset(
+    {
+        *("read_csv", "read_csv_auto", "sniff_csv", "read_json", "read_json_auto", "read_json_objects", "read_ndjson"),
+        *("read_ndjson_auto", "read_parquet", "parquet_scan", "parquet_schema", "parquet_metadata", "read_text"),
+    }
+)
+_QUOTED = re.compile(rb"'((?:[^']|'')*)'")
+# Names of files that are remembered, to say where they came from.
+_REMEMBERED = 1_000
+
+
+class Download(Protocol):
+    """What fetches a file: see `nbtools.toolbox.web.downloads.Downloads`."""
+
+    @property
+    def folder(self) -> Path:
+        """Where files are kept."""
+        ...
+
+    @property
+    def places(self) -> tuple[str, ...] | None:
+        """URLs below which files may be fetched; `None` for everywhere."""
+        ...
+
+    def get(self, url: str, *, seconds: float | None, control: QueryControl) -> Path:
+        """Return the file of a URL as it is now."""
+        ...
+
+    def path_of(self, url: str) -> Path:
+        """Return where the file of a URL is, or would be, without fetching it."""
+        ...
+
+
+class RemoteFiles:
+    """Replaces the URLs of texts by files, and tells of files what their URLs were."""
+
+    def __init__(self, download: Download) -> None:
+        self._download = download
+        self._urls: dict[str, str] = {}
+
+    def localize(
+        self, sql: str, control: QueryControl, *, isolated: bool, seconds: float | None, fetch: bool = True
+    ) -> str:
+        """Return a text whose URLs of files are those of files here, each fetched when it is not here yet.
+
+        An isolated query, a model's as a rule, gets only what lies below given places. Without `fetch` the files need
+        not be there.
+        """
+        if _URL.search(sql) is None or (isolated and self._download.places is None):
+            return sql
+        text = sql.encode("utf-8", "surrogatepass")
+        made, done = [], 0
+        for start, end in _places(sql, text):
+            url = text[start + 1 : end - 1].decode("utf-8").replace("''", "'")
+            try:
+                got = (
+                    self._download.get(url, seconds=seconds, control=control) if fetch else self._download.path_of(url)
+                )
+            except NbtoolsError:
+                control.check()
+                raise
+            if len(self._urls) >= _REMEMBERED:
+                self._urls.clear()
+            self._urls[str(got)] = mask_url(url)
+            made += [text[done:start], quote_text(str(got)).encode()]
+            done = end
+        return b"".join([*made, text[done:]]).decode("utf-8", "surrogatepass")
+
+    def holds(self, path: str) -> bool:
+        """Tell whether a file was fetched."""
+        return path in self._urls
+
+    def name(self, text: str) -> str:
+        """Return a text, of an error perhaps, with the URLs of fetched files in the place of their paths."""
+        if str(self._download.folder) in text:
+            # A line of the query below it is not the one that was written.
+            text = text.partition("\n")[0]
+            for path, url in self._urls.items():
+                text = text.replace(path, url)
+        return text
+
+
+def _places(sql: str, text: bytes) -> list[tuple[int, int]]:
+    """Return where, in bytes, the constants stand that are URLs of files."""
+    import duckdb
+
+    try:
+        tokens = [(at, kind.name) for at, kind in duckdb.tokenize(sql) if kind.name != "comment"]
+    except (duckdb.Error, UnicodeError, RuntimeError):
+        return []  # the verdict says what is wrong with such a text
+    ends = [at for at, _ in tokens[1:]] + [len(text)]
+    words = [(text[at:end].split(None, 1) or [b""])[0].lower() for (at, _), end in zip(tokens, ends, strict=True)]
+    found = []
+    for index, (at, kind) in enumerate(tokens):
+        constant = _QUOTED.match(text, at) if kind == "string_const" else None
+        if constant and _URL.match(constant[1].decode("utf-8", "replace")) and _is_file(index, tokens, words):
+            found.append((at, constant.end()))
+    return found
+
+
+def _is_file(index: int, tokens: list[tuple[int, str]], words: list[bytes]) -> bool:
+    """Tell whether a file may stand at a token: see the head of the module."""
+    before = index - 1
+    while before >= 0 and (words[before][:1] in {b",", b"["} or tokens[before][1] == "string_const"):
+        before -= 1  # the items of a list
+    if before < 0:
+        return False
+    word = words[before].decode("utf-8", "replace")
+    if word in _BEFORE:
+        return True
+    return word.startswith("(") and before > 0 and words[before - 1].decode("utf-8", "replace") in _READERS

@@ -1,0 +1,189 @@
+"""Moments that Python, pandas or Arrow lack: infinity, years beyond 9999 or before Christ, the time 24:00:00.
+
+Engines have them, and each hands them on in its own way. Arrow knows no infinity: DuckDB writes the greatest number,
+which reads as a moment far away. So what leaves as Arrow, polars or Python values has the text of such a moment, with
+years as ISO 8601 has them: the year before year 1 is 0000, the one before that -0001.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+__all__ = ["from_text", "iso_text", "short_time", "special_times", "texts_of", "with_texts"]
+
+_DAY_US = 86_400_000_000
+# Of dates and timestamps that Python has, in days since 1970.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+# The calendar repeats after so many years, which have so many days.
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+_PARTS = re.compile(r"(.*\d:\d\d(?::\d\d)?)(?:\.(\d+))?(?:(Z|[+-])(\d\d:?\d\d|))?")
+_BEFORE_CHRIST = re.compile(r"(\d+)(-.*?)(?: \(BC\)| BC)(.*)")
+
+
+def iso_text(text: str) -> str:
+    """Return what PostgreSQL or DuckDB writes for a moment with its year as ISO 8601 has it."""
+    found = _BEFORE_CHRIST.fullmatch(text)
+    if found is None:
+        return text
+    year = 1 - int(found[1])
+    return f"{'-' if year < 0 else ''}{abs(year):04d}{found[2]}{found[3]}"
+
+
+def from_text(text: str | None) -> dt.date | dt.datetime | str | None:
+    """Return the date or the timestamp that a text of DuckDB stands for, or a text where Python has none."""
+    if text is None:
+        return None
+    digits = text.rpartition(".")[2].partition("+")[0]
+    if len(digits) > 6 and digits.isdigit() and digits[6:].strip("0"):
+        return text  # Python has no nanoseconds.
+    try:
+        return dt.datetime.fromisoformat(text) if ":" in text else dt.date.fromisoformat(text)
+    except ValueError:
+        return iso_text(text)
+
+
+def special_times(column: Any, *, beyond: bool = False) -> dict[int, str]:
+    """Return the text of each special moment in an Arrow column, by its place.
+
+    Parameters
+    ----------
+    column
+        An Array or a ChunkedArray; one of other types has none.
+    beyond
+        Whether moments count that Arrow and pandas have, and Python has not.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_date32(kind):
+        number, most, first, last = column.cast(pa.int32()), 2**31 - 1, _FIRST_DAY, _LAST_DAY
+    elif pa.types.is_timestamp(kind):
+        unit = 86_400 * _UNITS[kind.unit]
+        number, most, first, last = column.cast(pa.int64()), 2**63 - 1, _FIRST_DAY * unit, (_LAST_DAY + 1) * unit - 1
+    elif kind in {pa.time64("us"), pa.time64("ns")}:
+        day = _DAY_US * (1 if kind.unit == "us" else 1_000)
+        number, most, first, last = column.cast(pa.int64()), day, 0, day - 1
+    else:
+        return {}
+    if not beyond and not pa.types.is_time(kind):
+        first, last = 1 - most, most - 1
+    ends = pc.min_max(number)
+    if ends["max"].as_py() is None or first <= ends["min"].as_py() <= ends["max"].as_py() <= last:
+        return {}
+    found = ((at, value) for at, value in enumerate(number.to_pylist()) if value is not None)
+    return {at: _text(value, most, kind) for at, value in found if not first <= value <= last}
+
+
+def _text(value: int, most: int, kind: Any) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_time(kind):
+        return "24:00:00"
+    if abs(value) == most:
+        return "infinity" if value > 0 else "-infinity"
+    if pa.types.is_date32(kind):
+        return _date_text(value)
+    unit = _UNITS[kind.unit]
+    days, rest = divmod(value, 86_400 * unit)
+    micros = dt.timedelta(seconds=rest // unit, microseconds=rest % unit * 1_000_000 // unit)
+    return f"{_date_text(days)} {str(micros).rjust(8, '0')}{'' if kind.tz is None else '+00:00'}"
+
+
+def _date_text(days: int) -> str:
+    cycles = (days - _FIRST_DAY) // _CYCLE_DAYS
+    date = dt.date.fromordinal(1 + days - _FIRST_DAY - cycles * _CYCLE_DAYS)
+    year = date.year + cycles * _CYCLE_YEARS
+    return f"{'-' if year < 0 else ''}{abs(year):04d}-{date.month:02d}-{date.day:02d}"
+
+
+def with_texts(column: Any, *, beyond: bool = False) -> Any:
+    """Return an Arrow column with texts in the place of moments, at any depth, where one is special; else itself."""
+    import pyarrow as pa
+
+    if not _has_moments(column.type):
+        return column
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    parts = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
+    changed = [_with_texts(part, beyond) for part in parts]
+    if all(new is old for new, old in zip(changed, parts, strict=True)):
+        return column
+    return pa.chunked_array(changed)
+
+
+def _has_moments(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_temporal(kind):
+        return True
+    if pa.types.is_map(kind):
+        return _has_moments(kind.key_type) or _has_moments(kind.item_type)
+    if pa.types.is_struct(kind):
+        return any(_has_moments(kind.field(index).type) for index in range(kind.num_fields))
+    return _is_list(kind) and _has_moments(kind.value_type)
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _with_texts(array: Any, beyond: bool) -> Any:
+    """Return an array rebuilt around the texts of its special moments; itself without any."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_fixed_size_list(kind):
+        lists = array.cast(pa.list_(kind.value_type))
+        changed = _with_texts(lists, beyond)
+        return array if changed is lists else changed
+    if not pa.types.is_nested(kind):
+        special = special_times(array, beyond=beyond)
+        return pa.array(texts_of(array, special), pa.string()) if special else array
+    if pa.types.is_map(kind):
+        parts = [array.keys, array.items]
+    else:
+        parts = array.flatten() if pa.types.is_struct(kind) else [array.values]
+    changed = [_with_texts(part, beyond) if _has_moments(part.type) else part for part in parts]
+    if all(new is old for new, old in zip(changed, parts, strict=True)):
+        return array
+    if pa.types.is_struct(kind):
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(changed, names, mask=array.is_null())
+    owner = pa.MapArray if pa.types.is_map(kind) else pa.ListArray
+    return owner.from_arrays(_offsets(array), *changed)
+
+
+def _offsets(array: Any) -> Any:
+    """Return where the lists of an array begin, nothing for those that are missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = array.offsets.cast(pa.int32())
+    if not array.null_count:
+        return offsets
+    gaps = pa.concat_arrays([array.is_null(), pa.array([False])])
+    return pc.if_else(gaps, pa.scalar(None, pa.int32()), offsets)
+
+
+def texts_of(column: Any, special: dict[int, str] | None = None) -> list[str | None]:
+    """Return the texts of an Arrow column of moments, of those too that Python has not."""
+    import pyarrow as pa
+
+    known = special_times(column, beyond=True) if special is None else special
+    texts = column.cast(pa.string()).to_pylist()
+    return [known.get(at) or (text if text is None else short_time(text)) for at, text in enumerate(texts)]
+
+
+def short_time(text: str) -> str:
+    """Drop zeros that say nothing: ``12:00:00.000000`` becomes ``12:00:00``; offsets have a colon."""
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        return text
+    digits, sign, offset = (found[2] or "").rstrip("0"), found[3] or "", found[4] or ""
+    zone = "+00:00" if sign == "Z" else f"{sign}{offset[:2]}:{offset[-2:]}" if sign else ""
+    return f"{found[1]}{'.' if digits else ''}{digits}{zone}"

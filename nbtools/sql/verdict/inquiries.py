@@ -1,0 +1,68 @@
+"""``SHOW TABLES`` and ``DESCRIBE`` for engines that have no such words: they are asked as a SELECT on the catalog.
+
+The text that is made stands in the place of the one that was written: it is judged and run like any other.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["asks_for_tables", "spelled_out"]
+
+_SHOW = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
+_NAME = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
+_DESCRIBE = re.compile(rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?({_NAME}(?:\.{_NAME})?)\s*;?\s*", re.IGNORECASE)
+_TABLES = {
+    "sqlite": "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') "
+    "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name",
+    "postgres": 'SELECT table_schema AS "schema", table_name AS "name", table_type AS "type" '
+    "FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2",
+}
+# The join has no rows; it lets the engine say that a table is not there, in its own words.
+_COLUMNS = {
+    "sqlite": 'SELECT c.name, c.type, c."notnull" = 0 AS nullable, c.pk > 0 AS "key" '
+    "FROM pragma_table_info({name}{schema}) AS c LEFT JOIN (SELECT 1 FROM {table} LIMIT 0) AS t ON 1 = 0 "
+    "ORDER BY c.cid",
+    "postgres": "SELECT c.column_name AS name, c.data_type AS type, c.is_nullable = 'YES' AS nullable "
+    "FROM information_schema.columns AS c LEFT JOIN (SELECT 1 FROM {table} LIMIT 0) AS t ON false "
+    "WHERE c.table_name = {name}{schema} ORDER BY c.table_schema, c.ordinal_position",
+}
+_IN_SCHEMA = {"sqlite": ", {}", "postgres": " AND c.table_schema = {}"}
+
+
+def asks_for_tables(sql: str) -> bool:
+    """Tell whether a text is ``SHOW TABLES``."""
+    return _SHOW.fullmatch(sql) is not None
+
+
+def spelled_out(sql: str, dialect: str) -> str:
+    """Return the SELECT that answers ``SHOW TABLES`` or ``DESCRIBE table`` in a dialect; any other text as it is.
+
+    Examples
+    --------
+    >>> spelled_out("show tables", "sqlite").partition(" FROM ")[0]
+    'SELECT name, type'
+    >>> spelled_out("show tables", "duckdb")
+    'show tables'
+    """
+    if dialect not in _TABLES:
+        return sql
+    if asks_for_tables(sql):
+        return _TABLES[dialect]
+    found = _DESCRIBE.fullmatch(sql)
+    if found is None:
+        return sql
+    parts = [_plain(part, dialect) for part in re.findall(_NAME, found[1])]
+    schema = _IN_SCHEMA[dialect].format(_text(parts[0])) if len(parts) > 1 else ""
+    return _COLUMNS[dialect].format(name=_text(parts[-1]), schema=schema, table=found[1])
+
+
+def _plain(name: str, dialect: str) -> str:
+    """Return a name as the catalog has it: PostgreSQL folds what stands without quotes to lower case."""
+    if name.startswith('"'):
+        return name[1:-1].replace('""', '"')
+    return name.lower() if dialect == "postgres" else name
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

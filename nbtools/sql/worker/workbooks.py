@@ -1,0 +1,74 @@
+"""Workbooks, read in a worker: a small file can unpack to more memory than the machine has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import LimitExceeded
+from nbtools.lazy import has
+from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest
+from nbtools.sql.frames import read_excel
+from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
+
+__all__ = ["WorkbookReader"]
+
+
+class WorkbookReader:
+    """What answers a worker's requests with the rows of a workbook; the text of a request is its path."""
+
+    name = "pandas"
+    dialect = "duckdb"
+    takes_frames = False
+
+    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+        """Return the rows of the first sheet."""
+        frame = read_excel(Path(request.sql))
+        size = int(frame.memory_usage(deep=True).sum())
+        if request.max_bytes is not None and size > request.max_bytes:
+            raise LimitExceeded(
+                f"{Path(request.sql).name} holds {size:,} bytes; {request.max_bytes:,} are the most.",
+                hint="Save the sheet as CSV or Parquet.",
+                tried="reading a workbook",
+            )
+        columns = tuple(frame.columns)
+        rows: ResultRows = PythonRows(columns, _tuples(frame)) if not has("pyarrow") else ArrowRows(_table(frame))
+        return Fetched(columns=columns, types=("",) * len(columns), rows=rows)
+
+    def explain(self, request: QueryRequest, control: QueryControl) -> str:
+        """Return nothing: a workbook has no plan."""
+        return ""
+
+    def catalog(self) -> list[CatalogTable]:
+        """Return no tables."""
+        return []
+
+    def can_write(self) -> str | None:
+        """Return `None`: workbooks are only read."""
+        return None
+
+    def discard(self, control: QueryControl) -> None:
+        """Do nothing: the owner ends the process."""
+
+    def close(self) -> None:
+        """Do nothing: each workbook was closed when it was read."""
+
+
+def _tuples(frame: Any) -> list[tuple[Any, ...]]:
+    return list(frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None))
+
+
+def _table(frame: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.table([_array(frame.iloc[:, index]) for index in range(frame.shape[1])], names=list(frame.columns))
+
+
+def _array(column: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(column, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        # Cells of several kinds: text holds them all.
+        return pa.array([None if gone else str(value) for value, gone in zip(column, column.isna(), strict=True)])

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import threading
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+
+from nbtools.errors import Cancelled, SqlInvalid, SqlNotAllowed
+from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.pages.conditions import condition_for
+from nbtools.sql.pages.opening import open_frame
+from nbtools.sql.pages.pager import Arrangement
+from nbtools.sql.pages.shape import Shape
+from nbtools.sql.session import SqlSession
+
+ROWS = 300_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    place = tmp_path_factory.mktemp("pages")
+    made = f"select range as id, (range * 7919) % 1009 as k, 'n' || (range % 7) as name from range({ROWS})"
+    for form in ("parquet", "csv"):
+        duckdb.sql(f"copy ({made}) to '{place / 'rows'}.{form}'")
+    return place
+
+
+@pytest.fixture(params=["parquet", "csv", "pandas", "polars", "arrow"])
+def pager(request: pytest.FixtureRequest, folder: Any) -> Any:
+    """The same rows from everywhere."""
+    if request.param in {"parquet", "csv"}:
+        with SqlSession(allowed_paths=[folder]) as session, session.open_pages(f"'{folder}/rows.{request.param}'") as p:
+            p.finish()
+            yield p
+        return
+    rows = duckdb.sql(f"from '{folder}/rows.parquet'")
+    frame = {"pandas": rows.df, "polars": rows.pl, "arrow": rows.to_arrow_table}[request.param]()
+    with open_frame(frame) as p:
+        yield p
+
+
+def test_any_row_is_read_by_where_it_stands(pager: Any) -> None:
+    assert (pager.row_count, pager.source.columns) == (ROWS, ("id", "k", "name"))
+    for start in (0, ROWS // 2, ROWS - 2):
+        assert [row[0] for row in pager.cells(start, start + 2, [0])] == [str(start), str(start + 1)]
+    assert pager.cells(ROWS - 1, ROWS + 50, [2, 0]) == [[f"n{(ROWS - 1) % 7}", str(ROWS - 1)]]
+    assert pager.cells(ROWS + 5, ROWS + 9, [0]) == []
+
+
+def test_rows_are_sorted_and_filtered_by_their_numbers(pager: Any) -> None:
+    keys = sorted(range(ROWS), key=lambda n: (-((n * 7919) % 1009), n))
+    pager.arrange(Arrangement(order=(("k", True),)))
+    assert [row[0] for row in pager.cells(1_000, 1_050, [0])] == [str(n) for n in keys[1_000:1_050]]
+    pager.arrange(Arrangement(conditions=("k = 5", "name = 'n3'"), order=(("id", True),)))
+    kept = [n for n in range(ROWS) if (n * 7919) % 1009 == 5 and n % 7 == 3]
+    assert pager.row_count == len(kept)
+    assert [row[0] for row in pager.cells(0, 9_999, [0])] == [str(n) for n in reversed(kept)]
+    assert pager.row_number(0) == kept[-1]
+    pager.arrange(Arrangement())
+    assert pager.row_count == ROWS
+
+
+def test_a_condition_that_does_not_fit_leaves_the_rows_as_they_are(pager: Any) -> None:
+    pager.arrange(Arrangement(conditions=("id < 10",)))
+    with pytest.raises(SqlInvalid, match="nowhere"):
+        pager.arrange(Arrangement(conditions=("nowhere = 1",)))
+    assert pager.row_count == 10
+
+
+def test_a_profile_counts_what_the_conditions_let_through(pager: Any) -> None:
+    pager.arrange(Arrangement(conditions=("k < 500",)))
+    kept = [n for n in range(ROWS) if (n * 7919) % 1009 < 500]
+    numbers, names = pager.profile(1), pager.profile(2)
+    assert (numbers.rows, numbers.of, numbers.missing) == (len(kept), len(kept), 0)
+    assert sum(count for _, _, count, _ in numbers.bins) == len(kept)
+    assert numbers.least == "0"
+    assert names.bins == ()
+    assert sum(count for _, count in names.top) == pytest.approx(len(kept) * 6 / 7, rel=0.01)
+    low, high, count, _ = numbers.bins[3]
+    pager.arrange(Arrangement(conditions=("k < 500", condition_for("k", "number", low=low, high=high, last=False))))
+    assert pager.row_count == count
+
+
+def test_the_first_rows_of_a_text_file_are_there_before_all_are(folder: Any) -> None:
+    with SqlSession(allowed_paths=[folder]) as session, session.open_pages(f"'{folder}/rows.csv'") as pager:
+        assert not pager.source.is_whole
+        assert pager.cells(0, 2, [0, 2]) == [["0", "n0"], ["1", "n1"]]
+        shares: list[float] = []
+        pager.finish(on_progress=shares.append)
+        assert (pager.source.is_whole, pager.row_count) == (True, ROWS)
+        assert all(0 <= share <= 1 for share in shares)
+
+
+def test_pages_of_a_query_keep_sums_whole_and_see_frames(folder: Any) -> None:
+    sales = pd.DataFrame({"city": ["Bern", "Chur", "Bern"], "n": [2**62, 1, 2**62]})
+    with SqlSession(frames={"sales": sales}) as session:
+        query = "(select city, sum(n) as total, sum(n) as total from sales group by city order by city) as q"
+        with session.open_pages(query) as pager:
+            pager.finish()
+            assert pager.source.columns == ("city", "total", "total_1")
+            assert pager.cells(0, 9, [0, 1, 2]) == [["Bern", str(2**63), str(2**63)], ["Chur", "1", "1"]]
+
+
+def test_only_allowed_files_and_queries_have_pages(folder: Any, tmp_path: Any) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with SqlSession(allowed_paths=[folder]) as session:
+        for source in (f"'{tmp_path}/secret.csv'", "(delete from x returning *) as q", "'a'; drop table x"):
+            with pytest.raises((SqlNotAllowed, SqlInvalid)):
+                session.open_pages(source)
+
+
+def test_a_change_behind_the_pages_is_noticed(tmp_path: Any) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    frames = {"f": pd.DataFrame({"a": [1]})}
+    with (
+        SqlSession(allowed_paths=[tmp_path], frames=frames) as session,
+        session.open_pages(f"'{tmp_path}/a.csv'") as file,
+        session.open_pages("f") as frame,
+    ):
+        assert not file.is_changed()
+        assert not frame.is_changed()
+        (tmp_path / "a.csv").write_text("a\n1\n2\n")
+        frames["f"] = pd.DataFrame({"a": [2]})
+        assert file.is_changed()
+        assert frame.is_changed()
+
+
+def test_a_sort_that_is_stopped_leaves_the_rows_and_says_so() -> None:
+    frame = pl.DataFrame({"a": pl.int_range(3_000_000, eager=True).hash()})
+    control = QueryControl()
+    with open_frame(frame) as pager:
+        threading.Timer(0.05, control.stop, ["stop"]).start()
+        with pytest.raises(Cancelled):
+            pager.arrange(Arrangement(order=(("a", False), ("a", True))), control)
+        assert pager.cells(0, 1, [0]) == [[str(frame["a"][0])]]
+
+
+ODD = {
+    "big": [2**63 - 1, None, -(2**63)],
+    "float": [1.5, math.nan, math.inf],
+    "mixed": [1, "a", None],
+    "nested": [[1, 2], {"a": 1}, None],
+    "bytes": [b"\x00\xff", b"", None],
+    "decimal": [decimal.Decimal("1.10"), None, decimal.Decimal("-3.00")],
+    "date": [dt.date(2020, 1, 2), None, dt.date(1, 1, 1)],
+    "markup": ["<b>x</b>", "a\x1b[2Kb", "\u202eabc"],
+    "right to left": ["שלום", "مرحبا", None],
+    'a "quoted" name': ["x" * 1_000_000, "", None],
+    "select": [True, None, False],
+}
+
+
+def test_odd_frames_are_shown_sorted_and_profiled() -> None:
+    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in ODD.items()})
+    frame["zoned"] = pd.to_datetime(["2020-01-01", None, "2021-06-01"]).tz_localize("Europe/Zurich")
+    frame["period"] = pd.period_range("2020-01", periods=3, freq="M")
+    frame.index = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)], names=["index", "index"])
+    twice = pd.concat([frame, frame[["float"]]], axis="columns")
+    with open_frame(twice) as pager:
+        names = pager.source.columns
+        assert (names[0], names[1], names[-1]) == ("index", "index_1", "float_1")
+        rows = pager.cells(0, 3, range(len(names)))
+        cells = dict(zip(names, rows[0], strict=True))
+        assert cells["big"] == str(2**63 - 1)
+        assert cells["bytes"] == "00ff"
+        assert cells["markup"] == "<b>x</b>"
+        assert cells["zoned"] == "2020-01-01 00:00:00+01:00"
+        assert len(cells['a "quoted" name']) == 301
+        assert len(pager.cells(0, 1, [names.index('a "quoted" name')], None)[0][0]) == 1_000_000
+        assert rows[1][names.index("float")] == "NaN"
+        assert rows[1][names.index("markup")] == "a<U+001B>[2Kb"
+        assert rows[1][names.index("mixed")] == "a"
+        for place, name in enumerate(names):
+            pager.arrange(Arrangement(order=((name, True),)))
+            assert pager.row_count == 3
+            assert pager.profile(place).rows == 3
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame({"a": []}), pd.DataFrame(index=range(3))])
+def test_frames_without_rows_or_columns_have_pages(frame: Any) -> None:
+    with open_frame(frame) as pager:
+        assert len(pager.cells(0, 10, range(len(pager.source.columns)))) == len(frame)
+
+
+def test_ten_thousand_columns_are_read_where_they_are_looked_at() -> None:
+    frame = pl.DataFrame({f"c{n}": [n, n + 1] for n in range(10_000)})
+    with open_frame(frame) as pager:
+        assert pager.cells(1, 2, [0, 9_999]) == [["1", "10000"]]
+
+
+@pytest.mark.parametrize("text", ["select " + "! " * 45_000 + "1", "select " + "(" * 90_000, "select a" + ".b" * 9_000])
+def test_a_text_that_nests_too_deep_is_taken_apart_by_no_parser(text: str) -> None:
+    with pytest.raises(SqlInvalid, match=r"operators stand in a row|brackets nest deeper|nests too deep"):
+        Shape.from_text(text)

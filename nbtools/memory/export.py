@@ -23,32 +23,12 @@ __all__ = ["export_records", "frame_of_calls", "frame_of_records", "import_recor
 
 # A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
 _BATCH = 500
-_COLUMNS = {
-    "id": "VARCHAR",
-    "agent_id": "VARCHAR",
-    "workflow_id": "VARCHAR",
-    "node_id": "VARCHAR",
-    "key": "VARCHAR",
-    "value": "VARCHAR",
-    "tags": "VARCHAR[]",
-    "created_at": "TIMESTAMPTZ",
-    "updated_at": "TIMESTAMPTZ",
-    "expires_at": "TIMESTAMPTZ",
-    "version": "BIGINT",
-}
-_CALL_COLUMNS = (
-    "call_id",
-    "run_id",
-    "parent_id",
-    "tool",
-    "caller",
-    "arguments",
-    "ok",
-    "code",
-    "started_at",
-    "duration_s",
-    "artifacts",
-)
+_COLUMNS = dict.fromkeys(("id", "agent_id", "workflow_id", "node_id", "key", "value"), "VARCHAR")
+_COLUMNS["tags"] = "VARCHAR[]"
+_COLUMNS |= dict.fromkeys(("created_at", "updated_at", "expires_at"), "TIMESTAMPTZ")
+_COLUMNS["version"] = "BIGINT"
+_CALL_COLUMNS = ["call_id", "run_id", "parent_id", "tool", "caller", "arguments", "ok", "code", "started_at"]
+_CALL_COLUMNS += ["duration_s", "artifacts"]
 
 
 def export_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str]) -> int:
@@ -175,8 +155,7 @@ def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Lim
     try:
         record = MemoryRecord.from_dict(row)
         if scope is None:
-            level = "node" if record.node_id else "workflow" if record.workflow_id else "agent"
-            scope = make_scope(record.agent_id, record.workflow_id, record.node_id, scope=level)
+            scope = make_scope(record.agent_id, record.workflow_id, record.node_id, scope=None)
         # The moment of the end is kept, not the length: an import a week later must not give a week more.
         ttl = 0.0
         if record.expires_at is not None:

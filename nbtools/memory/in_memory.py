@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from nbtools.errors import MemoryUnavailable
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
 from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, row_to_record
@@ -112,7 +111,7 @@ class InMemoryRepository:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+            raise memory_closed()
 
     def _remember(self, request_id: str, done: list[ChangeOutcome]) -> None:
         self._outcomes[request_id] = done

@@ -25,7 +25,7 @@ def open_memory(
     agent_id: str = "default",
     workflow_id: str | None = None,
     node_id: str | None = None,
-    scope: str = "agent",
+    scope: str | None = "agent",
     limits: Limits | None = None,
     embed: Embed | None = None,
     **options: Any,
@@ -163,8 +163,6 @@ def memory_context(
         config = Config.load()
         url = url or config.memory_url or default_memory_url(config.home)
         agent_id = agent_id or config.agent_id
-    if scope is None:
-        scope = "node" if node_id else "workflow" if workflow_id else "agent"
     memory = open_memory(url, agent_id=agent_id, workflow_id=workflow_id, node_id=node_id, scope=scope, **options)
     with memory:
         yield memory

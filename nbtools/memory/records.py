@@ -196,9 +196,9 @@ def escape_part(part: str) -> str:
 
 
 def make_scope(
-    agent_id: str, workflow_id: str | None = None, node_id: str | None = None, *, scope: str = "agent"
+    agent_id: str, workflow_id: str | None = None, node_id: str | None = None, *, scope: str | None = "agent"
 ) -> Scope:
-    """Return the scope of that name, made of the ids that it needs.
+    """Return the scope of that name, made of the ids that it needs; `None` takes the narrowest level among the ids.
 
     Raises
     ------
@@ -208,6 +208,8 @@ def make_scope(
     for name, part in (("agent_id", agent_id), ("workflow_id", workflow_id), ("node_id", node_id)):
         if part is not None or name == "agent_id":
             check_key(part, Limits(), what=name)
+    # Whoever gives a node's id means the node, so that the level need not be said a second time.
+    scope = scope or ("node" if node_id else "workflow" if workflow_id else "agent")
     if scope == "agent":
         return Scope(agent_id=agent_id)
     if scope == "workflow":

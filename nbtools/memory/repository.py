@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from nbtools.errors import InvalidArguments, MemoryNotFound, MemoryUnavailable, VersionConflict
+from nbtools.errors import InvalidArguments, MemoryClosed, MemoryNotFound, MemoryUnavailable, VersionConflict
 from nbtools.memory.records import MemoryRecord, Scope
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Repository",
     "add_numbers",
     "check_version",
+    "memory_closed",
     "no_such_version",
     "outcome_unknown",
 ]
@@ -79,7 +80,7 @@ class AppliedChange:
     record
         The record as it is now (write, touch, incr, restore), else `None`.
     count
-    kind: Literal["write", "touch", "incr", "restore", "delete", "clear", "forget", "call"]
+        How many records it touched.
     """
 
     record: MemoryRecord | None = None
@@ -205,7 +206,7 @@ class Repository(Protocol):
         ...
 
     def close(self) -> None:
-        """Release all resources; later calls raise `MemoryUnavailable`. A second close does nothing."""
+        """Release all resources; later calls raise `MemoryClosed`. A second close does nothing."""
         ...
 
 
@@ -250,6 +251,11 @@ def add_numbers(key: str, current: Any, by: float) -> int | float:
     if not finite:
         raise InvalidArguments(f"{current!r} + {by!r} is not a finite number.", hint="write a smaller number first")
     return total
+
+
+def memory_closed() -> MemoryClosed:
+    """Return the error of a repository that is used after its `close`."""
+    return MemoryClosed("This memory was closed.", hint="Open another workbench, or the memory anew by open_memory.")
 
 
 def no_such_version(key: str, version: int, known: Sequence[int]) -> MemoryNotFound:

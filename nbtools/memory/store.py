@@ -52,7 +52,8 @@ class AgentMemory(Mapping[str, Any]):
     agent_id, workflow_id, node_id
         Whose memory; which of them count depends on `scope`.
     scope
-        ``agent`` (shared by all its workflows), ``workflow`` (shared by its nodes) or ``node``.
+        ``agent`` (shared by all its workflows), ``workflow`` (shared by its nodes) or ``node``; `None` takes the
+        narrowest level among the ids.
     limits
         What may be stored.
     embed
@@ -77,7 +78,7 @@ class AgentMemory(Mapping[str, Any]):
         agent_id: str = "default",
         workflow_id: str | None = None,
         node_id: str | None = None,
-        scope: str = "agent",
+        scope: str | None = "agent",
         limits: Limits | None = None,
         embed: Embed | None = None,
         owns_repository: bool = False,
@@ -114,11 +115,11 @@ class AgentMemory(Mapping[str, Any]):
 
     def items(self) -> _RecordItems:
         """Return a view of the pairs of key and value, fetched in one go."""
-        return _RecordItems(self, self.list)
+        return _RecordItems(self)
 
     def values(self) -> _RecordValues:
         """Return a view of the values, fetched in one go."""
-        return _RecordValues(self, self.list)
+        return _RecordValues(self)
 
     def __setitem__(self, key: str, value: Any) -> NoReturn:
         raise TypeError(f"memory is written by name, not by [] =: use memory.write({key!r}, value)")
@@ -337,7 +338,7 @@ class AgentMemory(Mapping[str, Any]):
         Ids that are not given are this store's. `scope` of `None` takes the narrowest level among the ids given here,
         or this store's own level.
         """
-        # Whoever gives a node's id means the node, so that the level need not be said a second time.
+        # Of the ids given here alone: this store's own may be those of a narrower level.
         if scope is None:
             scope = "node" if node_id else "workflow" if workflow_id else self.scope.name
         mine = self._ids
@@ -459,25 +460,21 @@ class AgentMemory(Mapping[str, Any]):
 
 
 class _RecordItems(ItemsView[str, Any]):
-    """The pairs of key and value of a mapping whose records are listed by a function."""
+    """The pairs of key and value of a memory, fetched in one go."""
 
-    def __init__(self, mapping: Mapping[str, Any], records: Callable[[], Sequence[MemoryRecord]]) -> None:
-        super().__init__(mapping)
-        self._records = records
+    _mapping: AgentMemory
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return iter([(record.key, record.value) for record in self._records()])
+        return iter([(record.key, record.value) for record in self._mapping.list()])
 
 
 class _RecordValues(ValuesView[Any]):
-    """The values of a mapping whose records are listed by a function, in the order of their keys."""
+    """The values of a memory in the order of their keys, fetched in one go."""
 
-    def __init__(self, mapping: Mapping[str, Any], records: Callable[[], Sequence[MemoryRecord]]) -> None:
-        super().__init__(mapping)
-        self._records = records
+    _mapping: AgentMemory
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([record.value for record in self._records()])
+        return iter([record.value for record in self._mapping.list()])
 
     def __contains__(self, value: object) -> bool:
         return any(item is value or item == value for item in self)

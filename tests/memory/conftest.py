@@ -15,17 +15,7 @@ import pytest
 
 from nbtools.memory import AgentMemory, InMemoryRepository, open_memory
 from nbtools.memory.duckdb.directory import MemoryDirectory
-from tests.conftest import wait_until
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A zombie has ended; whoever started it has yet to look.
-    state = Path(f"/proc/{pid}/stat")
-    return not (state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z")
+from tests.conftest import is_running, wait_until
 
 
 def keeper_of(path: Path) -> int:
@@ -44,7 +34,7 @@ def end_keeper(path: Path, number: int = signal.SIGTERM) -> None:
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda: not is_running(pid))
 
 
 @pytest.fixture

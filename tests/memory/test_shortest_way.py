@@ -21,7 +21,7 @@ import json, pathlib, sys, threading
 import nbtools
 
 root = str(pathlib.Path(nbtools.__file__).parent) + "/"
-entered, is_counting = set(), False
+entered, is_counting, fewest = set(), False, None
 
 
 def note(frame, event, argument):
@@ -37,11 +37,14 @@ with nbtools.Workbench() as bench:
     for value in ("first", "second"):
         assert bench.call("memory_save", {"key": "k", "value": value}).ok
     assert bench.recorder.flush()
-    is_counting = True
-    assert bench.call("memory_save", {"key": "k", "value": "third"}).ok
-    assert bench.recorder.flush()
-    is_counting = False
-print(json.dumps(sorted(entered)))
+    # On a busy machine threads wait for each other here and there, each time elsewhere: the shortest way counts.
+    for value in range(5):
+        entered, is_counting = set(), True
+        assert bench.call("memory_save", {"key": "k", "value": f"again {value}"}).ok
+        assert bench.recorder.flush()
+        is_counting = False
+        fewest = entered if fewest is None or len(entered) < len(fewest) else fewest
+print(json.dumps(sorted(fewest)))
 """
 
 

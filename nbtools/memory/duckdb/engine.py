@@ -435,8 +435,7 @@ class MemoryEngine:
         if request.request_id not in self._requests and (request.is_new or not self._has_forgotten):
             return None
         rows = [pair for entry in self._pending() if entry.request == request.request_id for pair in entry.rows]
-        if not rows:
-            rows = self._rows_from_log(request)
+        rows = rows or self.tables.rows_of_request(request)
         if not rows:
             return None
         done: list[ChangeOutcome] = []
@@ -450,15 +449,6 @@ class MemoryEngine:
             else:
                 done.append(ChangeOutcome(mine[0] if mine and change.kind != "call" else None, 1))
         return done
-
-    def _rows_from_log(self, request: WriteRequest) -> list[tuple[int, Row]]:
-        rows: list[tuple[int, Row]] = []
-        for place, seq, _ in self.tables.rows_of_request(request.request_id):
-            change = request.changes[place]
-            row = self.tables.version_of(seq, change.scope or Scope(agent_id=""), change.key)
-            if row is not None:
-                rows.append((place, row))
-        return rows
 
     def _replay(self, journal: Journal | None) -> int:
         """Load the entries of the journal that are not merged; return the time of their newest row."""

@@ -149,10 +149,6 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
 
-    def rotate(self) -> None:
-        """Close the segment: the next entry begins a new one, and `drop` can remove this one."""
-        self.close()
-
     def _begin(self, seq: int) -> None:
         self.close()
         path = self.folder / f"{seq:016d}.log"

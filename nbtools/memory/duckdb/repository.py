@@ -21,9 +21,9 @@ from nbtools.memory.duckdb.engine import CommitOutcome, MemoryEngine
 from nbtools.memory.duckdb.recovery import FileOptions, close_engine, open_engine, take_snapshot
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed
 from nbtools.memory.rules.rows import Clock, newest_of, row_to_record
-from nbtools.memory.rules.transitions import ChangeOutcome, WriteRequest
+from nbtools.memory.rules.transitions import WriteRequest
 
 __all__ = ["DuckDBRepository"]
 
@@ -83,7 +83,7 @@ class DuckDBRepository:
         if isinstance(outcome, NbtoolsError):
             raise outcome
         self._with_engine(self._maintain)
-        return [_applied(done) for done in outcome]
+        return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in outcome]
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
@@ -146,7 +146,7 @@ class DuckDBRepository:
         with self._lock:
             # Looked at under the lock, or a close in this moment would leave a file open behind it.
             if self._closed:
-                raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+                raise memory_closed()
             if self._engine is None:
                 self._engine = self._open()
                 self._pid = os.getpid()
@@ -194,7 +194,3 @@ class DuckDBRepository:
             if self._directory is not None:
                 self._directory.announce()
                 take_snapshot(engine, self._directory, self._options)
-
-
-def _applied(done: ChangeOutcome) -> AppliedChange:
-    return AppliedChange(record=None if done.row is None else row_to_record(done.row), count=done.touched)

@@ -21,26 +21,13 @@ from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.memory.rules.rows import Row
+from nbtools.memory.rules.transitions import WriteRequest
 
 __all__ = ["Tables"]
 
 _FIELDS = "seq, id, agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version, vector"
-_TYPES = {
-    "seq": "BIGINT",
-    "id": "VARCHAR",
-    "agent_id": "VARCHAR",
-    "workflow_id": "VARCHAR",
-    "node_id": "VARCHAR",
-    "key": "VARCHAR",
-    "op": "VARCHAR",
-    "value": "VARCHAR",
-    "tags": "VARCHAR[]",
-    "created": "BIGINT",
-    "updated": "BIGINT",
-    "expires": "BIGINT",
-    "version": "BIGINT",
-    "vector": "FLOAT[]",
-}
+_TYPES = dict.fromkeys(_FIELDS.split(", "), "VARCHAR") | {"tags": "VARCHAR[]", "vector": "FLOAT[]"}
+_TYPES |= dict.fromkeys(("seq", "created", "updated", "expires", "version"), "BIGINT")
 # As `nbtools.memory.rules.text_search.cosine`: of several vectors one after the other, the nearest counts.
 _NEAR = """
 SELECT id, CASE WHEN len(vector) = $2 THEN list_cosine_similarity(vector, $1::FLOAT[])
@@ -88,11 +75,11 @@ class Tables:
 
     def applied(self) -> int:
         """Return the sequence number up to which the journal is merged."""
-        return int(self._one("SELECT value FROM nbtools_meta WHERE name = 'applied'")[0])
+        return self._number("SELECT value FROM nbtools_meta WHERE name = 'applied'")
 
     def newest(self) -> int:
         """Return the time of the newest row, 0 without any."""
-        return int(self._one("SELECT coalesce(max(updated), 0) FROM items")[0])
+        return self._number("SELECT coalesce(max(updated), 0) FROM items")
 
     # -- reading
 
@@ -109,11 +96,11 @@ class Tables:
 
     def count(self) -> int:
         """Return how many ids were ever written."""
-        return int(self._one("SELECT count(*) FROM items")[0])
+        return self._number("SELECT count(*) FROM items")
 
     def count_log(self) -> int:
         """Return how many versions are kept."""
-        return int(self._one("SELECT count(*) FROM log")[0])
+        return self._number("SELECT count(*) FROM log")
 
     def all_ids(self) -> Iterator[str]:
         """Yield every id ever written."""
@@ -141,12 +128,9 @@ class Tables:
 
     def totals(self, skip: Sequence[str]) -> tuple[int, int]:
         """Return how many live records there are, and the sum of their sequence numbers, without those of some ids."""
-        sql = "SELECT count(*), coalesce(sum(seq), 0) FROM items WHERE value IS NOT NULL"
-        if skip:
-            count, total = self._all(f"{sql} AND id NOT IN (SELECT unnest(?::VARCHAR[]))", [list(skip)])[0]
-        else:
-            count, total = self._one(sql)
-        return int(count), int(total)
+        sql = "SELECT count(*), coalesce(sum(seq), 0)::BIGINT FROM items WHERE value IS NOT NULL"
+        ((count, total),) = self._all(f"{sql} AND id NOT IN (SELECT unnest(?::VARCHAR[]))", [list(skip)])
+        return count, total
 
     def due(self, now: int, limit: int) -> list[str]:
         """Return ids of records that have expired."""
@@ -163,15 +147,11 @@ class Tables:
         rows = self._all(f"SELECT {_ROW_OF_LOG} FROM log WHERE id = ? ORDER BY version", [scope.record_id(key)])
         return [_row_of_log(fields, scope, key) for fields in rows]
 
-    def rows_of_request(self, request: str) -> list[tuple[int, int, str]]:
-        """Return place, sequence number and id of each row that a request stored, in order."""
-        rows = self._all("SELECT place, seq, id FROM log WHERE request = ? ORDER BY seq", [request])
-        return [(place, seq, record_id) for place, seq, record_id in rows]
-
-    def version_of(self, seq: int, scope: Scope, key: str) -> Row | None:
-        """Return the logged row of that sequence number."""
-        rows = self._all(f"SELECT {_ROW_OF_LOG} FROM log WHERE seq = ?", [seq])
-        return _row_of_log(rows[0], scope, key) if rows else None
+    def rows_of_request(self, request: WriteRequest) -> list[tuple[int, Row]]:
+        """Return the rows that a request stored, in order, with the places of their changes."""
+        sql = f"SELECT place, {_ROW_OF_LOG} FROM log WHERE request = ? ORDER BY seq"
+        changed = [(request.changes[place], place, row) for place, *row in self._all(sql, [request.request_id])]
+        return [(place, _row_of_log(row, one.scope or Scope(agent_id=""), one.key)) for one, place, row in changed]
 
     def calls(self, query: CallQuery) -> list[tuple[str, str]]:
         """Return call id and record of the newest calls that match, oldest of them first."""
@@ -406,8 +386,8 @@ class Tables:
             rows: list[tuple[Any, ...]] = self._cursor().execute(sql, values).fetchall()
         return rows
 
-    def _one(self, sql: str) -> tuple[Any, ...]:
-        return self._all(sql, [])[0]
+    def _number(self, sql: str) -> int:
+        return int(self._all(sql, [])[0][0])
 
 
 def _values(logged: Iterable[tuple[str, int, Row]], record_id: str) -> list[str]:

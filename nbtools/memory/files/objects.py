@@ -22,6 +22,7 @@ from nbtools.errors import (
     NetworkError,
     PermissionDenied,
     VersionConflict,
+    first_line,
     nearest,
 )
 from nbtools.lazy import need
@@ -81,7 +82,7 @@ class ObjectFileStore:
             return stores.from_url(url, retry_config=retry, client_options={"timeout": "20s", "allow_http": True})
         except Exception as exc:
             raise ConfigMissing(
-                f"{url}: {_first_line(exc)}",
+                f"{url}: {first_line(exc)}",
                 hint="Set the credentials of that store.",
                 tried="opening the memory files",
             ) from None
@@ -211,14 +212,14 @@ class ObjectFileStore:
             raise
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as exc:
             raise PermissionDenied(
-                f"{doing} {path}: the store refuses the credentials: {_first_line(exc)}",
+                f"{doing} {path}: the store refuses the credentials: {first_line(exc)}",
                 hint=f"Check the credentials for {self._place}.",
             ) from None
         except errors.BaseError as exc:
             if "404 Not Found" in str(exc):  # what is listed need not be there, so it is the bucket that is missing
                 raise self._unavailable(doing, exc) from None
             if any(word in str(exc).lower() for word in _PASSING):
-                raise NetworkError(f"{doing} {path}: {_first_line(exc)}", hint="Try again.") from None
+                raise NetworkError(f"{doing} {path}: {first_line(exc)}", hint="Try again.") from None
             raise self._unavailable(doing, exc) from None
 
     def _unavailable(self, doing: str, exc: Exception) -> MemoryUnavailable:
@@ -228,7 +229,7 @@ class ObjectFileStore:
                 hint="Make the bucket, or check NBTOOLS_MEMORY_FILES_URL.",
             )
         return MemoryUnavailable(
-            f"{doing} in {self._place}: {_first_line(exc)}", hint="Check NBTOOLS_MEMORY_FILES_URL and the bucket."
+            f"{doing} in {self._place}: {first_line(exc)}", hint="Check NBTOOLS_MEMORY_FILES_URL and the bucket."
         )
 
 
@@ -242,7 +243,3 @@ def _token(meta: Mapping[str, Any], attributes: Mapping[str, Any]) -> str:
         # Told apart by time and size, as well as that can be.
         e_tag = hashlib.sha256(repr((meta["last_modified"], meta["size"])).encode()).hexdigest()
     return f"{e_tag or ''}\n{version or ''}\n{attributes.get(_WRITES, '')}"
-
-
-def _first_line(exc: Exception) -> str:
-    return str(exc).strip().split("\n", maxsplit=1)[0][:300]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from nbtools.errors import PathNotAllowed
 
@@ -91,11 +91,7 @@ def tree_lines(folder: str, sizes: Mapping[str, int], depth: int = 2) -> list[st
         files.add(parts)
         for length in range(len(parts) + 1):
             totals[parts[:length]] = totals.get(parts[:length], 0) + size
-    return [_line(folder, parts, totals[parts], parts in files) for parts in _ordered(totals) if len(parts) <= depth]
-
-
-def _ordered(entries: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    return sorted(entries)
+    return [_line(folder, parts, totals[parts], parts in files) for parts in sorted(totals) if len(parts) <= depth]
 
 
 def _line(folder: str, parts: tuple[str, ...], size: int, is_file: bool) -> str:

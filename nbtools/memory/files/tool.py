@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbtools.aio import in_thread
@@ -89,6 +89,28 @@ class MemoryFiles:
     async def acall(self, command: Mapping[str, Any]) -> ToolResult:
         """Perform a command in a thread, so that the running event loop goes on."""
         return await in_thread(self.call, command)
+
+    def below(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the texts of files, and of all files below folders, by path; of what is no such path nothing."""
+        found: dict[str, str] = {}
+        for path in paths:
+            with contextlib.suppress(NbtoolsError):
+                plain = check_path(path)
+                for name in (plain, *self._store.sizes(plain)):
+                    if name != ROOT and (text := self._store.read(name)) is not None:
+                        found[name] = text[0]
+        return found
+
+    def put_back(self, path: str, text: str | None, fits: Callable[[str | None], bool]) -> bool:
+        """Give a file an earlier text, `None` deletes it, if its present one fits; return whether it did."""
+        found = self._store.read(path)
+        if not fits(None if found is None else found[0]):
+            return False
+        if text is not None:
+            self._store.write(path, text, None if found is None else found[1])
+        elif found is not None:
+            self._store.delete([path])
+        return True
 
     def close(self) -> None:
         """Close a store that was opened by its URL; a memory that was passed in stays open."""

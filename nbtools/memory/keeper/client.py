@@ -3,16 +3,18 @@
 The first call connects, and starts the keeper if none is running. If a connection breaks, the client sends the same
 message with the same request id again, and starts a new keeper if necessary, until the time is over. The keeper applies
 a request id once. If there is still no answer, the error of a change says that it may have been applied, because a new
-call would be a new request. Each thread that asks uses a connection of its own. A forked child closes the connections
-that it inherited and opens new ones.
+call would be a new request. What was read of a key is asked for again only when something was changed. Each thread
+that asks uses a connection of its own. A forked child closes the connections that it inherited and opens new ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import json
+import marshal
 import os
 import secrets
 import selectors
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable, error_from_wire
 from nbtools.memory.duckdb.directory import MemoryDirectory
+from nbtools.memory.keeper.changes import ChangeReader
 from nbtools.memory.keeper.protocol import (
     PROTOCOL,
     applied_from_wire,
@@ -39,13 +42,15 @@ from nbtools.memory.keeper.protocol import (
     receive,
 )
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, outcome_unknown
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed, outcome_unknown
 from nbtools.memory.rules.rows import make_record
 
 __all__ = ["KeeperRepository"]
 
 _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
 _STARTS = 5
+# Answers to questions for certain keys that are kept: how many, and how long one may be; where a row says its end.
+_MOST_KEPT, _MOST_KEPT_BYTES, _EXPIRES = 1_024, 16_384, 8
 # Why a connection fails that no other keeper could make better.
 _NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON")
@@ -77,17 +82,18 @@ class KeeperRepository:
         _protocol: int = PROTOCOL,
     ) -> None:
         self.path = path
-        self._options = {"history": history, "idle_exit": idle_exit, "timeout": timeout, "tcp": tcp}
+        self._options: dict[str, Any] = {"history": history, "idle_exit": idle_exit, "timeout": timeout, "tcp": tcp}
         self._timeout = timeout
         self._protocol = _protocol
         self._directory = MemoryDirectory(path)
         self._warned: set[str] = set()
         self._closed = False
+        self._changes: ChangeReader | None = None
         self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the options; the other process opens connections of its own."""
-        return (_rebuild, (self.path, self._options))
+        return (functools.partial(KeeperRepository, **self._options), (self.path,))
 
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id."""
@@ -103,9 +109,32 @@ class KeeperRepository:
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        answer = self._ask(frame(query_to_wire(query)))
-        records = tuple([make_record(*fields) for fields in answer["rows"]])
-        return Found(records=records, total=answer.get("total", len(records)))
+        if query.keys is None or query.text is not None or query.vector is not None or query.count:
+            answer = self._ask(frame(query_to_wire(query)))
+            return _found(answer["rows"], answer.get("total"))
+        if self._pid != os.getpid():
+            self._leave_parent()
+        count = self._changes.read() if self._changes is not None else None
+        kept = self._kept.get(query) if count is not None else None
+        if kept is not None and kept.as_of == count and (kept.until is None or time.time() * 1e6 < kept.until):
+            return kept.found or _found(marshal.loads(kept.rows))  # noqa: S302 - our own bytes
+        rows = self._ask(frame(query_to_wire(query)))["rows"]
+        found = _found(rows)
+        if count is not None:
+            self._keep(query, count, rows, found)
+        return found
+
+    def _keep(self, query: Query, count: int, rows: list[Any], found: Found) -> None:
+        """Keep an answer; the count is that from before the question."""
+        data = marshal.dumps(rows)
+        if len(data) > _MOST_KEPT_BYTES:
+            return
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        # Whoever gets a list or a dict may change it, so the next one gets another.
+        is_fixed = not any(isinstance(record.value, list | dict) for record in found.records)
+        until = min((row[_EXPIRES] for row in rows if row[_EXPIRES]), default=None)
+        self._kept[query] = _Kept(count, until, data, found if is_fixed else None)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -150,6 +179,7 @@ class KeeperRepository:
             except (OSError, EOFError, ValueError) as exc:
                 connection.close()
                 self._drop_idle()
+                self._kept.clear()  # a keeper that does not answer is asked whether it is there
                 attempt += 1
                 if time.monotonic() >= end:
                     error = self._no_answer(exc)
@@ -191,7 +221,7 @@ class KeeperRepository:
     def _take(self, end: float) -> Any:
         with self._lock:
             if self._closed:
-                raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+                raise memory_closed()
             if self._idle:
                 return self._idle.pop()
         # One thread at a time: a second keeper would only find that the first one leads.
@@ -267,6 +297,9 @@ class KeeperRepository:
                 receive(connection)  # Nothing comes but the end, when everything is stored.
             return False
         self._warn(answer.get("notices", ()))
+        self._changes = None
+        with contextlib.suppress(OSError, ValueError, LookupError):  # an older keeper names none
+            self._changes = ChangeReader(self._directory.folder / answer["changes"])
         return True
 
     def _warn(self, notices: Iterable[str]) -> None:
@@ -324,6 +357,8 @@ class KeeperRepository:
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._idle: list[Any] = []
+        self._changes = None
+        self._kept: dict[Query, _Kept] = {}
 
     def __del__(self) -> None:
         for connection in self.__dict__.get("_idle", ()):
@@ -342,6 +377,20 @@ class KeeperRepository:
             connection.close()
 
 
+class _Kept(NamedTuple):
+    """An answer that is true while the count of changes is the same, until a record in it expires."""
+
+    as_of: int
+    until: int | None
+    rows: bytes
+    found: Found | None
+
+
+def _found(rows: Iterable[Sequence[Any]], total: int | None = None) -> Found:
+    records = tuple([make_record(*fields) for fields in rows])
+    return Found(records=records, total=len(records) if total is None else total)
+
+
 class _Again(NamedTuple):
     """How to repeat a request: its id, and a function that returns the message for the second time."""
 
@@ -351,10 +400,6 @@ class _Again(NamedTuple):
 
 def _message(**fields: Any) -> bytes:
     return frame(dumps(fields))
-
-
-def _rebuild(path: Path, options: dict[str, Any]) -> KeeperRepository:
-    return KeeperRepository(path, **options)
 
 
 def _environment() -> dict[str, str]:

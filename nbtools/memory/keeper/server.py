@@ -31,6 +31,7 @@ from nbtools.errors import MemoryDamaged, MemoryUnavailable, NbtoolsError
 from nbtools.memory.duckdb.directory import HEARTBEAT, MemoryDirectory
 from nbtools.memory.duckdb.engine import MemoryEngine
 from nbtools.memory.duckdb.recovery import close_engine, take_snapshot
+from nbtools.memory.keeper.changes import ChangeCount
 from nbtools.memory.keeper.listener import Listener
 from nbtools.memory.keeper.protocol import (
     call_query_from_wire,
@@ -91,7 +92,8 @@ class KeeperServer:
         self.directory = directory
         self._listener = listener
         self._idle_exit = idle_exit
-        self._greeting = greeting
+        self._changes = ChangeCount(directory.folder)
+        self._greeting = greeting | {"changes": self._changes.name}
         self._selector = selectors.DefaultSelector()
         self._clients: set[_ClientConnection] = set()
         self._writes: queue.SimpleQueue[tuple[_ClientConnection, WriteRequest] | None] = queue.SimpleQueue()
@@ -120,6 +122,7 @@ class KeeperServer:
                 self._reads.put(None)
             for thread in threads:
                 thread.join()
+            self._changes.close()
             for client in list(self._clients):
                 self._drop(client)
             self._close_file()
@@ -258,8 +261,9 @@ class KeeperServer:
                     break
                 group.append(following)
             try:
-                outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
-                self._check_stored()
+                with self._changes.changing():
+                    outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
+                    self._check_stored()
             except Exception as exc:
                 # Nobody knows here what was stored, so nobody is answered: each client asks again by the same id, and
                 # the next keeper finds out.

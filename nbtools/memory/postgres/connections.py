@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from nbtools.errors import ConfigInvalid, MemoryUnavailable, MemoryWriteFailed, NbtoolsError
+from nbtools.errors import ConfigInvalid, MemoryUnavailable, MemoryWriteFailed, NbtoolsError, first_line
 from nbtools.lazy import need
-from nbtools.memory.repository import outcome_unknown
+from nbtools.memory.repository import memory_closed, outcome_unknown
 
 __all__ = ["Connections"]
 
@@ -59,7 +59,7 @@ class Connections:
         try:
             given = self.psycopg.conninfo.conninfo_to_dict(url)
         except self.psycopg.ProgrammingError as exc:
-            raise ConfigInvalid(f"The memory URL is not one of PostgreSQL: {_first_line(exc)}") from None
+            raise ConfigInvalid(f"The memory URL is not one of PostgreSQL: {first_line(exc)}") from None
         # Without the last three, a client of a server whose machine is gone waits for as long as its system does.
         mine = {"application_name": "nbtools", "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
         self._parameters = mine | {"tcp_user_timeout": int(timeout * 1000)} | given
@@ -154,7 +154,7 @@ class Connections:
 
     def _take(self, end: float) -> Any:
         if self._closing.is_set():
-            raise MemoryUnavailable("This memory was closed.", hint="open it again with open_memory")
+            raise memory_closed()
         with suppress(IndexError):  # None is idle.
             while True:
                 since, connection = self._idle.pop()
@@ -184,15 +184,11 @@ class Connections:
         return isinstance(exc, lost) and (exc.sqlstate or "08").startswith(_PASSING)
 
     def _as_memory_error(self, exc: Any, request: str | None, *, was_sent: bool) -> NbtoolsError:
-        away = f"PostgreSQL at {self.place} cannot be used: {_first_line(exc)}"
+        away = f"PostgreSQL at {self.place} cannot be used: {first_line(exc)}"
         if was_sent:
             return outcome_unknown(f"{away}.", request or "")
         if isinstance(exc, (self.psycopg.OperationalError, self.psycopg.InterfaceError)):
             hint = "check that the server runs and that NBTOOLS_MEMORY_URL is right"
             return MemoryUnavailable(away, hint=hint, retryable=True)
         kind = MemoryUnavailable if request is None else MemoryWriteFailed
-        return kind(f"PostgreSQL refused: {_first_line(exc)}", hint=f"look at the log of {self.place}")
-
-
-def _first_line(exc: BaseException) -> str:
-    return str(exc).strip().split("\n", maxsplit=1)[0][:300]
+        return kind(f"PostgreSQL refused: {first_line(exc)}", hint=f"look at the log of {self.place}")

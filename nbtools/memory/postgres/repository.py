@@ -90,7 +90,9 @@ class PostgresRepository:
         # libpq takes both names, and `urlsplit` in `Connections` reads them alike; one of them is shown in status
         # cards.
         url = url.replace("postgres://", "postgresql://", 1)
-        self._connections = Connections(url, timeout, self._prepare)
+        self._connections = Connections(
+            url, timeout, lambda new: migrate(new, self._connections.place, self._index_words)
+        )
         self._texts = SearchTexts()
         self._keep = history
         self._keep_calls = calls
@@ -140,9 +142,6 @@ class PostgresRepository:
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
-
-    def _prepare(self, connection: Any) -> None:
-        migrate(connection, self._connections.place, self._index_words)
 
     def _index_words(self, connection: Any) -> None:
         rows = _rows(connection.execute(f"SELECT {_COLUMNS} FROM nbtools_items FOR UPDATE"))

@@ -107,9 +107,10 @@ class QueryExpansion(abc.ABC):
         """Return what is found as it stands in the question, `None` if nothing is."""
         phrase = _quote(term)
         known = self.count(phrase, within)
-        if len(term) == 1 and known <= _COMMON and self._is_beginning(term[0]):
+        if len(term) == 1 and known <= _COMMON and len(term[0]) > 2:
             begun = f"{phrase} *"
-            if having := self.count(begun, within):
+            means_it = self.beginnings(term[0], _MANY_WORDS + 1) <= _MANY_WORDS
+            if means_it and (having := self.count(begun, within)):
                 # What has the word itself counts twice.
                 return TermGroup(f"{phrase} OR {begun}" if known else begun, max(known, having))
         return TermGroup(phrase, known) if known else None
@@ -121,9 +122,6 @@ class QueryExpansion(abc.ABC):
         meant = [pair for pair in map(_quote, splits(term[0])) if self.count(pair, within)]
         meant = meant or [_quote((word,)) for word in self._closest(term[0], within)]
         return TermGroup(" OR ".join(meant), sum(self.count(word, within) for word in meant)) if meant else None
-
-    def _is_beginning(self, word: str) -> bool:
-        return len(word) > 2 and self.beginnings(word, _MANY_WORDS + 1) <= _MANY_WORDS
 
     def _closest(self, word: str, within: tuple[Any, ...]) -> list[str]:
         candidates = set(self.candidates(word, _CANDIDATES))

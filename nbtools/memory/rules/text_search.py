@@ -55,8 +55,10 @@ Id = TypeVar("Id", bound=Hashable)
 def split_words(text: str) -> list[str]:
     """Return the words of a text: case folded, without accents and underscores; a picture is followed by its name."""
     if not text.isascii():
-        text = _PICTURE.sub(_with_name, _DENSE.sub(r" \g<0> ", text))
-        decomposed = unicodedata.normalize("NFKD", text)
+        named = _PICTURE.sub(
+            lambda found: f" {found[0]} {unicodedata.name(found[0], '')} ", _DENSE.sub(r" \g<0> ", text)
+        )
+        decomposed = unicodedata.normalize("NFKD", named)
         text = "".join(character for character in decomposed if not unicodedata.combining(character))
     return _WORD.findall(text.casefold())
 
@@ -182,10 +184,6 @@ def _slips(word: str, known: str) -> tuple[int, int]:
             row.append(cost)
         before, last = last, row
     return last[-1], min(last)
-
-
-def _with_name(found: re.Match[str]) -> str:
-    return f" {found[0]} {unicodedata.name(found[0], '')} "
 
 
 def _collect(value: Any, parts: list[str]) -> None:

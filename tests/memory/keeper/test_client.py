@@ -19,7 +19,8 @@ from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.protocol import apply_to_wire, connect_to, dumps, frame, receive
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
-from tests.memory.conftest import end_keeper, is_alive, keeper_of, wait_until
+from tests.conftest import is_running, wait_until
+from tests.memory.conftest import end_keeper, keeper_of
 
 ADD = [Change(kind="incr", scope=Scope(agent_id="a"), key="n")]
 
@@ -36,7 +37,7 @@ def stopped(path):
 
     yield stop
     for pid in pids:
-        if is_alive(pid):
+        if is_running(pid):
             os.kill(pid, signal.SIGCONT)
 
 
@@ -136,7 +137,7 @@ def test_a_keeper_whose_folder_was_removed_makes_room_and_loses_nothing(open_sha
     assert [new.incr("n"), old.incr("n"), new.incr("n")] == [1, 2, 3]
     assert len(old) == 301
     assert new.info()["pid"] == old.info()["pid"] != pid
-    wait_until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
     # The first keeper took nothing away that is the second one's, and everybody still comes in.
     place = MemoryDirectory(path)
     assert place.socket_path().exists()

@@ -23,7 +23,8 @@ from nbtools.memory.keeper.client import KeeperRepository
 from nbtools.memory.keeper.protocol import PROTOCOL, connect_to, dumps, frame, receive
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query
-from tests.memory.conftest import end_keeper, is_alive, keeper_of, wait_until
+from tests.conftest import is_running, wait_until
+from tests.memory.conftest import end_keeper, keeper_of
 
 SCOPE = Scope(agent_id="a")
 
@@ -49,7 +50,7 @@ def test_the_keeper_leaves_by_itself_and_leaves_nothing_behind(open_shared, path
     memory.write("k", 1)
     pid = keeper_of(path)
     memory.close()
-    wait_until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
     place = MemoryDirectory(path)
     assert not place.socket_path().exists()
     assert not place.opened.exists()
@@ -62,7 +63,7 @@ def test_a_client_that_is_silent_does_not_hold_the_keeper_for_ever(open_shared, 
     memory = open_shared(idle_exit=0.05)
     memory.write("k", 1)
     pid = keeper_of(path)
-    wait_until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
     assert memory["k"] == 1
     assert keeper_of(path) != pid
 
@@ -203,7 +204,7 @@ def test_an_older_keeper_hands_over_to_a_newer_client(path):
     new = KeeperRepository(path, idle_exit=20, _protocol=PROTOCOL + 1)
     new.apply([Change(kind="incr", scope=scope, key="k")])
     assert keeper_of(path) != pid
-    assert not is_alive(pid)
+    assert not is_running(pid)
     with pytest.raises(MemoryUnavailable, match="newer nbtools"):
         old.query(Query(scope=scope))
     assert new.query(Query(scope=scope, keys=("k",))).records[0].value == 2

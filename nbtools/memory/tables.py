@@ -1,0 +1,271 @@
+"""Tables and moments in memory: Parquet files beside the records, named by their content.
+
+A record holds what stands for a table: the SHA-256 of its file, the number of rows, names and types of the columns. So
+the words of its schema are found by a search, and models read the schema and not the rows. A file is there once,
+however many keys and versions mean it, and goes when the last key that means it is forgotten. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import importlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
+from nbtools.lazy import need
+from nbtools.memory.repository import Query
+
+if TYPE_CHECKING:
+    from nbtools.memory.records import MemoryRecord
+    from nbtools.memory.store import AgentMemory
+
+__all__ = ["TableFolder"]
+
+_TABLE, _MOMENT = "nbtools_table", "nbtools_moment"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KINDS = {"pandas": {"DataFrame", "Series"}, "polars": {"DataFrame", "LazyFrame"}, "pyarrow": {"Table"}}
+_MOST_COLUMNS = 2_000  # whose names and types the record tells
+
+
+class TableFolder:
+    """The files of tables that memory items mean.
+
+    Parameters
+    ----------
+    folder
+        Where they lie; it is made when the first one is saved.
+    limit
+        Bytes that a table may have as Arrow.
+    """
+
+    def __init__(self, folder: Path, *, limit: int = 1_000_000_000) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    @staticmethod
+    def takes(value: Any) -> bool:
+        """Tell whether a value is a table, or a moment, which JSON has no form for."""
+        return bool(_kind(value)) or isinstance(value, dt.date)
+
+    def pack(self, value: Any, record_id: str) -> Any:
+        """Return the JSON that stands for a table or a moment; the file of a table is written first.
+
+        Parameters
+        ----------
+        value
+            What is to be saved.
+        record_id
+            Of the item that will mean it.
+
+        Raises
+        ------
+        LimitExceeded
+            The table is too large, or there is no room for it.
+        InvalidArguments
+            A column holds values of several types, two columns have one name, or there is none.
+        """
+        kind = _kind(value)
+        if not kind:
+            return {_MOMENT: value.isoformat(), "class": type(value).__name__}
+        table = _to_arrow(value, kind)
+        if not table.num_columns:
+            raise InvalidArguments(
+                "the table has no columns.",
+                hint="Give it one: frame.reset_index() has its index as a column.",
+                tried="saving a table in memory",
+            )
+        if table.nbytes > self._limit:
+            raise LimitExceeded(
+                f"the table has {table.nbytes:,} bytes, and a remembered one may have {self._limit:,}.",
+                hint="Save fewer rows or columns, or write it to a file (%%nbsql --out-file) and save its name.",
+                tried="saving a table in memory",
+            )
+        schema = table.schema
+        told = {field.name: str(field.type) for field in schema.remove_metadata()}
+        columns = dict(list(told.items())[:_MOST_COLUMNS])
+        sha256 = self._write(table)
+        self._means(sha256).mkdir(exist_ok=True)
+        (self._means(sha256) / _name_of(record_id)).touch()
+        return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
+
+    def _write(self, table: Any) -> str:
+        parquet = need("pyarrow.parquet", extra="engines", why="Tables in memory")
+        with _draft_in(self._folder) as draft:
+            parquet.write_table(table, draft, compression="zstd")
+            sha256 = _sha256_of(draft)
+            draft.replace(self._file(sha256))
+        return sha256
+
+    def unpack(self, value: Any) -> Any:
+        """Return the table or the moment that a value of an item stands for; any other value as it is.
+
+        Raises
+        ------
+        FileMissing
+            The file is not on this machine.
+        """
+        if not isinstance(value, Mapping):
+            return value
+        if _MOMENT in value:
+            return _moment(str(value[_MOMENT]), str(value.get("class")))
+        sha256 = value.get(_TABLE)
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+            return value
+        file = self._file(sha256)
+        if not file.is_file():
+            raise FileMissing(
+                f"the table of this item ({value.get('rows', 0):,} rows) is not on this machine.",
+                hint=f"Its file was {file.name}, in the folder of the memory where it was saved.",
+                tried="reading a table from memory",
+            )
+        return _from_arrow(need("pyarrow.parquet", extra="engines", why="Tables in memory").read_table(file), value)
+
+    def forget(self, memory: AgentMemory, key: str) -> int:
+        """Erase a key for ever, and the files that its versions meant and no other key does; return its versions."""
+        found = set(_hashes(record.value for record in memory.history(key)))
+        count = memory.forget(key)
+        for sha256 in found if count else ():
+            means = self._means(sha256)
+            (means / _name_of(memory.scope.record_id(key))).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # there are others, or somebody was faster
+                means.rmdir()
+                self._file(sha256).unlink(missing_ok=True)
+        return count
+
+    def export_to(self, memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+        """Write the items to a file, and their tables into the folder ``FILE.tables``; return the number of items.
+
+        Raises
+        ------
+        LimitExceeded
+            There is no room for a table.
+        """
+        count = memory.export_to(path, all_scopes=all_scopes)
+        for sha256 in set(_hashes(record.value for record in _records(memory, all_scopes))):
+            if self._file(sha256).is_file():
+                _copy(self._file(sha256), _beside(path) / f"{sha256}.parquet")
+        return count
+
+    def import_from(self, memory: AgentMemory, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
+        """Read such a file and the tables beside it; return the number of items.
+
+        A table whose content is not what its name says is left out, and the items that mean it say that it is missing.
+        """
+        for file in sorted(_beside(path).glob("*.parquet")):
+            if _SHA256.fullmatch(file.stem) and not self._file(file.stem).exists() and _sha256_of(file) == file.stem:
+                _copy(file, self._file(file.stem))
+        count = memory.import_from(path, all_scopes=all_scopes)
+        for record in _records(memory, all_scopes):
+            for sha256 in _hashes([record.value]):
+                if self._file(sha256).is_file():
+                    self._means(sha256).mkdir(exist_ok=True)
+                    (self._means(sha256) / _name_of(record.id)).touch()
+        return count
+
+    def _file(self, sha256: str) -> Path:
+        return self._folder / f"{sha256}.parquet"
+
+    def _means(self, sha256: str) -> Path:
+        """Return the folder with an empty file for each item that means a table."""
+        return self._folder / f"{sha256}.items"
+
+
+def _beside(path: str | os.PathLike[str]) -> Path:
+    target = Path(path).expanduser()
+    return target.with_name(f"{target.name}.tables")
+
+
+def _records(memory: AgentMemory, all_scopes: bool) -> Iterable[MemoryRecord]:
+    return memory.repository.query(Query(scope=None if all_scopes else memory.scope)).records
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all."""
+    with _draft_in(target.parent) as draft:
+        shutil.copyfile(source, draft)
+        draft.replace(target)
+
+
+@contextlib.contextmanager
+def _draft_in(folder: Path) -> Iterator[Path]:
+    """Give an empty file that the block fills and moves; nothing is left of it otherwise."""
+    draft = folder / f".{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft.touch(mode=0o600)
+        yield draft
+    except OSError as exc:
+        raise LimitExceeded(
+            f"the table cannot be written to {folder}: {os.strerror(exc.errno) if exc.errno else exc}.",
+            hint="Look at the place's permissions and free space, or choose another.",
+            tried="keeping a table of memory",
+        ) from exc
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _hashes(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        sha256 = value.get(_TABLE) if isinstance(value, Mapping) else None
+        if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
+            yield sha256
+
+
+def _name_of(record_id: str) -> str:
+    return hashlib.sha256(record_id.encode()).hexdigest()[:32]
+
+
+def _kind(value: Any) -> str:
+    """Return package and class of a table, such as ``"pandas.DataFrame"``; empty for all else."""
+    for kind in type(value).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if kind.__name__ in _KINDS.get(package, ()):
+            return f"{package}.{kind.__name__}"
+    return ""
+
+
+def _to_arrow(value: Any, kind: str) -> Any:
+    pa = need("pyarrow", extra="engines", why="Tables in memory")
+    if kind == "pyarrow.Table":
+        return value
+    if kind.startswith("polars"):
+        return (value.collect() if kind.endswith("LazyFrame") else value).to_arrow()
+    frame = value.to_frame("value" if value.name is None else value.name) if kind.endswith("Series") else value
+    try:
+        return pa.Table.from_pandas(frame)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as exc:
+        raise InvalidArguments(
+            f"the table cannot be kept: {' '.join(str(part) for part in exc.args)[:300]}.",
+            hint="Give each column one type and a name of its own: frame.astype({'name': str}).",
+            tried="saving a table in memory",
+        ) from exc
+
+
+def _from_arrow(table: Any, value: Mapping[str, Any]) -> Any:
+    kind = str(value.get("class"))
+    if kind == "pyarrow.Table":
+        return table
+    if kind.startswith("polars"):
+        return importlib.import_module("polars").from_arrow(table)
+    frame = table.to_pandas()
+    return frame.iloc[:, 0] if kind.endswith("Series") else frame
+
+
+def _moment(text: str, kind: str) -> Any:
+    if kind == "Timestamp":
+        return importlib.import_module("pandas").Timestamp(text)
+    return dt.date.fromisoformat(text) if kind == "date" else dt.datetime.fromisoformat(text)

@@ -1,0 +1,172 @@
+"""What was read is not asked for again while nothing was changed, and nobody ever reads what is no longer true."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbtools.memory import AgentMemory
+from nbtools.memory.keeper.changes import ChangeCount, ChangeReader
+from nbtools.memory.keeper.client import KeeperRepository
+from tests.conftest import wait_until
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "m.duckdb"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        os.kill(json.loads((tmp_path / "m.duckdb.keeper" / "lock").read_text())["pid"], signal.SIGKILL)
+
+
+def _open(path: Path, timeout: float = 20.0) -> AgentMemory:
+    return AgentMemory(KeeperRepository(path, idle_exit=3, timeout=timeout), owns_repository=True)
+
+
+def _keeper(memory: AgentMemory) -> int:
+    return int(memory.info()["pid"])
+
+
+def test_what_nobody_has_changed_is_read_without_the_keeper(path: Path) -> None:
+    # The one that waits for a second alone does not start the keeper: that may take longer.
+    with _open(path) as starter, _open(path, timeout=1.0) as memory:
+        starter.write("known", {"a": [1]})
+        starter.write("other", 2)
+        for _ in range(2):  # the first question is also the one that finds the keeper
+            assert memory.read("known") == {"a": [1]}
+            assert memory.read("absent") is None
+        pid = _keeper(memory)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for _ in range(3):
+                assert memory.read("known") == {"a": [1]}
+                assert memory.read("absent") is None
+            with pytest.raises(Exception, match="did not answer"):
+                memory.read("other")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert memory.read("other") == 2
+
+
+def test_a_change_by_anybody_is_seen_by_the_next_read(path: Path) -> None:
+    with _open(path) as one, _open(path) as two:
+        for number in range(50):
+            writer, reader = (one, two) if number % 2 else (two, one)
+            record = writer.write("k", number)
+            assert reader.read("k") == writer.read("k") == number
+            assert reader.record("k").version == record.version
+        one.delete("k")
+        assert two.read("k") is None
+        two.restore("k")
+        assert one.read("k") == 49
+        one.forget("k")
+        assert two.read("k") is None
+
+
+def test_what_a_reader_does_with_a_value_is_its_own_affair(path: Path) -> None:
+    with _open(path) as memory:
+        memory.write("k", {"a": [1]})
+        for _ in range(3):
+            memory.read("k")["a"].append(2)
+        assert memory.read("k") == {"a": [1]}
+
+
+def test_what_expires_is_gone_though_nobody_has_changed_it(path: Path) -> None:
+    with _open(path) as memory:
+        memory.write("k", 1, ttl=0.4)
+        assert memory.read("k") == 1
+        wait_until(lambda: memory.read("k") is None)
+
+
+def test_another_keeper_and_another_folder_are_noticed(path: Path) -> None:
+    with _open(path) as one, _open(path) as two:
+        one.write("k", 1)
+        assert one.read("k") == two.read("k") == 1
+        os.kill(_keeper(one), signal.SIGKILL)
+        assert one.read("k") == 1
+        two.write("k", 2)
+        assert one.read("k") == 2
+        os.kill(_keeper(one), signal.SIGKILL)
+        for left in path.parent.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        two.write("k", 3)
+        assert one.read("k") == 3
+
+
+def test_a_forked_child_reads_for_itself(path: Path) -> None:
+    with _open(path) as memory:
+        memory.write("k", 1)
+        assert memory.read("k") == 1
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if memory.read("k") == 1 and memory.write("k", 2) and memory.read("k") == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert memory.read("k") == 2
+
+
+def test_a_count_says_nothing_during_changes_after_a_failure_and_at_the_end(tmp_path: Path) -> None:
+    count = ChangeCount(tmp_path)
+    reader = ChangeReader(tmp_path / count.name)
+    first = reader.read()
+    assert first is not None
+    with count.changing():
+        assert reader.read() is None
+    assert reader.read() not in (None, first)
+    with contextlib.suppress(OSError), count.changing():
+        raise OSError("no space")
+    assert reader.read() is None
+    following = ChangeCount(tmp_path)
+    other = ChangeReader(tmp_path / following.name)
+    assert other.read() is not None
+    following.close()
+    assert other.read() is None
+    assert not list(tmp_path.iterdir())
+
+
+WORKER = """
+import json, random, sys, time
+from pathlib import Path
+from nbtools.memory import AgentMemory
+from nbtools.memory.keeper.client import KeeperRepository
+
+memory = AgentMemory(KeeperRepository(Path(sys.argv[1]), idle_exit=3), owns_repository=True)
+chance, end, said = random.Random(int(sys.argv[2])), time.monotonic() + 2.0, []
+while time.monotonic() < end:
+    key = f"k{chance.randrange(3)}"
+    begun = time.monotonic_ns()
+    is_write = chance.random() < 0.2
+    value = memory.incr(key) if is_write else memory.read(key, 0)
+    said.append((begun, time.monotonic_ns(), key, value, is_write))
+print(json.dumps(said))
+"""
+
+
+def test_histories_of_processes_are_those_of_one_memory(path: Path) -> None:
+    """Each read gives the sum of some moment between its begin and its end: none is older, none from the future."""
+    command = [sys.executable, "-c", WORKER, str(path)]
+    seeds = [str(random.randrange(10**6)) for _ in range(4)]
+    workers = [subprocess.Popen([*command, seed], stdout=subprocess.PIPE, text=True) for seed in seeds]
+    histories = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
+    assert sum(map(len, histories)) > 200
+    events = [event for history in histories for event in history]
+    for key in {event[2] for event in events}:
+        mine = [event for event in events if event[2] == key]
+        written = sorted((value, begun, end) for begun, end, _, value, is_write in mine if is_write)
+        assert [value for value, *_ in written] == list(range(1, len(written) + 1)), f"seeds {seeds}"
+        for begun, end, _, value, is_write in mine:
+            if is_write:
+                continue
+            # All increments that had ended before the read began are in it; none that began after its end is.
+            assert value >= max((v for v, _, ended in written if ended < begun), default=0), f"seeds {seeds}"
+            assert value <= max((v for v, started, _ in written if started < end), default=0), f"seeds {seeds}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from nbtools.agent.records.budgets import Budgets
 from nbtools.agent.run import AgentRun
-from nbtools.agent.service import AgentHost, AgentService, RunSettings
+from nbtools.agent.service import AgentHost, AgentService
+from nbtools.agent.settings import RunSettings
 
 __all__ = ["AgentHost", "AgentRun", "AgentService", "Budgets", "RunSettings"]

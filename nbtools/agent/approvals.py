@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
+import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from nbtools.agent.records.budgets import Ledger
 from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalAsked
 from nbtools.aio import in_thread
-from nbtools.gate import ApprovalRequest, Approver, Nobody, Reply, is_yes
+from nbtools.errors import NbtoolsError
+from nbtools.execute import LocalExecutor
+from nbtools.gate import ApprovalRequest, Approver, Nobody, Reply, is_yes, request_text
+from nbtools.paths import Roots
 from nbtools.prepared import PreparedCall
 from nbtools.redaction import redact
 
-__all__ = ["PendingApproval", "RunApprover", "seal_of"]
+__all__ = ["PendingApproval", "RunApprover", "check_changes", "seal_of"]
 
 _MOST_HASHED = 64 * 2**20
+_LONGEST_NAME = 4_096
+# Tools whose commands and code mean what lies in the working folder.
+_AT_WORK_HERE = frozenset({"shell", "process", "code_execute"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +48,8 @@ class PendingApproval:
         The request as a person reads it.
     digest
         What an answer is bound to: the prepared call, its tool, and the files that it names as they were.
+    asked_at
+        When it was asked, in seconds since the epoch.
     """
 
     id: str
@@ -46,6 +59,12 @@ class PendingApproval:
     reason: str
     text: str
     digest: str
+    asked_at: float = 0.0
+
+    @property
+    def whole(self) -> str:
+        """The request with all of its arguments, however long they are."""
+        return request_text(self.text.partition("\n")[0], self.arguments, self.reason, whole=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -53,12 +72,17 @@ class PendingApproval:
 
 
 def seal_of(prepared: PreparedCall) -> str:
-    """Return what an approval is bound to: the digest of the call, and the state of each file that it names."""
+    """Return what an approval is bound to: the digest of the call, and the state of each file that it names.
+
+    Commands and code are bound to the working folder too, and to the files that are words of a command.
+    """
     told = [prepared.digest]
-    for name in prepared.values:
-        place = prepared.place(name)
-        if place is None:
-            continue
+    places = {name: place for name in prepared.values if (place := prepared.place(name)) is not None}
+    if not _AT_WORK_HERE.isdisjoint((prepared.tool.name, *prepared.tool.origins)):
+        here = Path.cwd()
+        told.append(f"in {here}")
+        places |= {f"word {word}": here / word for word in _words(prepared.values) if (here / word).is_file()}
+    for name, place in places.items():
         try:
             found = os.stat(place)  # noqa: PTH116 - a `Place` may be no `Path`
             told.append(f"{name} {found.st_size} {found.st_mtime_ns}")
@@ -68,6 +92,14 @@ def seal_of(prepared: PreparedCall) -> str:
         except OSError as exc:
             told.append(f"{name} {type(exc).__name__}")
     return hashlib.sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _words(values: Mapping[str, Any]) -> set[str]:
+    """Return the words of a command and of its arguments, which may name files."""
+    words = [word for word in values.get("args") or () if isinstance(word, str)]
+    with contextlib.suppress(ValueError):  # a quote that is never closed
+        words += shlex.split(str(values.get("command") or ""))
+    return {word for word in words if word and "\0" not in word and len(word) < _LONGEST_NAME}
 
 
 class RunApprover:
@@ -81,10 +113,12 @@ class RunApprover:
         Takes the events.
     ledger
         Its clock stands still meanwhile.
-    mark
-        Is awaited with the id of a call, and ``"asked"`` before or ``"started"`` after a yes.
     answers
-        Replies that were given before, by ids of calls, each with the digest that it is bound to.
+        Replies that were given before, by ids of calls, each with what it was given to.
+    waited
+        The ids of calls that waited when the run went on: where nobody can be asked, they wait again.
+    seconds
+        For how long after it was asked a call may be answered with yes.
     """
 
     def __init__(
@@ -93,15 +127,19 @@ class RunApprover:
         *,
         emit: Callable[[AgentEvent], None],
         ledger: Ledger,
-        mark: Callable[[str, str], Awaitable[None]],
-        answers: Mapping[str, tuple[Reply, str]] | None = None,
+        answers: Mapping[str, tuple[Reply, PendingApproval]] | None = None,
+        waited: Collection[str] = (),
+        seconds: float = math.inf,
     ) -> None:
         self._behind = behind
         self._emit = emit
         self._ledger = ledger
-        self._mark = mark
         self._answers = dict(answers or {})
+        self._waited = waited
+        self._seconds = seconds
         self._lock = asyncio.Lock()
+        self._left = asyncio.Event()
+        self._is_asking = False
         self.pending: dict[str, PendingApproval] = {}
 
     async def approve(self, request: ApprovalRequest) -> Reply:
@@ -110,15 +148,17 @@ class RunApprover:
         call_id = asked.call.call_id
         async with self._lock:
             seal = await in_thread(seal_of, asked)
-            given, bound = self._answers.pop(call_id, (None, ""))
-            if given is not None and bound != seal:
-                told = f"{request.reason}; what was answered for has changed since, so it is asked again"
-                request, given = dataclasses.replace(request, reason=told), None
+            given, was = self._answers.pop(call_id, (None, None))
+            lapsed = self._lapsed(given, was, seal)
+            if lapsed:
+                request = dataclasses.replace(request, reason=f"{request.reason}; {lapsed}, so it is asked again")
+                # Where nobody can be asked it waits again: an answer that comes too late loses nothing.
+                given = Reply(answer="later", reason=lapsed) if isinstance(self._behind, Nobody) else None
             waiting = _pending(request, seal)
             self._emit(
                 ApprovalAsked(
                     call_id=call_id,
-                    **{k: v for k, v in waiting.to_dict().items() if k != "id"},
+                    **{k: v for k, v in waiting.to_dict().items() if k not in {"id", "asked_at"}},
                 )
             )
             reply = given if given is not None else await self._ask(request)
@@ -126,8 +166,6 @@ class RunApprover:
                 reply = Reply(answer="no", reason="a file of it changed while it was asked for. Propose it again")
             if reply.answer == "later":
                 self.pending[call_id] = waiting
-            elif is_yes(reply.answer):
-                await self._mark(call_id, "started")
             self._emit(
                 ApprovalAnswered(
                     call_id=call_id,
@@ -140,15 +178,37 @@ class RunApprover:
             )
         return reply
 
+    def leave(self) -> bool:
+        """Leave what somebody is asked just now, and what comes after it, for later; return whether one was asked."""
+        if self._is_asking:
+            self._left.set()
+        return self._is_asking
+
+    def _lapsed(self, given: Reply | None, was: PendingApproval | None, seal: str) -> str:
+        """Return why a yes that was given to a call holds no more; nothing where it does."""
+        if given is None or was is None or not is_yes(given.answer):
+            return ""
+        if was.digest != seal:
+            return "what was answered for has changed since: the call, its tool, or a file of it"
+        if time.time() - was.asked_at > self._seconds:
+            return f"it was asked more than {self._seconds:,.0f} s before it was answered"
+        return ""
+
     async def _ask(self, request: ApprovalRequest) -> Reply:
         if isinstance(self._behind, Nobody):
-            return Reply(answer="no", reason="nobody is here to give it")
-        await self._mark(request.call.call_id, "asked")
+            waits = request.call.call_id in self._waited
+            return Reply(answer="later" if waits else "no", reason="nobody is here to give it")
+        asking, leaving = map(asyncio.ensure_future, (self._behind.approve(request), self._left.wait()))
         self._ledger.pause_clock()
+        self._is_asking = True
         try:
-            return Reply.of(await self._behind.approve(request))
+            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return Reply.of(asking.result()) if asking.done() else Reply(answer="later", reason="the run was stopped")
         finally:
+            self._is_asking = False
             self._ledger.resume_clock()
+            asking.cancel()
+            leaving.cancel()
 
 
 def _pending(request: ApprovalRequest, seal: str) -> PendingApproval:
@@ -160,4 +220,26 @@ def _pending(request: ApprovalRequest, seal: str) -> PendingApproval:
         reason=request.reason,
         text=request.text(),
         digest=seal,
+        asked_at=time.time(),
     )
+
+
+def check_changes(
+    pending: Iterable[Mapping[str, Any]], replies: Mapping[str, Reply], executor: LocalExecutor, tried: str
+) -> None:
+    """Check changed arguments before the answers count: a mistake in them must not use an approval up.
+
+    Raises
+    ------
+    NbtoolsError
+        They do not fit the tool, or name a file that it may not use.
+    """
+    tools, roots = executor.tools(), executor.door.services[Roots]()
+    for item in pending:
+        reply = replies.get(item["id"])
+        if reply is not None and reply.arguments is not None and item["tool"] in tools:
+            try:
+                tools[item["tool"]].parameters.validate(dict(reply.arguments), roots)
+            except NbtoolsError as exc:
+                exc.tried = tried
+                raise

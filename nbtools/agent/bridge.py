@@ -7,34 +7,36 @@ written it, pictures scaled down.
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import io
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
+from nbtools.agent.column_names import ColumnNames
+from nbtools.agent.own_tools import most_characters
 from nbtools.agent.records.budgets import Ledger
 from nbtools.agent.records.events import AgentEvent, CallEnded, CallStarted
-from nbtools.agent.sharing import Sharing
-from nbtools.errors import ApprovalPending, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
+from nbtools.agent.sharing import Sharing, is_own
+from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, ToolNotFound
 from nbtools.execute import LocalExecutor
 from nbtools.parsing import from_json
 from nbtools.result import Artifact, ErrorInfo, ToolResult
-from nbtools.tool import Tool, ToolCall
+from nbtools.tool import CallJournal, Tool, ToolCall
 
-__all__ = ["CallHooks", "DoorToolset", "key_of_call"]
+__all__ = ["CallHooks", "DoorToolset", "count_untrusted", "key_of_call", "with_usable_calls"]
 
-# A token is about four characters of English, and fewer of most else.
-_RESULT_CHARACTERS = 4 * 5_000
 _HEAD_CHARACTERS = 4_000
 _PIXELS = 768
+_PRINTED_PIECES = 1_000
 _MOST_IMAGE_BYTES = 32 * 2**20
 _SAME_FAILURES = 3
 _MALFORMED = "\0malformed"
@@ -52,13 +54,18 @@ class CallHooks:
     ----------
     emit
         Takes an event.
-    before, after
-        Are awaited around a call that may change something: with its id, whether it may be repeated, and the tool;
-        then with its id, the text that the model is given, and whether it is good. What they store outlives the
-        process. `before` returns what is known of the same call from before the process had ended: the text and whether
-        it is good; `None` when it is to run.
+    known
+        Returns what is known of a call, by its id and tool, from before the process had ended: the text that the model
+        is given, and whether it is good; `None` when the call is to run.
+    started, ended
+        The journal of calls that may change something (`nbtools.tool.CallJournal`); `ended` gets the id, the text that
+        the model is given, and whether it is good.
     keep
         Stores a text that is too long for the model, and returns the name under which it can be read.
+    save
+        Is told of a call that may save something before it is made, with its tool and arguments.
+    is_strangers
+        Tells whether a result shows what was saved of strangers' texts.
     suspect
         Is told that the model gets to read what strangers may have written.
     fail
@@ -66,9 +73,12 @@ class CallHooks:
     """
 
     emit: Callable[[AgentEvent], None]
-    before: Callable[[str, Tool], Awaitable[tuple[str, bool] | None]]
-    after: Callable[[str, str, bool], Awaitable[None]]
+    known: Callable[[str, Tool], tuple[str, bool] | None]
+    started: Callable[[str], Awaitable[None]]
+    ended: Callable[[str, str, bool], Awaitable[None]]
     keep: Callable[[str], Awaitable[str]]
+    save: Callable[[Tool, Mapping[str, Any]], None]
+    is_strangers: Callable[[Tool, Mapping[str, Any], ToolResult], Awaitable[bool]]
     suspect: Callable[[Tool], None]
     fail: Callable[[ToolResult], None]
 
@@ -114,8 +124,8 @@ class DoorToolset(AbstractToolset[Any]):
         Returns whose grants hold for the calls.
     on_error
         ``"fail"`` ends the run at the first call that fails, ``"continue"`` leaves that to each tool.
-    sharing
-        What the model may see of results; `None` is all.
+    sharing, columns
+        What the model may see of results, and of the columns of queries; `None` is all.
     """
 
     def __init__(
@@ -130,6 +140,7 @@ class DoorToolset(AbstractToolset[Any]):
         session: Callable[[], str] = str,
         on_error: str = "continue",
         sharing: Sharing | None = None,
+        columns: ColumnNames | None = None,
     ) -> None:
         self._executor = executor
         self._ledger = ledger
@@ -140,6 +151,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._session = session
         self._on_error = on_error
         self._sharing = sharing or Sharing(level="values")
+        self._columns = columns
         self._failures: collections.Counter[str] = collections.Counter()
         self._tools: dict[str, ToolsetTool[Any]] = {}
 
@@ -170,25 +182,49 @@ class DoorToolset(AbstractToolset[Any]):
         """Perform a call through the door, and return what the model is given."""
         found = self._executor.tools()[name]
         call = self._call(name, tool_args, ctx)
-        effectful = not found.effects.read_only
-        if effectful and (known := await self._hooks.before(call.call_id, found)) is not None:
+        if (known := self._hooks.known(call.call_id, found)) is not None:
             if known[1]:
                 return [known[0]]
             raise ToolFailed(known[0])
+        given: list[str | BinaryContent] = []
+        lost: list[Exception] = []
+
+        async def end(call_id: str, result: ToolResult) -> None:
+            given.extend(await self.for_model(found, result, call.arguments))
+            try:
+                await self._hooks.ended(call_id, str(given[0]), result.ok)
+            except Exception as exc:  # the call is done: what cannot be stored ends the run
+                lost.append(exc)
+
         self._hooks.emit(CallStarted(call_id=call.call_id, tool=name))
-        result = await self._perform(call)
+        journal = None if found.effects.read_only else CallJournal(started=self._hooks.started, ended=end)
+        if journal is not None:
+            self._hooks.save(found, tool_args)
+        result = await self._watched(call.but(journal=journal))
+        if lost:
+            raise lost[0]
         if _waits(result):
+            self._ledger.tool_calls -= 1  # it is counted when it has run or was refused
             raise ApprovalRequired(metadata={"call_id": call.call_id})
-        given = await self.for_model(found, result, call.arguments)
+        given = given or await self.for_model(found, result, call.arguments)
         text = str(given[0])
-        if effectful:
-            await self._hooks.after(call.call_id, text, result.ok)
         self._hooks.emit(CallEnded(call_id=call.call_id, tool=name, result=result, sent=text))
         if result.ok:
             return given
         if "fail" in {found.on_error, self._on_error}:
             self._hooks.fail(result)
         raise ToolFailed(text)
+
+    async def _watched(self, call: ToolCall) -> ToolResult:
+        """Perform a call; where the run is stopped meanwhile, tell what it had printed."""
+        printed: collections.deque[str] = collections.deque(maxlen=_PRINTED_PIECES)
+        try:
+            return await self._perform(call.but(on_output=lambda _, text, *__: printed.append(text)))
+        except asyncio.CancelledError:
+            text, error = "".join(printed)[-_HEAD_CHARACTERS:], _info(Cancelled("the run was stopped."))
+            told = ToolResult(ok=False, tool=call.tool, call_id=call.call_id, text=text, error=error)
+            self._hooks.emit(CallEnded(call_id=call.call_id, tool=call.tool, result=told, sent=""))
+            raise
 
     def _call(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> ToolCall:
         return ToolCall(
@@ -243,25 +279,66 @@ class DoorToolset(AbstractToolset[Any]):
         self, tool: Tool, result: ToolResult, arguments: Mapping[str, Any]
     ) -> list[str | BinaryContent]:
         """Return what the model is given of a result, as far as it may see it: a text and small pictures."""
-        text = self._sharing.text_of(tool, result, arguments)
+        text = await self._shared_text(tool, result, arguments)
         if result.error is not None and result.error.code == "TIMEOUT":
             text += "\nTime was the problem, not the call: allow more with timeout, or do less at once."
-        if len(text) > _RESULT_CHARACTERS:
+        if len(text) > most_characters(tool):
             name = await self._hooks.keep(text)
             cut = f"{_HEAD_CHARACTERS:,} of {len(text):,} characters"
             text = f"{text[:_HEAD_CHARACTERS]}\n[… {cut}; artifact_read(name={name!r}, offset=…) reads more]"
-        if tool.effects.open_world or not tool.trusted:
+        may_be_strangers = (tool.effects.open_world or not tool.trusted) and not _was_refused(result)
+        if may_be_strangers or await self._hooks.is_strangers(tool, arguments, result):
             self._hooks.suspect(tool)
             text = _UNTRUSTED.format(tool=tool.name, text=text)
         shown = result.artifacts if self._sharing.allows(tool) else ()
         pictures = [found for artifact in shown if (found := _picture(artifact)) is not None]
         return [text, *pictures]
 
+    async def _shared_text(self, tool: Tool, result: ToolResult, arguments: Mapping[str, Any]) -> str:
+        columns: list[str] | None = None
+        if self._columns is not None and tool.name == "sql_query" and is_own(tool) and not self._sharing.allows(tool):
+            if result.ok and isinstance(result.data, Mapping):
+                columns = await self._columns.shared(arguments, result.data["columns"])
+            elif not result.ok and not result.said_by_door and (told := self._columns.refusal(arguments)) is not None:
+                return told
+        return self._sharing.text_of(tool, result, columns)
+
+
+def count_untrusted(messages: Iterable[ModelMessage]) -> int:
+    """Return how many results of a conversation are marked as what strangers may have written."""
+    start = _UNTRUSTED.partition("{")[0]
+    returned = (part for message in messages for part in message.parts if isinstance(part, ToolReturnPart))
+    return sum(start in part.model_response_str() for part in returned)
+
+
+def with_usable_calls(response: ModelResponse) -> ModelResponse:
+    """Return an answer that can be kept and sent again: no two calls of the same id, and no NaN, which JSON has not."""
+    seen: set[str] = set()
+    parts = list(response.parts)
+    for number, part in enumerate(parts):
+        if isinstance(part, ToolCallPart):
+            changes: dict[str, Any] = {}
+            if part.tool_call_id in seen:
+                changes["tool_call_id"] = f"{part.tool_call_id}.{number}"
+            seen.add(part.tool_call_id)
+            arguments = part.args_as_dict(raise_if_invalid=False)
+            try:
+                json.dumps(arguments, allow_nan=False, default=str)
+            except ValueError:  # as texts the tool can judge them, and the model read them
+                changes["args"] = json.loads(json.dumps(arguments, default=str), parse_constant=str)
+            parts[number] = dataclasses.replace(part, **changes) if changes else part
+    return dataclasses.replace(response, parts=parts)
+
 
 def _waits(result: ToolResult) -> bool:
     """Tell whether a call was answered with "later"."""
     is_denied = result.error is not None and result.error.code == ApprovalPending.code
     return is_denied and isinstance(result.data, dict) and "digest" in result.data
+
+
+def _was_refused(result: ToolResult) -> bool:
+    """Tell whether the door alone speaks: the tool did not run."""
+    return not result.ok and result.said_by_door == str(result)
 
 
 def _info(exc: NbtoolsError) -> Any:

@@ -7,6 +7,8 @@ same from then on, so that the beginning of the conversation can be kept in a pr
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -88,19 +90,32 @@ def characters_of(message: ModelMessage) -> int:
 
 
 def sent_texts(messages: Sequence[ModelMessage]) -> list[str]:
-    """Return what a model was sent in a conversation, a heading and the text of each part, in order."""
+    """Return what a model was sent in a conversation, a heading and the text of each part, in order.
+
+    What it answered is sent again with each request, so it is told too.
+    """
     told: list[str] = []
     instructions: str | None = None
     for message in messages:
-        if not isinstance(message, ModelRequest):
-            continue
-        if message.instructions and message.instructions != instructions:
+        if isinstance(message, ModelRequest) and message.instructions and message.instructions != instructions:
             instructions = message.instructions
             told += ["— instructions", instructions]
+        whose = "" if isinstance(message, ModelRequest) else " of the model, sent again"
         for part in message.parts:
             name = getattr(part, "tool_name", None)
-            told.append(f"— {part.part_kind}{f' of {name}' if name else ''}")
-            content = getattr(part, "content", "")
+            told.append(f"— {part.part_kind}{f' of {name}' if name else ''}{whose}")
+            content = getattr(part, "content", None)
             given = content if isinstance(content, list | tuple) else [content]
-            told += [item if isinstance(item, str) else f"[{type(item).__name__}]" for item in given]
+            told += [_as_text(item) for item in given if item is not None]
+            if (arguments := getattr(part, "args", None)) is not None:
+                told.append(_as_text(arguments))
     return told
+
+
+def _as_text(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    data = getattr(item, "data", None)
+    if isinstance(data, bytes):
+        return f"[{item.media_type}, {len(data):,} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}]"
+    return json.dumps(item, ensure_ascii=False, default=repr)

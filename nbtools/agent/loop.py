@@ -1,20 +1,23 @@
 """One run of the loop: pydantic-ai drives the model, this keeps what happened and holds the run to its limits.
 
-After each answer of the model, and before a call that may change something, what is needed to go on is stored. So a run
-whose process was killed goes on in another one, and what was done is not done again: each call has an id that follows
-from the conversation, and its mark says whether it was asked for, started, or done.
+After each answer of the model what is needed to go on begins to be stored, and before a call that may change something
+it has been. So a run whose process was killed goes on in another one, and what was done is not done again: each call
+has an id that follows from the conversation, and the door has it marked as started before it does anything, and as
+done afterwards. Calls that only read may be made again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import pydantic_ai
 from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, DeferredToolResults, StructuredDict, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability, NativeTool
 from pydantic_ai.exceptions import ModelRetry, RunCancelled
@@ -22,47 +25,57 @@ from pydantic_ai.messages import (
     EnqueuedMessagesEvent,
     FunctionToolCallEvent,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
     TextPartDelta,
+    ToolCallPart,
     UserPromptPart,
     repair_messages,
 )
 from pydantic_ai.native_tools import MemoryTool
 
-from nbtools.agent.approvals import RunApprover
-from nbtools.agent.bridge import CallHooks, DoorToolset, key_of_call
+from nbtools.agent.approvals import PendingApproval, RunApprover
+from nbtools.agent.bridge import CallHooks, DoorToolset, count_untrusted, key_of_call, with_usable_calls
+from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.history import History
 from nbtools.agent.models.failures import as_error
-from nbtools.agent.own_tools import Ask, LongResults, Person
+from nbtools.agent.own_tools import LongResults, NotebookVariables, Person, Surroundings
 from nbtools.agent.records.events import (
     AgentEvent,
     AgentRunEnded,
     AgentRunStarted,
     BudgetReached,
-    CallEnded,
     CallProposed,
     MessageDelivered,
     RunStatus,
     TextDelta,
     UsageChanged,
 )
+from nbtools.agent.records.provenance import Provenance
 from nbtools.agent.records.run_record import RunRecord
-from nbtools.agent.records.store import RunStore, StoredConversation
+from nbtools.agent.records.store import RunStore
+from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
 from nbtools.agent.undo import BeforeImages
+from nbtools.aio import in_thread
+from nbtools.aio import run as run_blocking
+from nbtools.door import Door, Services
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.execute import LocalExecutor
-from nbtools.gate import Reply
+from nbtools.gate import Reply, Rule
 from nbtools.parameters import SchemaParameters
 from nbtools.redaction import redact
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
+from nbtools.toolbox.policies import MemoryWatch, WebPolicy
 
 __all__ = ["RunLoop"]
+
+pydantic_ai.BANNER_ENABLED = False  # it would stand in the middle of an answer
 
 _INSTRUCTIONS = (
     "You work for a person in their notebook, by the tools that you are given. Find out with them rather than guess, "
@@ -73,10 +86,22 @@ _PLAN = (
     "Change nothing. Look at what you need to, and answer with a plan: numbered steps, the tool of each, and what it "
     "changes."
 )
-_LOGGED_TEXT = 20_000
 _MAY_HAVE_RUN = (
     "The process that made this call ended before it was known whether the call was done. It is not made again. Look "
     "whether its effect is there before you go on."
+)
+
+
+# An address can carry away what the model has seen, and a text in the data may ask for that. A policy of the person's
+# comes first.
+_CARRIES_VALUES_OUT = tuple(
+    Rule(
+        action="ask",
+        tool=name,
+        callers=("model",),
+        why=f'the model has seen values, which the request could carry away; policy {name} = "allow" lets it',
+    )
+    for name in ("web_search", "web_scrape")
 )
 
 
@@ -103,6 +128,7 @@ class _Steps(AbstractCapability[Any]):
         return request_context
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: ModelResponse) -> ModelResponse:
+        response = with_usable_calls(response)
         await self._run.after_answer(ctx, response)
         return response
 
@@ -120,8 +146,8 @@ class RunLoop:
         The model, for pydantic-ai.
     executor
         Performs the calls and asks for approval; a run puts itself in between.
-    ask
-        Puts a question of the model to a person; `None` where nobody is there.
+    around
+        Who can be asked, and what can be looked at.
     emit
         Takes the events.
     answers
@@ -135,7 +161,7 @@ class RunLoop:
         store: RunStore,
         model: Any,
         executor: LocalExecutor,
-        ask: Ask | None,
+        around: Surroundings,
         emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
     ) -> None:
@@ -143,36 +169,38 @@ class RunLoop:
         self._store = store
         self._model = model
         self._emit_outside = emit
-        self._log: list[dict[str, Any]] = []
-        self._thread = StoredConversation(store, record.conversation_id)
-        self._seen: list[ModelMessage] = []
+        self._writer, self._seen = RunWriter(store, record), list[ModelMessage]()
         self._marks: dict[str, dict[str, Any]] = {}
         self._token = CancellationToken()
         self._ctx: Any = None
         self._typed: list[str] = []
+        self._has_definitions = self._was_cut = False
         self._spent: tuple[str, float, float] | None = None
-        self._suspicions = 0
-        self._was_pending = {item["id"]: item["digest"] for item in record.pending}
+        self._suspicions, self._strange_calls = 0, set[str]()
+        self._was_pending = {item["id"]: PendingApproval(**item) for item in record.pending}
         self._approver = RunApprover(
             executor.door.approver,
             emit=self.emit,
             ledger=record.ledger,
-            mark=self._mark,
-            answers={name: (reply, self._was_pending.get(name, "")) for name, reply in (answers or {}).items()},
+            answers={name: (reply, self._was_pending[name]) for name, reply in (answers or {}).items()},
+            waited=self._was_pending.keys(),
+            seconds=executor.door.limits.approval,
         )
-        self._ask = ask
+        self._around = around
         self._history = History(self._keep, record.options.context_tokens)
-        person, results = Person(self._asked if ask is not None else None), LongResults(self._load)
-        door = executor.door.but(
-            services={Person: lambda: person, LongResults: lambda: results}, approver=self._approver
-        )
-        images = BeforeImages(store, record.run_id)
+        sharing = Sharing.of(record.options.share, private_web=_reaches_private_web(executor.door))
+        rules = () if sharing.level == "schema" else _CARRIES_VALUES_OUT
+        door = executor.door.but(services=self._services(sharing), approver=self._approver, rules=rules)
+        images = BeforeImages(self._writer.take_changes, record.run_id)
+        door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self._executor = LocalExecutor(Registry(map(images.watch, executor.tools().values())), door=door)
+        self._provenance = Provenance(store)
         self._toolset = DoorToolset(
             self._executor,
             ledger=record.ledger,
             hooks=CallHooks(
-                emit=self.emit, before=self._before_call, after=self._after_call, keep=self._keep,
+                emit=self.emit, known=self._known_call, started=self._call_started, ended=self._call_ended,
+                keep=self._keep, save=self._save, is_strangers=self._is_strangers,
                 suspect=self._suspect, fail=self._fail,
             ),
             run_id=record.run_id,
@@ -180,14 +208,32 @@ class RunLoop:
             timeout=record.options.tool_timeout,
             session=self._session,
             on_error=record.options.on_error,
-            sharing=Sharing.of(record.options.share),
+            sharing=sharing,
+            columns=ColumnNames(executor.door.for_models, lambda: self._began),
         )  # fmt: skip
+
+    def _services(self, sharing: Sharing) -> Services:
+        """Return what the run's own tools may ask their context for."""
+        look = self._around.look
+        services: dict[type, Callable[[], Any]] = {
+            Person: lambda: Person(self._asked if self._around.ask is not None else None),
+            LongResults: lambda: LongResults(self._load),
+            MemoryWatch: lambda: MemoryWatch(self._script_saves, self._script_reads),
+        }
+        if look is not None:
+            services[NotebookVariables] = functools.partial(NotebookVariables, functools.partial(look, sharing))
+        return services
 
     # -- from outside --------------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
         """End the run; from any thread."""
         self._token.cancel()
+
+    def interrupt(self) -> None:
+        """End the run, but where somebody is asked for approval just now: that call waits; on nbtools' loop."""
+        if not self._approver.leave():
+            self.cancel()
 
     def say(self, text: str) -> None:
         """Hand the model a message at its next step; on nbtools' loop."""
@@ -199,12 +245,7 @@ class RunLoop:
     def emit(self, event: AgentEvent) -> None:
         """Log an event and hand it on, with the name of the run."""
         event = self._with_names(event)
-        made = _as_logged(event)
-        last = self._log[-1] if self._log else None
-        if last is not None and made["kind"] == last["kind"] == "text" and made["step"] == last["step"]:
-            last["text"] += made["text"]
-        else:
-            self._log.append(made)
+        self._writer.log(event)
         self._emit_outside(event)
 
     def _with_names(self, event: AgentEvent) -> AgentEvent:
@@ -225,14 +266,22 @@ class RunLoop:
         status: RunStatus = "failed"
         try:
             ledger.resume_clock()
-            await self._thread.load()
-            self._seen = self._thread.messages
+            thread = self._writer.thread
+            await thread.load()
+            self._seen = thread.messages
+            # Grants from before the model had read strangers' texts do not come back with the next run.
+            self._suspicions = count_untrusted(self._seen)
+            began = [message.timestamp.timestamp() for message in self._seen[:1] if message.timestamp is not None]
+            self._began = min([self.record.started_at, *began])
+            self._writer.is_new = prompt is not None
             if prompt is None:
                 self._marks = await self._store.marks(self.record.run_id)
-                if self._thread.head == self.record.began_at:
+                self._was_cut = self.record.ended_at is None
+                self.record.ended_at = None
+                if thread.head == self.record.began_at:
                     prompt = self.record.prompt
             else:
-                self.record.began_at = self._thread.head
+                self.record.began_at = thread.head
             self.emit(self._started(prompt))
             await self._store.put({f"run/{self.record.run_id}": self.record.to_dict()})
             status = await self._drive(prompt)
@@ -267,6 +316,11 @@ class RunLoop:
         schema, wrapped = _object_schema(options.output_schema)
         answer: Any = str if schema is None else StructuredDict(schema, name="answer")
         told = (_INSTRUCTIONS, Sharing.of(options.share).told, *options.instructions, _PLAN if options.plan else "")
+        if prompt is None and schema is None and self._was_cut and (text := _whole_answer(self._seen)):
+            # The process ended after the answer was stored, and before the run was: nothing is left to ask.
+            self.record.text = text
+            self._emit_outside(self._with_names(TextDelta(text=text, step=self.record.ledger.steps)))
+            return "done"
         agent: Agent[None, Any] = Agent(
             self._model,
             output_type=[answer, DeferredToolRequests],
@@ -306,7 +360,7 @@ class RunLoop:
 
     def _native_tools(self) -> list[AbstractCapability[Any]]:
         """Let Anthropic's models have their own definition of the memory tool; ours still performs it."""
-        can = MemoryTool in type(self._model).supported_native_tools()
+        can = MemoryTool in self._model.profile.get("supported_native_tools", ())
         return [NativeTool(MemoryTool())] if can and "memory" in self._executor.tools() else []
 
     def _resumed(self) -> DeferredToolResults | None:
@@ -344,10 +398,26 @@ class RunLoop:
             raise _BudgetSpentError
         while self._typed:
             ctx.enqueue(self._typed.pop(0))
+        await self._keep_definitions(request_context.model_request_parameters)
         request_context.messages = await self._history.shortened(request_context.messages)
 
+    async def _keep_definitions(self, sent: Any) -> None:
+        """Keep what the model is sent of the tools, once for all runs that send the same."""
+        if self._has_definitions:
+            return
+        self._has_definitions = True
+        tools = (*sent.function_tools, *sent.output_tools)
+        told = {
+            tool.name: {"description": tool.description, "parameters": tool.parameters_json_schema} for tool in tools
+        }
+        text = json.dumps(told, ensure_ascii=False, indent=1, default=repr)
+        self.record.tools_sent = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        name = f"tools/{self.record.tools_sent}"
+        if await in_thread(self._store.load_text, name) is None:
+            await self._store.put(self._store.text_values(name, text))
+
     async def after_answer(self, ctx: Any, response: ModelResponse) -> None:
-        """Count an answer, and store it with what it answers before any of its calls is made."""
+        """Count an answer, and begin to store it with what it answers; calls with effects wait until that is done."""
         ledger, usage = self.record.ledger, response.usage
         ledger.steps += 1
         ledger.input_tokens += usage.input_tokens
@@ -357,7 +427,8 @@ class RunLoop:
         self._seen = [*ctx.messages, response]
         self.record.pending = ()
         self.emit(UsageChanged(**ledger.counts()))
-        await self._save()
+        # Calls that only read need not wait for the disk, and neither does the next answer.
+        self._writer.soon(messages=self._seen)
 
     async def _watch_time(self) -> None:
         """End the run when its seconds are used up, also in the middle of a call."""
@@ -381,50 +452,35 @@ class RunLoop:
             record.error = {"code": "LIMIT_EXCEEDED", "message": f"{told}.", "hint": "Resume the run with more."}
         if status in {"budget", "cancelled", "failed"}:
             record.text = _last_text(self._seen)
+        if self._ctx is None and self._writer.is_new:  # it ended before the model was asked: the next cell goes on
+            self._seen = [*self._seen, ModelRequest(parts=[UserPromptPart(content=record.prompt)])]
         error = record.error["message"] if record.error else None
         ended = self._with_names(AgentRunEnded(status=status, text=record.text, error=error))
-        self._log.append(_as_logged(ended))
+        self._writer.log(ended)
         try:
-            await self._save()
+            self._writer.soon(messages=self._seen)
+            await self._writer.stored()
         except Exception as exc:  # the store is gone, or another process goes on with the conversation
             failure = as_error(exc, record.model)
             record.status, record.error = "failed", failure.to_dict()
             ended = self._with_names(AgentRunEnded(status="failed", text=record.text, error=failure.message))
         self._emit_outside(ended)
 
-    async def _save(self) -> None:
-        """Store new messages, the record of the run and what was logged since, in one batch."""
-        record, logged = self.record, {}
-        if self._log:
-            logged[f"log/{record.run_id}/{record.logged:06d}"] = self._log
-            record.logged += 1
-            self._log = []
-
-        def also(head: str | None) -> dict[str, Any]:
-            record.ended_with = head
-            return {f"run/{record.run_id}": record.to_dict(), **logged}
-
-        await self._thread.save(self._seen, also)
-
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    async def _mark(self, call_id: str, state: str, **more: Any) -> None:
-        if call_id.startswith(f"{self.record.run_id}-"):  # not one that a tool makes in turn
-            self._marks[call_id] = {"id": call_id, "state": state, **more}
-            key = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-            await self._store.put({f"call/{self.record.run_id}/{key}": self._marks[call_id]})
-
-    async def _before_call(self, call_id: str, tool: Tool) -> tuple[str, bool] | None:
+    def _known_call(self, call_id: str, tool: Tool) -> tuple[str, bool] | None:
         known = self._marks.get(call_id, {})
         if known.get("state") == "done":
             return known["text"], known["ok"]
         if known.get("state") == "started" and not tool.effects.idempotent:
             return _MAY_HAVE_RUN, False
-        await self._mark(call_id, "started")
         return None
 
-    async def _after_call(self, call_id: str, text: str, ok: bool) -> None:
-        await self._mark(call_id, "done", text=text, ok=ok)
+    async def _call_started(self, call_id: str) -> None:
+        self._marks[call_id] = await self._writer.mark(call_id, "started")
+
+    async def _call_ended(self, call_id: str, text: str, ok: bool) -> None:
+        self._marks[call_id] = await self._writer.mark(call_id, "done", text=text, ok=ok)
 
     async def _keep(self, text: str) -> str:
         name = f"result-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
@@ -432,17 +488,44 @@ class RunLoop:
         return name
 
     def _load(self, name: str) -> str | None:
-        return self._store.load_text(f"{self.record.conversation_id}/{name}")
+        texts = (self._store.load_text(f"{place}/{name}") for place in self._writer.thread.lineage)
+        return next(filter(None, texts), None)
 
     async def _asked(self, question: str, choices: tuple[str, ...]) -> str | None:
         self.record.ledger.pause_clock()
         try:
-            return await Person(self._ask).answer(question, choices)
+            return await Person(self._around.ask).answer(question, choices)
         finally:
             self.record.ledger.resume_clock()
 
     def _session(self) -> str:
         return f"agent {self.record.conversation_id} {self._suspicions}"
+
+    def _save(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        """Mark what is to be saved, where it may have come of strangers' texts; a call with effects waits for that."""
+        if self._suspicions and (marks := self._provenance.marks((tool.name, *tool.origins), arguments)):
+            self._writer.soon(marks)
+
+    def _script_saves(self, name: str, given: Mapping[str, Any]) -> None:
+        """Mark what a script is about to save, and wait until that is stored; in the script's thread."""
+
+        async def store(marks: Mapping[str, Any]) -> None:
+            self._writer.soon(marks)
+            await self._writer.stored()
+
+        if self._suspicions and (marks := self._provenance.marks((name,), given)):
+            run_blocking(store(marks))
+
+    def _script_reads(self, call_id: str, name: str, given: Mapping[str, Any], found: Any) -> None:
+        """Let what a script saves or prints from now on be what strangers may have written, if it has read that."""
+        from_all = name == "sql_query"  # the query may look at every note
+        knows = self._provenance.has_any() if from_all else self._provenance.knows(given, found)
+        if run_blocking(knows):
+            self._strange_calls.add(call_id)
+            self._suspicions += 1
+
+    async def _is_strangers(self, tool: Tool, arguments: Mapping[str, Any], result: ToolResult) -> bool:
+        return result.call_id in self._strange_calls or await self._provenance.is_marked(tool, arguments, result)
 
     def _suspect(self, tool: Tool) -> None:
         """Let no grant hold any more: what the model has just read may have told it what to do."""
@@ -452,19 +535,17 @@ class RunLoop:
         raise _CallFailedError(result.to_error())
 
 
-def _as_logged(event: AgentEvent) -> dict[str, Any]:
-    """Return an event as it is stored: a long result by its beginning."""
-    if not isinstance(event, CallEnded):
-        return event.to_dict()
-    made = event.to_dict()
-    result = made["result"]
-    if len(result.get("text") or "") > _LOGGED_TEXT:
-        result["text"] = f"{result['text'][:_LOGGED_TEXT]}…"
-    if len(json.dumps(result.get("data"), default=repr)) > _LOGGED_TEXT:
-        result["data"] = None
-    if made["sent"] == result["text"]:
-        made["sent"] = None
-    return made
+def _reaches_private_web(door: Door) -> bool:
+    policy = door.services.get(WebPolicy)
+    return policy is not None and bool(policy().allow_private)
+
+
+def _whole_answer(messages: list[ModelMessage]) -> str:
+    """Return the text with which a conversation ends, nothing where it ends with calls, or with no answer."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, ModelResponse) or any(isinstance(part, ToolCallPart) for part in last.parts):
+        return ""
+    return _last_text(messages)
 
 
 def _last_text(messages: list[ModelMessage]) -> str:

@@ -1,22 +1,65 @@
-"""Tools that only a run has: asking its person something, and reading more of a result that was too long."""
+"""Tools that only a run has: asking its person, looking at the notebook, reading more of a result that was too long."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from annotated_types import Interval
 
+from nbtools.agent.sharing import Sharing
 from nbtools.aio import in_thread
 from nbtools.errors import ApprovalDenied, FileMissing
 from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Tool, tool, tool_of
 
-__all__ = ["OWN_TOOLS", "Ask", "LongResults", "Person", "artifact_read", "ask_user"]
+__all__ = [
+    "OWN_TOOLS",
+    "Ask",
+    "LongResults",
+    "Look",
+    "NotebookVariables",
+    "Person",
+    "Surroundings",
+    "artifact_read",
+    "ask_user",
+    "most_characters",
+    "notebook_look",
+]
+
+# A token is about four characters of English, and fewer of most else.
+_CHARACTERS_OF_A_TOKEN = 4
+_RESULT_TOKENS = 5_000
+_LOOK_TOKENS = 15_000
 
 Ask = Callable[[str, tuple[str, ...]], str | Awaitable[str | None] | None]
 """Puts a question, and choices if there are any, to a person; returns the answer, or `None` where nobody answers."""
+
+Look = Callable[[Sharing, Sequence[str] | None], str]
+"""Tells the variables of a notebook as far as a level of sharing allows: those of the given names, or what changed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What is around a run in its process.
+
+    Attributes
+    ----------
+    ask
+        Puts a question of the model to a person; `None` where nobody is there.
+    look
+        Tells the variables of the notebook; `None` where there is none.
+    """
+
+    ask: Ask | None = None
+    look: Look | None = None
+
+    def tools(self) -> list[Tool]:
+        """Return the tools that a run has here besides those of the workbench."""
+        absent = {ask_user: self.ask is None, notebook_look: self.look is None}
+        return [tool_of(function) for function in OWN_TOOLS if not absent.get(function)]
 
 
 class Person:
@@ -67,6 +110,19 @@ class LongResults:
         self.load = load
 
 
+class NotebookVariables:
+    """What a run may look at of the notebook that it works for.
+
+    Parameters
+    ----------
+    look
+        Returns a line for each variable of the given names, or for those that changed since the last look.
+    """
+
+    def __init__(self, look: Callable[[Sequence[str] | None], str]) -> None:
+        self.look = look
+
+
 @tool(title="Ask the person", read_only=True)
 async def ask_user(question: str, ctx: Context, choices: list[str] | None = None) -> str:
     """Ask the person you work for a question, and wait for the answer.
@@ -109,4 +165,24 @@ def artifact_read(
     return Output(data={"text": part, "offset": offset, "total": len(text)}, text=f"[{told}]\n{part}")
 
 
-OWN_TOOLS = (ask_user, artifact_read)
+@tool(title="Look at the notebook", read_only=True)
+def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
+    """List the variables of the notebook: type, shape, memory, and the cell that made each.
+
+    The first look lists all of them, later ones only what is new or has changed since.
+
+    Parameters
+    ----------
+    names
+        NotebookVariables to tell of in any case, with all their columns.
+    """
+    return ctx.use(NotebookVariables).look(names)
+
+
+OWN_TOOLS = (ask_user, artifact_read, notebook_look)
+
+
+def most_characters(tool: Tool) -> int:
+    """Return how many characters of a result a model is given at once."""
+    tokens = _LOOK_TOKENS if tool.function is tool_of(notebook_look).function else _RESULT_TOKENS
+    return _CHARACTERS_OF_A_TOKEN * tokens

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.agent.models.choice import SCRIPTED
 from nbtools.errors import ConfigInvalid, FileMissing, did_you_mean
 from nbtools.parsing import from_yaml
 
-__all__ = ["with_profile"]
+__all__ = ["beside", "with_profile"]
 
 # What a run takes from a profile, with the type of each; the rest of it tells people, and what pydantic-ai's own keys
 # would do besides is refused rather than left out.
@@ -64,11 +65,22 @@ def with_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
             kinds = " or ".join(kind.__name__ for kind in _KEYS[key])
             raise ConfigInvalid(f"{name}: {key} is {value!r}.", hint=f"Give a value of the type {kinds}.")
     made = {key: value for key, value in found.items() if key in _KEYS}
-    if "script" in made and not isinstance(source, Mapping) and "\n" not in made["script"]:
-        made["script"] = str(Path(source).parent / made["script"])
+    if not isinstance(source, Mapping):
+        made |= beside(made, Path(source).parent)
     told = [*_texts(made.get("instructions")), *_texts(given.pop("instructions", None))]
     made |= {key: value for key, value in given.items() if value is not None}
     return {**made, "instructions": told} if told else made
+
+
+def beside(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what of settings names a script, as a path that starts at the folder of the file with the settings."""
+    made: dict[str, Any] = {}
+    if isinstance(script := settings.get("script"), str) and "\n" not in script:
+        made["script"] = str(folder / script)
+    model = settings.get("model")
+    if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
+        made["model"] = f"{SCRIPTED}:{folder / model.partition(':')[2]}"
+    return made
 
 
 def _read(source: str | Path | Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from nbtools.agent.records.events import AgentEvent, CallEnded
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.errors import ApprovalPending
 from nbtools.result import ErrorInfo, ToolResult
+from nbtools.visible import counted, visible, wrapped
 
 __all__ = ["AgentRun"]
 
@@ -45,9 +46,15 @@ class AgentRun:
         self._takers: list[Callable[[AgentEvent | None], None]] = []
         self._done = threading.Event()
         self._cancel: Callable[[], object] = lambda: None
+        self._interrupt: Callable[[], object] = lambda: None
         self._say: Callable[[str], object] = lambda _: None
 
     # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> RunRecord:
+        """What is kept of it."""
+        return self._record
 
     @property
     def run_id(self) -> str:
@@ -61,8 +68,11 @@ class AgentRun:
 
     @property
     def status(self) -> str:
-        """``running``, ``done``, ``pending`` (it waits for approval), ``budget``, ``cancelled`` or ``failed``."""
-        return self._record.status
+        """``running``, ``done``, ``pending`` (it waits for approval), ``budget``, ``cancelled`` or ``failed``.
+
+        It is ``interrupted`` where the process that ran it is gone.
+        """
+        return self._record.state
 
     @property
     def model(self) -> str:
@@ -73,6 +83,11 @@ class AgentRun:
     def label(self) -> str:
         """``scripted (no LLM)`` where a script played the model, else empty."""
         return self._record.label
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it ends with a plan, having changed nothing."""
+        return self._record.options.plan
 
     @property
     def prompt(self) -> str:
@@ -141,6 +156,10 @@ class AgentRun:
         """Stop it; returns at once, from any thread. The conversation can go on."""
         self._cancel()
 
+    def interrupt(self) -> None:
+        """Stop it as `cancel` does, but where somebody is asked for approval just now: then that call waits."""
+        self._interrupt()
+
     def say(self, text: str) -> None:
         """Hand the model a message at its next step."""
         self._say(text)
@@ -155,7 +174,7 @@ class AgentRun:
         return self
 
     def wait(self, timeout: float | None = None) -> AgentRun:
-        """Block until it is over or waits; Ctrl-C and Stop cancel it.
+        """Block until it is over or waits; Ctrl-C and Stop interrupt it.
 
         Parameters
         ----------
@@ -163,9 +182,9 @@ class AgentRun:
             Seconds; `None` waits for ever. The run goes on when they are over.
         """
         try:
-            self._done.wait(timeout)
+            aio.wait(self._done, timeout)
         except KeyboardInterrupt:
-            self.cancel()
+            self.interrupt()
             self._done.wait(5.0)
             raise aio.Interrupted(self) from None
         return self
@@ -198,9 +217,11 @@ class AgentRun:
 
     # -- for whoever runs it -------------------------------------------------------------------------------------------
 
-    def follow(self, *, cancel: Callable[[], object], say: Callable[[str], object]) -> None:
+    def follow(
+        self, *, cancel: Callable[[], object], interrupt: Callable[[], object], say: Callable[[str], object]
+    ) -> None:
         """Take what stops the run, and what hands it a message."""
-        self._cancel, self._say = cancel, say
+        self._cancel, self._interrupt, self._say = cancel, interrupt, say
 
     def take(self, event: AgentEvent) -> None:
         """Hand an event to all who listen."""
@@ -226,9 +247,10 @@ class AgentRun:
         used = self.usage
         money = "" if used["usd"] is None else f", {used['usd']:.4f} USD"
         tokens = used["input_tokens"] + used["output_tokens"]
-        told = f"{used['steps']} steps, {used['tool_calls']} calls, {tokens:,} tokens, {used['seconds']:.1f} s{money}"
+        told = f"{counted(used['steps'], 'step')}, {counted(used['tool_calls'], 'call')}, {counted(tokens, 'token')}"
+        told += f", {used['seconds']:.1f} s{money}"
         lines = [f"AgentRun {self.run_id}: {self.status} ({self.label or self.model}; {told})"]
-        lines += [self.text] if self.text else []
-        lines += [f"{self.error.code}: {self.error.message}"] if self.error else []
-        lines += [f"waits for an answer to {item.id}:\n{item.text}" for item in self.pending]
+        lines += [visible(self.text, lines=True)] if self.text else []
+        lines += [f"{self.error.code}: {visible(self.error.message, lines=True)}"] if self.error else []
+        lines += [f"waits for an answer to {item.id}:\n{wrapped(item.text)}" for item in self.pending]
         return "\n".join(lines)

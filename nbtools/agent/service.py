@@ -5,89 +5,43 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import io
+import json
+import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from nbtools import aio
+from nbtools.agent.approvals import check_changes
+from nbtools.agent.exports.notebook import RunExport, check_place, notebook_of
+from nbtools.agent.exports.notebook import prove as prove_notebook
+from nbtools.agent.exports.workflow import workflow_of
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
-from nbtools.agent.own_tools import OWN_TOOLS, Ask, ask_user
+from nbtools.agent.own_tools import Surroundings
 from nbtools.agent.profiles import with_profile
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import TextDelta
 from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, this_process
 from nbtools.agent.run import AgentRun
+from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
 from nbtools.agent.sharing import Sharing, level_after
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
 from nbtools.execute import LocalExecutor, perform
 from nbtools.gate import Approver, Grants, Reply
-from nbtools.memory import AgentMemory
+from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.paths import Roots
 from nbtools.registry import Registry
 from nbtools.telemetry import span
-from nbtools.tool import Effects, ToolCall, tool_of
+from nbtools.tool import Caller, Effects, ToolCall
 
 if TYPE_CHECKING:
     from nbtools.agent.records.store import RunStore
     from nbtools.memory.repository import Repository
 
-__all__ = ["AgentHost", "AgentService", "ResumeSettings", "RunSettings"]
-
-
-class RunSettings(TypedDict, total=False):
-    """What `AgentService.run` and its like take besides the prompt; what is not given has its default.
-
-    See `RunOptions` for ``tools``, ``read_only``, ``plan``, ``instructions``, ``output_schema``, ``model_settings``,
-    ``on_error``, ``context_tokens``, ``retries``, ``tool_timeout`` and ``end_strategy``.
-
-    - ``model`` is a name, or a model of pydantic-ai. ``script`` is the text or the path of a script that plays the
-      model; ``model="scripted:PATH"`` says the same.
-    - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. Where
-      nothing is said a model on this machine sees values, any other the schema.
-    - ``context`` returns more for the prompt, given what the model may see.
-    - ``budgets`` are `Budgets` or a mapping.
-    - ``profile`` is the path of a file, or a mapping, with any of these.
-    - ``after`` is a run, or its id, whose conversation goes on.
-    - ``approver`` answers when the gate asks, ``ask`` when the model does.
-    """
-
-    model: Any
-    script: str | Path | None
-    tools: str | Sequence[str]
-    read_only: bool
-    plan: bool
-    instructions: str | Sequence[str]
-    output_schema: Mapping[str, Any] | None
-    model_settings: Mapping[str, Any] | None
-    on_error: str
-    context_tokens: int
-    retries: int
-    tool_timeout: float | None
-    end_strategy: str
-    share: str
-    context: Callable[[Sharing], str]
-    budgets: Budgets | Mapping[str, Any] | None
-    profile: str | Path | Mapping[str, Any] | None
-    after: str | AgentRun | None
-    approver: Approver | None
-    ask: Ask | None
-
-
-class ResumeSettings(TypedDict, total=False):
-    """What `AgentService.resume` takes besides the run and the answers.
-
-    ``budgets`` hold in place of those that the run had; what was used counts on. ``model`` answers in place of the one
-    that did; ``share`` is what it may see, which cannot be less than what the conversation holds. ``approver`` and
-    ``ask`` are as in `RunSettings`.
-    """
-
-    budgets: Mapping[str, Any] | None
-    model: Any
-    share: str
-    approver: Approver | None
-    ask: Ask | None
+__all__ = ["AgentHost", "AgentService"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,6 +54,10 @@ class AgentHost:
         Returns who performs calls and asks for approval; given an approver, one that asks that one.
     repository
         Returns where runs are kept.
+    check_workflow
+        Returns what is wrong with the YAML of a workflow, nothing where it is valid.
+    idle
+        Returns the tools that can do nothing here, which a model is offered by their names alone.
     agent_id
         Whose they are.
     model, models
@@ -108,6 +66,8 @@ class AgentHost:
 
     executor: Callable[[Approver | None], LocalExecutor]
     repository: Callable[[], Repository]
+    check_workflow: Callable[[str], str]
+    idle: Callable[[], Collection[str]]
     agent_id: str
     model: str | None
     models: Mapping[str, Any]
@@ -127,7 +87,7 @@ class AgentService:
     def __init__(self, host: AgentHost, *, check_open: Callable[[], None] = lambda: None) -> None:
         self._host = host
         self._check_open = check_open
-        self._grants = Grants()
+        self._grants: Grants | None = None
         self._lock = threading.Lock()
         self._live: weakref.WeakValueDictionary[str, AgentRun] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -269,7 +229,7 @@ class AgentService:
             There is none, or several begin so.
         """
         self._check_open()
-        record = RunRecord.from_dict(await aio.here(self._store().run(run_id)))
+        record = await aio.here(self._record(run_id))
         live = self._live.get(record.run_id)
         if live is not None:
             return live
@@ -295,6 +255,17 @@ class AgentService:
 
     messages = aio.blocking(amessages)
 
+    async def asent(self, run_id: str) -> list[str]:
+        """Return all that a run's model was sent: instructions, messages, results, tools; a heading before each."""
+        self._check_open()
+        record = await aio.here(self._record(run_id))
+        from nbtools.agent.history import sent_texts
+
+        tools = await aio.in_thread(self._store().load_text, f"tools/{record.tools_sent}") or ""
+        return [*sent_texts(await self.amessages(record.run_id)), *(["— tools", tools] if tools else [])]
+
+    sent = aio.blocking(asent)
+
     async def aundo(self, run: str | AgentRun) -> list[dict[str, Any]]:
         """Take back what a run did to files and notes, the last first.
 
@@ -313,11 +284,12 @@ class AgentService:
         """
         self._check_open()
         run_id = run.run_id if isinstance(run, AgentRun) else run
-        record = RunRecord.from_dict(await aio.here(self._store().run(run_id)))
+        record = await aio.here(self._record(run_id))
         if record.state == "running":
             raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.", tried="undoing a run")
         executor = await aio.in_thread(self._host.executor, None)
-        places = {"roots": executor.door.services[Roots](), "memory": executor.door.services[AgentMemory]()}
+        services = executor.door.services
+        places = {"roots": services[Roots](), "memory": services[AgentMemory](), "files": services[MemoryFiles]()}
         from nbtools.agent.undo import take_back
 
         call = ToolCall(tool="agent_undo", arguments={"run": record.run_id})
@@ -327,6 +299,69 @@ class AgentService:
         return list(rows)
 
     undo = aio.blocking(aundo)
+
+    async def aexport(
+        self,
+        run: str | AgentRun,
+        path: str | Path,
+        *,
+        as_workflow: bool = False,
+        prove: bool = False,
+        caller: Caller = "python",
+    ) -> RunExport:
+        """Write a run as a notebook that makes its calls again, or as a workflow; neither needs a model.
+
+        Parameters
+        ----------
+        run
+            The run, its id, or the beginning of it.
+        path
+            The file, below the allowed folders.
+        as_workflow
+            Whether it becomes a workflow: calls are nodes, and what may be another value next time is an input.
+        prove
+            Whether the notebook is run once, in a clean kernel. It is written with its outputs, and `RunExport.proof`
+            says how many results came again. Files that calls name are put back as they were; notes are saved again.
+        caller
+            Who asks for it.
+
+        Raises
+        ------
+        MemoryNotFound
+            There is no such run.
+        InvalidArguments
+            No call of it succeeded, a workflow was to be proved, or the file is something else than such an export.
+        ExecutionFailed
+            The notebook did not run to its end.
+        """
+        self._check_open()
+        if prove and as_workflow:
+            raise InvalidArguments("a notebook is proved, and no workflow.", hint="Run the workflow.")
+        found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
+        log = await self.alog(found.run_id)
+        executor = await aio.in_thread(self._host.executor, None)
+        roots = executor.door.services[Roots]()
+        facts = (found.run_id, found.prompt, found.label or found.model, log)
+
+        async def write() -> RunExport:
+            place = Path(await aio.in_thread(roots.resolve, path, must_exist=False, for_writing=True))
+            await aio.in_thread(check_place, place, as_workflow=as_workflow)
+            if as_workflow:
+                text, calls = workflow_of(*facts, executor.tools())
+                proof = await aio.in_thread(self._host.check_workflow, text)
+            else:
+                start = await aio.in_thread(os.path.relpath, roots.start(), place.parent)
+                book, calls = notebook_of(*facts, place=start)
+                book, proof = await prove_notebook(book, str(place.parent), log, roots) if prove else (book, "")
+                text = json.dumps(book, ensure_ascii=False, indent=1)
+            await aio.in_thread(roots.write_file, place, io.BytesIO(text.encode("utf-8", "backslashreplace")))
+            return RunExport(path=str(path), calls=calls, proof=proof, is_workflow=as_workflow)
+
+        call = ToolCall(tool="agent_export", arguments={"run": found.run_id, "path": str(path)}, caller=caller)
+        made = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
+        return cast("RunExport", (await aio.here(made))[0])
+
+    export = aio.blocking(aexport)
 
     async def acancel(self, run: str | AgentRun) -> AgentRun:
         """End a run that goes on in this process, or waits, and return it; one that is over stays as it is.
@@ -339,7 +374,7 @@ class AgentService:
             There is no such run.
         """
         found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
-        record = RunRecord.from_dict(await aio.here(self._store().run(found.run_id)))
+        record = await aio.here(self._record(found.run_id))
         if found.status == "running" and found.run_id in self._live:
             found.cancel()
             return await found.await_end()
@@ -371,6 +406,13 @@ class AgentService:
 
         return RunStore(self._host.repository(), self._host.agent_id)
 
+    async def _record(self, run_id: str) -> RunRecord:
+        """Return what is kept of a run; one that goes on here may not be stored yet."""
+        live = self._live.get(run_id)
+        if live is not None and live.status == "running":
+            return live.record
+        return RunRecord.from_dict(await self._store().run(run_id))
+
     async def _start(
         self,
         prompt: str,
@@ -382,11 +424,12 @@ class AgentService:
         if not prompt.strip():
             raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.", tried="starting an agent")
         given = await aio.in_thread(with_profile, settings)
-        after, approver, ask, context = (given.pop(name, None) for name in ("after", "approver", "ask", "context"))
+        after, approver, context = (given.pop(name, None) for name in ("after", "approver", "context"))
+        around = _surroundings(given)
         budgets, model = Budgets.of(given.pop("budgets", None)), given.pop("model", None)
         if isinstance(model, str) and model.startswith(f"{SCRIPTED}:"):
             given["script"], model = model.partition(":")[2], SCRIPTED
-        options = _options(given)
+        options = options_of(given)
         if model is None:
             model = self._host.model if options.script is None else SCRIPTED
         choice = choose_model(model, self._host.models)
@@ -395,7 +438,7 @@ class AgentService:
         options = dataclasses.replace(options, recorded_as=recorded_as, share=share)
         if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
             prompt = f"{prompt}\n\n{more}"
-        executor = await aio.in_thread(self._executor, options, behind or approver, ask)
+        executor = await aio.in_thread(self._executor, options, behind or approver, around)
         record = RunRecord(
             asked_as=model if isinstance(model, str) else choice.name,
             prompt=prompt,
@@ -407,13 +450,13 @@ class AgentService:
         _check_price(choice, budgets)
         if conversation is not None:
             record.conversation_id = conversation
-        return self._launch(record, choice, executor, ask, prompt)
+        return self._launch(record, choice, executor, around, prompt)
 
     async def _conversation_after(self, after: str | AgentRun) -> tuple[str, str]:
         """Return the conversation of a run, or a branch of it where it has gone on since, and what its models saw."""
         store = self._store()
         run_id = after.run_id if isinstance(after, AgentRun) else after
-        record = RunRecord.from_dict(await store.run(run_id))
+        record = await self._record(run_id)
         if record.state in {"running", "pending"}:
             raise InvalidArguments(
                 f"the run {record.run_id} is {record.state}.",
@@ -434,7 +477,7 @@ class AgentService:
     ) -> AgentRun:
         self._check_open()
         run_id = run.run_id if isinstance(run, AgentRun) else run
-        record = RunRecord.from_dict(await self._store().run(run_id))
+        record = await self._record(run_id)
         tried = f"resuming the run {record.run_id}"
         live = self._live.get(record.run_id)
         is_running = record.status == "running" and (
@@ -455,18 +498,24 @@ class AgentService:
         record.model, record.label = choice.name, _label(choice)
         record.asked_as = model if isinstance(model, str) else choice.name
         _check_price(choice, record.ledger.budgets)
-        executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), settings.get("ask"))
-        record.status, record.owner, record.error, record.ended_at = "running", this_process(), None, None
-        return self._launch(record, choice, executor, settings.get("ask"), None, replies)
+        around = _surroundings(dict(settings))
+        executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), around)
+        await aio.in_thread(check_changes, record.pending, replies, executor, tried)
+        record.status, record.owner, record.error = "running", this_process(), None
+        return self._launch(record, choice, executor, around, None, replies)
 
-    def _executor(self, options: RunOptions, given: LocalExecutor | Approver | None, ask: Ask | None) -> LocalExecutor:
+    def _executor(
+        self, options: RunOptions, given: LocalExecutor | Approver | None, around: Surroundings
+    ) -> LocalExecutor:
         """Return who performs the calls: with the tools that are offered, and no others."""
         behind = given if isinstance(given, LocalExecutor) else self._host.executor(given)
         chosen = behind.tools().select(*options.tools)
-        if options.read_only or options.plan:
-            chosen = Registry(tool for tool in chosen.values() if tool.effects.read_only)
-        own = [tool_of(function) for function in OWN_TOOLS if ask is not None or function is not ask_user]
+        idle = {name for name in self._host.idle() if name not in options.tools}
+        is_safe = options.read_only or options.plan
+        chosen = Registry(t for t in chosen.values() if t.name not in idle and (t.effects.read_only or not is_safe))
+        own = around.tools()
         door = behind.door.but()
+        self._grants = self._grants or Grants(door.limits.approval)
         door.grants = self._grants
         return LocalExecutor(chosen.without(*(t.name for t in own if t.name in chosen)).with_tool(*own), door=door)
 
@@ -475,7 +524,7 @@ class AgentService:
         record: RunRecord,
         choice: ModelChoice,
         executor: LocalExecutor,
-        ask: Ask | None,
+        around: Surroundings,
         prompt: str | None,
         answers: Mapping[str, Reply] | None = None,
     ) -> AgentRun:
@@ -485,9 +534,13 @@ class AgentService:
         loop = aio.loop()
         model = _build(choice, record.options)
         playing = RunLoop(
-            record, store=self._store(), model=model, executor=executor, ask=ask, emit=run.take, answers=answers
+            record, store=self._store(), model=model, executor=executor, around=around, emit=run.take, answers=answers
         )
-        run.follow(cancel=playing.cancel, say=lambda text: loop.call_soon_threadsafe(playing.say, text))
+        run.follow(
+            cancel=playing.cancel,
+            interrupt=lambda: loop.call_soon_threadsafe(playing.interrupt),
+            say=lambda text: loop.call_soon_threadsafe(playing.say, text),
+        )
         self._live[record.run_id] = run
 
         async def play() -> None:
@@ -516,6 +569,11 @@ def _build(choice: ModelChoice, options: RunOptions) -> Any:
     return scripted_model(Script(options.script))
 
 
+def _surroundings(given: dict[str, Any]) -> Surroundings:
+    """Take what is around a run out of its settings."""
+    return Surroundings(ask=given.pop("ask", None), look=given.pop("look", None))
+
+
 def _label(choice: ModelChoice) -> str:
     return "scripted (no LLM)" if choice.provider == SCRIPTED else ""
 
@@ -527,26 +585,6 @@ def _check_price(choice: ModelChoice, budgets: Budgets) -> None:
             hint="Give a budget of tokens instead.",
             tried="starting an agent",
         )
-
-
-def _options(given: Mapping[str, Any]) -> RunOptions:
-    """Return the options of a run; a script may be a path or the text itself."""
-    made = {name: value for name, value in given.items() if value is not None}
-    for name in ("tools", "instructions"):
-        if name in made:
-            made[name] = (made[name],) if isinstance(made[name], str) else tuple(made[name])
-    if "script" in made:
-        made["script"] = _script_text(made["script"])
-    return RunOptions(**made)
-
-
-def _script_text(given: str | Path) -> str:
-    from nbtools.agent.models.scripted import Script, read_script
-
-    is_text = isinstance(given, str) and "\n" in given
-    text, name = (str(given), "the script") if is_text else (read_script(given), str(given))
-    Script(text, name)  # mistakes are told before anything runs
-    return text
 
 
 def _replies(answers: Any, waiting: Sequence[str], tried: str) -> dict[str, Reply]:

@@ -2,8 +2,11 @@
 
 The level is held where results and descriptions become text for the model, and nowhere else, so no tool has to know
 it. At ``schema`` a result keeps its kind, its sizes and its yes-or-no facts: a number, a text, a name of a file and a
-message of an error may all be values. Names and types of columns are kept where the query cannot have made them of
-values. What follows from the model's own arguments alone, and what a person says to it, passes.
+message of an error may all be values. Names and types of columns are kept where they cannot be values (`column_names`).
+What follows from the model's own arguments alone, and what a person or the door says to it, passes.
+
+That keeps values from being handed on, by mistake or because a text asked for them. It does not keep a model from
+finding one out bit by bit, by queries that are true or false and by sizes.
 
 Where nothing is said, a model on this machine (a script, a local server) gets values, any other the schema.
 """
@@ -11,6 +14,7 @@ Where nothing is said, a model on this machine (a script, a local server) gets v
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -23,23 +27,14 @@ from nbtools.result import ToolResult
 from nbtools.schema import output_schema
 from nbtools.tool import Tool
 
-__all__ = ["Sharing", "default_level", "level_after"]
+__all__ = ["Sharing", "default_level", "is_own", "level_after"]
 
 _LEVELS = ("schema", "sample", "values")
 _ROWS = 5
 _SAMPLE_LINE = 200
-# Nothing but the model's own arguments, or what a person or the public web says to it.
+# Nothing but the model's own arguments, or what a person says to it.
 _PASS = frozenset({"ask_user", "artifact_read", "notebook_look", "calculator", "get_current_datetime", "string_length"})
 _PUBLIC = frozenset({"web_search", "web_scrape"})
-# Said of the call that the model wrote, not of what the call found.
-_OWN_ERRORS = frozenset(
-    {
-        *("INVALID_ARGUMENTS", "TOOL_NOT_FOUND", "APPROVAL_DENIED", "APPROVAL_PENDING", "PATH_NOT_ALLOWED"),
-        *("SQL_NOT_ALLOWED", "LIMIT_EXCEEDED", "TIMEOUT", "CANCELLED", "FILE_MISSING"),
-    }
-)
-# What may turn values into names of columns.
-_RENAMES = re.compile(r"pivot|header|skip|read_|names|columns\s*\(|struct|map|json|unnest", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,14 +47,24 @@ class Sharing:
         ``"schema"``, ``"sample"`` or ``"values"``.
     rows
         How many rows, items or lines a sample has.
+    public
+        Names of tools of ours that read nothing but the public web.
     """
 
     level: str
     rows: int = _ROWS
+    public: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, text: str) -> Sharing:
+    def of(cls, text: str, *, private_web: bool = True) -> Sharing:
         """Return the level that a text says: ``schema``, ``sample``, ``sample:N`` or ``values``.
+
+        Parameters
+        ----------
+        text
+            The level.
+        private_web
+            Whether the tools for the web may reach private networks, so that what they find is not public.
 
         Raises
         ------
@@ -70,7 +75,8 @@ class Sharing:
         fits = level in _LEVELS and (not sign or (level == "sample" and number.isdecimal() and int(number) > 0))
         if not fits:
             raise ConfigInvalid(f"share is {text!r}.", hint="Use schema, sample, sample:N or values.")
-        return cls(level=level, rows=int(number) if sign else _ROWS)
+        public = frozenset() if private_web else _PUBLIC
+        return cls(level=level, rows=int(number) if sign else _ROWS, public=public)
 
     @property
     def told(self) -> str:
@@ -84,28 +90,38 @@ class Sharing:
         )
 
     def allows(self, tool: Tool) -> bool:
-        """Tell whether results of a tool pass as they are."""
-        return self.level == "values" or (not tool.origins and tool.name in _PASS | _PUBLIC)
+        """Tell whether results of a tool pass as they are; tools of others may have the names of ours."""
+        return self.level == "values" or (not tool.origins and tool.name in _PASS | self.public and is_own(tool))
 
-    def text_of(self, tool: Tool, result: ToolResult, arguments: Mapping[str, Any]) -> str:
-        """Return what a model may read of a result."""
-        error = result.error
-        if self.allows(tool) or (error is not None and error.code in _OWN_ERRORS):
+    def text_of(self, tool: Tool, result: ToolResult, columns: Sequence[str] | None = None) -> str:
+        """Return what a model may read of a result.
+
+        Parameters
+        ----------
+        tool, result
+            What was called, and what came of it.
+        columns
+            For a query, the names of its columns as far as they are no values.
+        """
+        error, said = result.error, result.said_by_door
+        if self.allows(tool):
             return str(result) if error is not None else result.text
         if error is not None:
-            return f"{error.code}: the call failed; its message may hold values and is not shared."
+            hidden = f"{error.code}: the call failed; its message may hold values and is not shared."
+            return said if said and error.message in said else f"{said}\n{hidden}".lstrip()
         found = result.data if isinstance(result.data, Mapping | list) else result.text
-        known = output_schema(tool).get("properties", {})
+        known = output_schema(tool).get("properties", {}) if tool.trusted else {}
         has_own_keys = isinstance(found, Mapping) and found.keys() <= known.keys()
         shape = self.shape(found) if has_own_keys else self._inner(found)
-        if tool.name == "sql_query" and isinstance(found, Mapping) and not _RENAMES.search(str(arguments.get("query"))):
-            types = [str(kind).partition("(")[0] for kind in found["types"]]  # an ENUM names its values
-            shape["columns"] = dict(zip(found["columns"], types, strict=False))
+        if columns is not None and isinstance(found, Mapping):
+            # An ENUM names its values, a STRUCT its keys.
+            types = [re.sub(r"\W.*", "", str(kind), flags=re.DOTALL) for kind in found["types"]]
+            shape["columns"] = dict(zip(columns, types, strict=False))
             del shape["types"]
         if result.artifacts:
             shape = {"result": shape, "files": len(result.artifacts)}
         told = json.dumps(shape, ensure_ascii=False, default=lambda value: f"a {type(value).__name__}")
-        return f"[shared: {self.level}] {told}"
+        return f"{said}\n[shared: {self.level}] {told}".lstrip()
 
     def shape(self, value: Any) -> Any:
         """Return a JSON value as this level shows it."""
@@ -113,20 +129,40 @@ class Sharing:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            lines = [line[:_SAMPLE_LINE] for line in value.splitlines()[: self.rows]]
+            part = "\n".join(line[:_SAMPLE_LINE] for line in value.splitlines()[: self.rows])
             whole = f"text of {len(value):,} characters"
-            return "\n".join([*lines, f"[{whole}]"]) if is_sample else whole
+            if not is_sample:
+                return whole
+            return part if part == value else f"{part}\n[{whole}]"
         if isinstance(value, Mapping):
-            return {str(key): self._inner(item) for key, item in value.items()}
+            shaped = {str(key): self._inner(item) for key, item in value.items()}
+            rows, columns = value.get("rows"), value.get("columns")
+            if is_sample and isinstance(rows, list) and isinstance(columns, list):
+                shaped["rows"] = [*(self._row(row, len(columns)) for row in rows[: self.rows]), _count(rows)]
+            return shaped
         if isinstance(value, Sequence):
             return [*(self._inner(item) for item in value[: self.rows]), _count(value)] if is_sample else _count(value)
         return value if is_sample else f"a {type(value).__name__}"
 
+    def _row(self, row: Any, columns: int) -> Any:
+        """Return a row of a table, of which a sample has all cells."""
+        is_row = isinstance(row, list) and len(row) == columns
+        return [self.shape(cell) for cell in row] if is_row else self._inner(row)
+
     def _inner(self, value: Any) -> Any:
         # Keys that the tool does not declare may be values.
-        if isinstance(value, Mapping) and self.level == "schema":
-            return f"a mapping with {len(value):,} keys"
-        return self.shape(value)
+        if not isinstance(value, Mapping):
+            return self.shape(value)
+        told = f"a mapping with {len(value):,} keys"
+        if self.level == "schema":
+            return told
+        first = self.shape(dict(list(value.items())[: self.rows]))
+        return first if len(first) == len(value) else {**first, "…": told}
+
+
+def is_own(tool: Tool) -> bool:
+    """Tell whether a tool is one of this package."""
+    return str(getattr(tool.function, "__module__", "")).partition(".")[0] == "nbtools"
 
 
 def _count(value: Sequence[Any]) -> str:
@@ -136,7 +172,10 @@ def _count(value: Sequence[Any]) -> str:
 def default_level(choice: ModelChoice) -> str:
     """Return the level that holds where none is given: values stay on the machine, so a model on it may see them."""
     host = urlsplit(choice.base_url or "").hostname or ""
-    is_here = host in {"localhost", "::1"} or host.startswith("127.")
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
     made = getattr(choice.made, "system", None) in {"function", "test"}
     return "values" if choice.provider == SCRIPTED or is_here or made else "schema"
 

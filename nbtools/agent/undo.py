@@ -1,4 +1,4 @@
-"""Taking back what a run did: files by what was in them before, notes by their versions.
+"""Taking back what a run did: files, also those of the memory tool, by what was in them, notes by their versions.
 
 Each tool that may change something is wrapped for the run. Before it works, the files that its arguments name, and the
 note that it writes, are looked at; afterwards too. What it does besides cannot be seen, so it cannot be taken back, and
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.agent.records.store import RunStore
 from nbtools.aio import in_thread
 from nbtools.errors import NbtoolsError
-from nbtools.memory import AgentMemory
+from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.paths import Place, Roots
 from nbtools.tool import Context, Tool
 
@@ -38,14 +38,14 @@ class BeforeImages:
 
     Parameters
     ----------
-    store
-        Where it is kept.
+    take
+        Takes values to be stored by their keys, from any thread.
     run_id
         The run.
     """
 
-    def __init__(self, store: RunStore, run_id: str) -> None:
-        self._store = store
+    def __init__(self, take: Callable[[Mapping[str, Any]], None], run_id: str) -> None:
+        self._take = take
         self._run_id = run_id
 
     def watch(self, tool: Tool) -> Tool:
@@ -85,29 +85,36 @@ class BeforeImages:
             scope = values.get("scope") or memory.scope.name
             record = memory.scoped(scope=scope).record(values["key"])
             seen[f"note {scope} {values['key']}"] = None if record is None else record.version
+        if "memory" in (tool.name, *tool.origins):
+            context = values[str(tool.parameters.hidden_name)]
+            is_view = values.get("command") == "view"  # which changes nothing
+            named = [values[name] for name in ("path", "old_path", "new_path") if values.get(name) and not is_view]
+            seen |= {"memory": None, **{f"memory {path}": None for path in named}}
+            seen |= {f"memory {path}": text.encode() for path, text in context.use(MemoryFiles).below(named).items()}
         return seen
 
     def _keep(self, tool: Tool, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         place = f"{self._run_id}/{time.time_ns():020d}"
         changes: list[dict[str, Any]] = []
         values: dict[str, Any] = {}
-        for number, (name, was) in enumerate(before.items()):
-            if was == after[name]:
+        for number, name in enumerate({**before, **after}):
+            was, now = before.get(name), after.get(name)
+            if was == now:
                 continue
             kind, _, target = name.partition(" ")
             change: dict[str, Any] = {"kind": kind, "target": target}
-            if kind == "file":
+            if kind != "note":
                 if isinstance(was, bytes):
                     change["kept"] = f"before/{place}/{number}"
-                    values |= self._store.text_values(change["kept"], base64.b64encode(was).decode())
-                change |= {"was": was if isinstance(was, str) else None, "is": _mark_of(after[name])}
+                    values |= RunStore.text_values(change["kept"], base64.b64encode(was).decode())
+                change |= {"was": was if isinstance(was, str) else None, "is": _mark_of(now)}
             else:
-                change |= {"was": was, "is": after[name]}
+                change |= {"was": was, "is": now}
             changes.append(change)
         # A tool whose arguments name nothing that could be looked at may have done anything.
         if changes or not before:
             values[f"undo/{place}"] = {"tool": tool.name, "changes": changes}
-            self._store.put_now(values)
+            self._take(values)
 
 
 def _files(values: Mapping[str, Any]) -> Iterator[Path]:
@@ -138,21 +145,27 @@ def _mark_of(content: bytes | str | None) -> str | None:
     return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else content
 
 
-def take_back(store: RunStore, run_id: str, *, roots: Roots, memory: AgentMemory) -> list[dict[str, Any]]:
+def take_back(
+    store: RunStore, run_id: str, *, roots: Roots, memory: AgentMemory, files: MemoryFiles
+) -> list[dict[str, Any]]:
     """Take back what a run did, the last first, and return a row for each thing: what, whether, and why not.
 
     What somebody has changed since is left alone.
     """
+    undo: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "file": lambda change: _undo_file(change, store, roots),
+        "memory": lambda change: _undo_memory_file(change, store, files),
+        "note": lambda change: _undo_note(change, memory),
+    }
     rows: list[dict[str, Any]] = []
     for key, entry in sorted(store.undo_entries(run_id), reverse=True):
         if not entry["changes"]:
-            told = "what it did besides its result is not known"
+            told = "it may have changed anything, such as files and other machines; that is not known, so look yourself"
             rows.append({"tool": entry["tool"], "target": "", "undone": False, "why": told})
         left = []
         for change in reversed(entry["changes"]):
             try:
-                undo: Callable[..., str] = _undo_file if change["kind"] == "file" else _undo_note
-                why = undo(change, store, roots, memory)
+                why = undo[change["kind"]](change)
             except (NbtoolsError, OSError) as exc:
                 why = str(exc)
             left += [change] if why else []
@@ -162,7 +175,7 @@ def take_back(store: RunStore, run_id: str, *, roots: Roots, memory: AgentMemory
     return rows
 
 
-def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots, memory: AgentMemory) -> str:
+def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots) -> str:
     """Put a file back; return why not, or nothing."""
     path = Path(change["target"])
     if change["was"] is not None:
@@ -170,8 +183,7 @@ def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots, memory:
     if _mark_of(_content(path)) != change["is"]:
         return "it has been changed since"
     if "kept" in change:
-        kept = store.load_text(change["kept"]) or ""
-        roots.write_file(roots.resolve(path, must_exist=False, for_writing=True), base64.b64decode(kept))
+        roots.write_file(roots.resolve(path, must_exist=False, for_writing=True), _kept(change, store))
     else:
         real = roots.resolve(path, for_writing=True)
         with roots.folder(real.parent) as folder:
@@ -179,7 +191,19 @@ def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots, memory:
     return ""
 
 
-def _undo_note(change: Mapping[str, Any], store: RunStore, roots: Roots, memory: AgentMemory) -> str:
+def _kept(change: Mapping[str, Any], store: RunStore) -> bytes:
+    return base64.b64decode(store.load_text(change["kept"]) or "")
+
+
+def _undo_memory_file(change: Mapping[str, Any], store: RunStore, files: MemoryFiles) -> str:
+    """Give a file of the memory tool its text of before; return why not, or nothing."""
+    path = change["target"]
+    was = _kept(change, store).decode() if "kept" in change else None
+    is_same = files.put_back(path, was, lambda text: _mark_of(None if text is None else text.encode()) == change["is"])
+    return "" if is_same else "it has been changed since"
+
+
+def _undo_note(change: Mapping[str, Any], memory: AgentMemory) -> str:
     """Give a note its version of before; return why not, or nothing."""
     scope, _, key = change["target"].partition(" ")
     scoped = memory.scoped(scope=scope)

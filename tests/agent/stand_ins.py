@@ -20,7 +20,8 @@ WIRES = ("openai-chat", "openai", "anthropic", "gemini")
 class Answer:
     """What a stand-in answers: a text, calls as names and JSON texts, or a status that is no success.
 
-    A stream is `cut` in the middle; `junk` makes its body no JSON.
+    An answer is `cut` in the middle; `junk` makes its body no JSON; with `same_ids` every call has the same id, in this
+    answer and in others.
     """
 
     text: str = ""
@@ -92,13 +93,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, "{broken" if answer.junk else json.dumps(WHOLE[self.server.wire](answer, number)), answer)
 
     def _send(self, status: int, text: str, answer: Answer) -> None:
+        self.close_connection = answer.cut
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text.encode())))
         if answer.retry_after:
             self.send_header("Retry-After", answer.retry_after)
         self.end_headers()
-        self.wfile.write(text.encode())
+        self.wfile.write(text.encode()[: len(text) // 2] if answer.cut else text.encode())
 
     def _stream(self, answer: Answer, events: list[str]) -> None:
         self.send_response(200)
@@ -124,7 +126,7 @@ def _data(value: Any, event: str = "") -> str:
 
 
 def _ids(answer: Answer, number: int) -> list[str]:
-    return [f"call_{number}_{0 if answer.same_ids else n}" for n in range(len(answer.calls))]
+    return ["call_0" if answer.same_ids else f"call_{number}_{n}" for n in range(len(answer.calls))]
 
 
 def _halves(text: str) -> list[str]:

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nbtools import Workbench, tool
+from nbtools import Workbench, aio, tool
 from nbtools.errors import InvalidArguments
 from tests.conftest import KILLS, wait_until
 
@@ -47,8 +48,9 @@ if __name__ == "__main__":
         else:
             run = wb.agent.get(wb.agent.runs()[0]["run_id"])
             if run.status != "done":  # it was killed a moment too late
+                assert run.status == "interrupted", run.status
                 run = wb.agent.resume(run)
-        print(run.wait().status, flush=True)
+        print(run.wait().status, run.error or "", flush=True)
 """
 
 
@@ -74,12 +76,12 @@ def folder(tmp_path: Path) -> Path:
 def _kill_and_resume(folder: Path, after_s: float) -> None:
     started = _start(folder, "Go!")
     lines = folder / "lines.txt"
-    wait_until(lines.exists)
+    wait_until(lines.exists, 60)
     time.sleep(after_s)
     started.send_signal(signal.SIGKILL)
     started.communicate(timeout=30)
     output, _ = _start(folder).communicate(timeout=60)
-    assert output == "done\n"
+    assert output == "done \n"
     found = lines.read_text().splitlines()
     # A call that was cut off is not made again, whether its line was written or not.
     assert len(found) == len(set(found)), found
@@ -88,6 +90,18 @@ def _kill_and_resume(folder: Path, after_s: float) -> None:
 
 def test_a_killed_run_goes_on_and_repeats_no_effect(folder: Path) -> None:
     _kill_and_resume(folder, 0.05)
+
+
+def test_a_run_that_is_killed_after_its_answer_asks_the_model_nothing_more(open_bench: Any) -> None:
+    bench = open_bench()
+    run = bench.agent("Go!", script="- say: Done.\n")
+    store = bench.agent._store()
+    record = {**aio.run(store.run(run.run_id)), "status": "running", "ended_at": None, "text": ""}
+    record["owner"] = {**record["owner"], "created": 1.0}  # its process is gone
+    aio.run(store.put({f"run/{run.run_id}": record}))
+    bench.agent._live.clear()
+    again = bench.agent.resume(run.run_id)
+    assert (again.status, again.text, again.usage["steps"]) == ("done", "Done.", 1)
 
 
 @pytest.mark.slow

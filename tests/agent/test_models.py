@@ -87,3 +87,35 @@ def test_a_profile_says_how_an_agent_works(wb: Workbench, tmp_path: Path) -> Non
         wb.agent("Go!", profile=profile)
     with pytest.raises(ConfigInvalid, match="tools is 3"):
         wb.agent("Go!", profile={"tools": 3})
+
+
+def test_a_profile_finds_its_script_beside_itself(
+    wb: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "turns.yaml").write_text("- say: Hello.\n")
+    monkeypatch.chdir(tmp_path)
+    for text in ("model: scripted:turns.yaml\n", "script: turns.yaml\n"):
+        (tmp_path / "sub" / "profile.yaml").write_text(text)
+        assert wb.agent("Go!", profile="sub/profile.yaml").text == "Hello."
+
+
+def test_a_provider_without_a_model_is_not_answered_by_itself() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        choose_model("openai:", {})
+    assert "Did you mean" not in (caught.value.hint or "")
+    assert "provider:model" in (caught.value.hint or "")
+
+
+def test_tools_that_can_do_nothing_here_are_offered_by_name_alone(open_bench: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("SERPER_API_KEY", raising=False)
+    script = "turns: [{say: Hello.}]\n"
+    bench = open_bench()
+
+    def offered(**how: Any) -> set[str]:
+        started = next(event for event in bench.agent("Go!", script=script, **how) if event.kind == "run_started")
+        return set(started.tools)
+
+    assert not {"shell", "process", "web_search"} & offered()
+    assert "calculator" in offered()
+    assert "shell" in offered(tools=["shell"])

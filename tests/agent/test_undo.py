@@ -84,4 +84,38 @@ def test_a_run_that_goes_on_cannot_be_undone(wb: Workbench) -> None:
     with pytest.raises(ValueError, match="still runs"):
         wb.agent.undo(run)
     run.cancel()
-    run.wait(5)
+    run.wait(60)
+
+
+def test_files_of_the_memory_tool_come_back(wb: Workbench) -> None:
+    files = wb.memory_files
+    files.call({"command": "create", "path": "/memories/a.md", "file_text": "one"})
+    files.call({"command": "create", "path": "/memories/old/b.md", "file_text": "two"})
+    files.call({"command": "create", "path": "/memories/d.md", "file_text": "four"})
+    run = _run(
+        wb,
+        ("memory", {"command": "str_replace", "path": "/memories/a.md", "old_str": "one", "new_str": "1"}),
+        ("memory", {"command": "rename", "old_path": "/memories/old", "new_path": "/memories/new"}),
+        ("memory", {"command": "create", "path": "/memories/c.md", "file_text": "three"}),
+        ("memory", {"command": "delete", "path": "/memories/d.md"}),
+        ("memory", {"command": "view", "path": "/memories"}),
+    )
+    assert [call.result.ok for call in run.calls] == [True] * 5
+    rows = wb.agent.undo(run)
+    assert [row["why"] for row in rows] == [""] * len(rows)
+    assert {row["target"] for row in rows} == {
+        f"/memories/{name}" for name in ("a.md", "old/b.md", "new/b.md", "c.md", "d.md")
+    }
+    assert files.below(["/memories"]) == {
+        "/memories/a.md": "one",
+        "/memories/old/b.md": "two",
+        "/memories/d.md": "four",
+    }
+
+
+def test_what_code_and_commands_did_is_said_to_be_unknown(open_bench: Any, tmp_path: Path) -> None:
+    bench = open_bench(allowed_commands=["echo"])
+    run = _run(bench, ("shell", {"command": "echo hello"}))
+    assert [call.result.ok for call in run.calls] == [True]
+    assert [(row["tool"], row["undone"]) for row in bench.agent.undo(run)] == [("shell", False)]
+    assert "look yourself" in bench.agent.undo(run)[0]["why"]

@@ -2,7 +2,8 @@
 
 `PROVIDERS` is the only place that names models. The setting ``models`` adds to it and overrides it: a short name to a
 model, or to a mapping with ``model``, ``base_url`` (a local server that speaks a provider's protocol), ``api_key``,
-``api_key_variable``, or ``stream`` (false for servers that cannot stream calls of tools).
+``api_key_variable``, ``stream`` (false for servers that cannot stream calls of tools), or ``retry_wait`` (seconds
+before a request that failed is made again, where the server does not say; 0.5).
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from nbtools.lazy import need
 __all__ = ["PROVIDERS", "SCRIPTED", "ModelChoice", "Provider", "choose_model", "keys", "require_agent"]
 
 SCRIPTED = "scripted"
-_ENTRY: dict[str, type] = {"model": str, "base_url": str, "api_key": str, "api_key_variable": str, "stream": bool}
-# Attempts on 429 and 503 are one more than that.
-_RETRIES = 3
+_ENTRY: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "base_url", "api_key", "api_key_variable"), (str,)),
+    "stream": (bool,),
+    "retry_wait": (int, float),
+}
+# `RepeatedRequests` asks again, in the same way for every provider.
+_ASK_ONCE: Any = {"max_retries": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,8 +89,10 @@ class ModelChoice:
         Where its server is; `None` is the provider's own.
     stream
         Whether answers are asked for piece by piece.
+    retry_wait
+        Seconds before the second attempt of a request, where the server does not say.
     made
-        The model itself, where it was given made.
+        The model itself, where it was given made; it repeats its requests as it likes.
     key
         The key; not shown.
     """
@@ -95,6 +102,7 @@ class ModelChoice:
     model: str
     base_url: str | None = None
     stream: bool = True
+    retry_wait: float = 0.5
     made: Any = dataclasses.field(default=None, repr=False)
     key: str | None = dataclasses.field(default=None, repr=False)
 
@@ -113,12 +121,12 @@ class ModelChoice:
 
     def build(self) -> Any:
         """Return the model for pydantic-ai, with its client."""
-        made = self.made if self.made is not None else _BUILDERS[self.provider](self)
-        if self.stream:
-            return made
-        from nbtools.agent.models.whole import WholeAnswers
+        from nbtools.agent.models.requests import RepeatedRequests, WholeAnswers
 
-        return WholeAnswers(made)
+        if self.made is not None:
+            return self.made
+        made = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait)
+        return made if self.stream else WholeAnswers(made)
 
 
 _PRICES = {"anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "gemini": "google"}
@@ -129,7 +137,7 @@ def _anthropic(choice: ModelChoice) -> Any:
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     provider = AnthropicProvider(api_key=choice.key, base_url=choice.base_url)
-    return AnthropicModel(choice.model, provider=provider, settings={"max_retries": _RETRIES})
+    return AnthropicModel(choice.model, provider=provider, settings=_ASK_ONCE)
 
 
 def _openai(choice: ModelChoice) -> Any:
@@ -138,7 +146,7 @@ def _openai(choice: ModelChoice) -> Any:
 
     provider = OpenAIProvider(api_key=choice.key, base_url=choice.base_url)
     kind: Any = OpenAIChatModel if choice.provider == "openai-chat" else OpenAIResponsesModel
-    return kind(choice.model, provider=provider, settings={"max_retries": _RETRIES})
+    return kind(choice.model, provider=provider, settings=_ASK_ONCE)
 
 
 def _gemini(choice: ModelChoice) -> Any:
@@ -146,7 +154,7 @@ def _gemini(choice: ModelChoice) -> Any:
     from pydantic_ai.providers.google import GoogleProvider
 
     provider = GoogleProvider(api_key=choice.key or "", base_url=choice.base_url)
-    return GoogleModel(choice.model, provider=provider, settings={"max_retries": _RETRIES})
+    return GoogleModel(choice.model, provider=provider, settings=_ASK_ONCE)
 
 
 _BUILDERS: dict[str, Callable[[ModelChoice], Any]] = {
@@ -207,10 +215,11 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     provider, _, model = full.partition(":")
     provider = {"google": "gemini"}.get(provider, provider)
     if provider not in PROVIDERS or not model:
-        names = [*known, *models, *(f"{each}:" for each in PROVIDERS), SCRIPTED]
+        names = [*known, *models, *(f"{each}:" for each in PROVIDERS if each != provider), SCRIPTED]
+        told = f"Write provider:model; providers are {', '.join(PROVIDERS)}."
         raise ConfigInvalid(
             f"there is no model {full!r}.",
-            hint=did_you_mean(full, names, f"Write provider:model; providers are {', '.join(PROVIDERS)}."),
+            hint=told if provider in PROVIDERS else did_you_mean(full, names, told),
             tried="starting an agent",
         )
     about = PROVIDERS[provider]
@@ -225,8 +234,8 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
             tried=f"starting an agent with {full}",
         )
     # A server of one's own asks for no key, and the clients insist on one.
-    stream = given.get("stream", True)
-    return ModelChoice(name=full, provider=provider, model=model, base_url=base_url, stream=stream, key=key or "none")
+    how = {name: given[name] for name in ("stream", "retry_wait") if name in given}
+    return ModelChoice(name=full, provider=provider, model=model, base_url=base_url, key=key or "none", **how)
 
 
 def _given(model: Any) -> ModelChoice:
@@ -247,7 +256,7 @@ def _entry(name: str, given: Any) -> dict[str, Any]:
             hint = did_you_mean(str(key), _ENTRY, f"Use {', '.join(_ENTRY)}.")
             raise ConfigInvalid(f"models: {name!r} has no key {key!r}.", hint=hint)
         if not isinstance(value, _ENTRY[key]):
-            raise ConfigInvalid(f"models: {key} of {name!r} is no {_ENTRY[key].__name__}.")
+            raise ConfigInvalid(f"models: {key} of {name!r} is no {_ENTRY[key][-1].__name__}.")
     return dict(made)
 
 

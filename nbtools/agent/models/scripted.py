@@ -90,7 +90,10 @@ class Script:
         self._name = name
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         # Bounded: what nests too deeply or explodes is refused before it is composed. The nodes tell the places.
-        value = from_yaml(text)
+        try:
+            value = from_yaml(text)
+        except ParseError as exc:
+            raise ParseError(f"{name}: {exc.message}", hint=exc.hint, tried="reading the script of a model") from None
         top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         if isinstance(top, yaml.MappingNode):
             found = self._items(top, value, {"turns": list})
@@ -114,7 +117,8 @@ class Script:
                 raise self._mistake(key, f"{key.value!r} is no key here.", told)
             kind, item = known[key.value], value[key.value]
             if not isinstance(item, kind) or (kind is not bool and isinstance(item, bool)):
-                raise self._mistake(place, f"{key.value!r} is not {_KINDS[kind]}.")
+                told = "Put it in quotes." if kind is str else None  # YAML takes yes, no and 42 for other things
+                raise self._mistake(place, f"{key.value!r} is not {_KINDS[kind]}.", told)
             found[key.value] = place, item
         return found
 
@@ -200,7 +204,7 @@ def scripted_model(script: Script) -> FunctionModel:
         number, turn = script.next_turn(messages, name)
         if turn.wait:
             await asyncio.sleep(turn.wait)
-        for word in turn.say.splitlines(keepends=True):
+        for word in turn.say.splitlines(keepends=True) or [""]:
             yield word
         asked = sum(isinstance(message, ModelResponse) for message in messages)
         calls = list(turn.calls)

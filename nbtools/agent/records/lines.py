@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nbtools.visible import brief, visible
+from nbtools.visible import brief, counted, visible
 
 __all__ = ["RunLines", "usage_line"]
 
@@ -64,9 +64,6 @@ class RunLines:
     def _budget_reached(self, event: Mapping[str, Any]) -> str:
         return f"■ the budget of {event['budget']} ({event['allowed']:g}) is used up"
 
-    def _run_ended(self, event: Mapping[str, Any]) -> str:
-        return f"✗ {visible(event['error'])}" if event["status"] == "failed" and event.get("error") else ""
-
 
 # Where a reader could take what stands there for the work of a model.
 _LABELLED = ("run_started", "call_ended")
@@ -88,7 +85,7 @@ def usage_line(run: Mapping[str, Any]) -> str:
         ``run_id``, ``status``, ``model``, ``label`` and the counts of a ledger.
     """
     tokens = run["input_tokens"] + run["output_tokens"]
-    facts = [f"run {run['run_id'][:8]} is {run['status']}", f"{run['steps']} steps", f"{run['tool_calls']} calls"]
-    facts += [f"{tokens:,} tokens", f"{run['seconds']:.1f} s"]
+    facts = [f"run {run['run_id'][:8]} is {run['status']}", counted(run["steps"], "step")]
+    facts += [counted(run["tool_calls"], "call"), counted(tokens, "token"), f"{run['seconds']:.1f} s"]
     facts += [f"{run['usd']:.4f} USD"] if run.get("usd") is not None else []
     return " · ".join([*facts, run["label"] or run["model"]])

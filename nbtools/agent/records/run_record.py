@@ -85,12 +85,17 @@ def this_process() -> dict[str, Any]:
 
 @dataclasses.dataclass(kw_only=True)
 class RunRecord:
-    """One run, as it is stored; see the module. `asked_as` is the name under which the model was chosen."""
+    """One run, as it is stored; see the module.
+
+    `asked_as` is the name under which the model was chosen, `tools_sent` that under which the definitions of the tools
+    are kept as the model was sent them.
+    """
 
     prompt: str
     options: RunOptions
     model: str
     asked_as: str = ""
+    tools_sent: str = ""
     label: str = ""
     run_id: str = dataclasses.field(default_factory=fresh_id)
     conversation_id: str = dataclasses.field(default_factory=fresh_id)

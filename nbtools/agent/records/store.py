@@ -8,7 +8,7 @@ it lies in one scope of its own, so that no search of the memory meets it, and e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -24,6 +24,7 @@ from nbtools.aio import in_thread
 from nbtools.errors import MemoryNotFound, VersionConflict, did_you_mean
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
+from nbtools.telemetry import fresh_id
 
 __all__ = ["RunStore", "StoredConversation"]
 
@@ -31,6 +32,8 @@ _SCOPE = "nbtools.agent"
 # Texts are cut into values that every store takes.
 _CHUNK = 400_000
 _RECORD: pydantic.TypeAdapter[ConversationRecord] = pydantic.TypeAdapter(ConversationRecord)
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=str).encode
 
 
 class RunStore(ConversationStore):
@@ -47,6 +50,8 @@ class RunStore(ConversationStore):
     def __init__(self, repository: Repository, agent_id: str) -> None:
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
+        # The revision that was written last, and its version: it need not be read to be replaced.
+        self._written: dict[str, tuple[str, int]] = {}
 
     # -- the five primitives of a conversation store -------------------------------------------------------------------
 
@@ -71,14 +76,18 @@ class RunStore(ConversationStore):
     ) -> None:
         """Store a record, its new messages and, in the same batch, other values by their keys."""
         key = f"conversation/{record.conversation_id}"
-        version = await in_thread(self._version, key, record.conversation_id, expected_revision)
+        revision, version = self._written.pop(key, ("", 0))
+        if revision != expected_revision:
+            version = await in_thread(self._version, key, record.conversation_id, expected_revision)
         values = {f"entry/{entry.id}": _entry_to_dict(entry) for entry in new_entries}
         changes = [self._write(key, _RECORD.dump_python(record, mode="json"), version)]
         changes += [self._write(name, value) for name, value in {**values, **(also or {})}.items()]
         try:
-            await in_thread(self._repository.apply, changes)
+            applied = await in_thread(self._repository.apply, changes)
         except VersionConflict:
             raise ConversationConflict(record.conversation_id) from None
+        if applied[0].record is not None:
+            self._written[key] = record.revision, applied[0].record.version
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation's record; its messages stay, because a fork may share them."""
@@ -108,6 +117,11 @@ class RunStore(ConversationStore):
         deleted = [Change(kind="delete", scope=self._scope, key=key) for key, value in values.items() if value is None]
         written = [self._write(key, value) for key, value in values.items() if value is not None]
         self._repository.apply([*deleted, *written])
+
+    async def known(self, keys: Collection[str]) -> set[str]:
+        """Return those of the keys under which there is a value."""
+        found = await in_thread(self._repository.query, Query(scope=self._scope, keys=tuple(keys)))
+        return {record.key for record in found.records}
 
     def undo_entries(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Return what calls of a run changed, by keys in the order of the calls; blocks."""
@@ -147,7 +161,8 @@ class RunStore(ConversationStore):
         found = await in_thread(self._below, f"call/{run_id}/")
         return {mark["id"]: mark for mark in found}
 
-    def text_values(self, name: str, text: str) -> dict[str, Any]:
+    @staticmethod
+    def text_values(name: str, text: str) -> dict[str, Any]:
         """Return the values that keep a long text under a name."""
         parts = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
         return {f"text/{name}/{number:04d}": part for number, part in enumerate(parts)}
@@ -159,7 +174,10 @@ class RunStore(ConversationStore):
     # -- the repository ------------------------------------------------------------------------------------------------
 
     def _write(self, key: str, value: Any, version: int | None = None) -> Change:
-        text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str)
+        try:
+            text = _encode(value)
+        except ValueError:  # a model may send NaN, which JSON has not: it is kept as a text
+            text = _encode(json.loads(json.dumps(value, default=str), parse_constant=str))
         return Change(kind="write", scope=self._scope, key=key, value=text, if_version=version)
 
     async def _value(self, key: str) -> Any:
@@ -181,12 +199,8 @@ class RunStore(ConversationStore):
 
 
 def _entry_to_dict(entry: ConversationEntry) -> dict[str, Any]:
-    message: list[ModelMessage] = [entry.message]
-    return {
-        "id": entry.id,
-        "parent_id": entry.parent_id,
-        "message": json.loads(ModelMessagesTypeAdapter.dump_json(message))[0],
-    }
+    message = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")[0]
+    return {"id": entry.id, "parent_id": entry.parent_id, "message": message}
 
 
 def _entry_from_dict(given: Mapping[str, Any]) -> ConversationEntry:
@@ -203,6 +217,11 @@ class StoredConversation:
         Where it lies.
     conversation_id
         Which one; it need not be there yet.
+
+    Attributes
+    ----------
+    lineage
+        Its id, and those of the conversations that it is a branch of.
     """
 
     def __init__(self, store: RunStore, conversation_id: str) -> None:
@@ -210,6 +229,7 @@ class StoredConversation:
         self._record: ConversationRecord | None = None
         self._entries: list[ConversationEntry] = []
         self.id = conversation_id
+        self.lineage = [conversation_id]
 
     @property
     def messages(self) -> list[ModelMessage]:
@@ -226,6 +246,17 @@ class StoredConversation:
         self._record = await self._store.read_record(self.id)
         if self._record is not None:
             self._entries = await self._store.read_history(self._record.head_id)
+        known = self._record
+        while known is not None and known.forked_from is not None and known.forked_from not in self.lineage:
+            self.lineage.append(known.forked_from)
+            known = await self._store.read_record(known.forked_from)
+
+    def branched(self) -> StoredConversation:
+        """Return a new conversation with the same messages, of which nothing is stored yet."""
+        made = StoredConversation(self._store, fresh_id())
+        made._entries, made.lineage = list(self._entries), [made.id, *self.lineage]
+        made._record = None
+        return made
 
     async def save(self, messages: Sequence[ModelMessage], also: Callable[[str | None], Mapping[str, Any]]) -> None:
         """Store the messages that are new and, in the same batch, what `also` returns for the id of the newest one.
@@ -250,8 +281,8 @@ class StoredConversation:
         record = ConversationRecord(
             conversation_id=self.id,
             head_id=parent,
-            forked_from=known.forked_from if known else None,
-            forked_at=known.forked_at if known else None,
+            forked_from=known.forked_from if known else next(iter(self.lineage[1:]), None),
+            forked_at=known.forked_at if known else kept[-1].id if kept and self.lineage[1:] else None,
             branches=[*(known.branches if known else ()), *(entry.id for entry in left[-1:])],
         )
         revision = known.revision if known else None

@@ -1,0 +1,95 @@
+"""What runs take besides the prompt, and what becomes of it: how a run works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from nbtools.agent.models.choice import require_agent
+from nbtools.agent.own_tools import Ask, Look
+from nbtools.agent.records.budgets import Budgets
+from nbtools.agent.records.run_record import RunOptions
+from nbtools.agent.run import AgentRun
+from nbtools.agent.sharing import Sharing
+from nbtools.gate import Approver
+
+__all__ = ["ResumeSettings", "RunSettings", "options_of"]
+
+
+class RunSettings(TypedDict, total=False):
+    """What `AgentService.run` and its like take besides the prompt; what is not given has its default.
+
+    See `RunOptions` for ``tools``, ``read_only``, ``plan``, ``instructions``, ``output_schema``, ``model_settings``,
+    ``on_error``, ``context_tokens``, ``retries``, ``tool_timeout`` and ``end_strategy``.
+
+    - ``model`` is a name, or a model of pydantic-ai. ``script`` is the text or the path of a script that plays the
+      model; ``model="scripted:PATH"`` says the same.
+    - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. Where
+      nothing is said a model on this machine sees values, any other the schema.
+    - ``context`` returns more for the prompt, given what the model may see.
+    - ``budgets`` are `Budgets` or a mapping.
+    - ``profile`` is the path of a file, or a mapping, with any of these.
+    - ``after`` is a run, or its id, whose conversation goes on.
+    - ``approver`` answers when the gate asks, ``ask`` when the model does. ``look`` tells the variables of a notebook
+      (`nbtools.agent.own_tools.Look`); where it is not given, the model cannot look at them.
+    """
+
+    model: Any
+    script: str | Path | None
+    tools: str | Sequence[str]
+    read_only: bool
+    plan: bool
+    instructions: str | Sequence[str]
+    output_schema: Mapping[str, Any] | None
+    model_settings: Mapping[str, Any] | None
+    on_error: str
+    context_tokens: int
+    retries: int
+    tool_timeout: float | None
+    end_strategy: str
+    share: str
+    context: Callable[[Sharing], str]
+    budgets: Budgets | Mapping[str, Any] | None
+    profile: str | Path | Mapping[str, Any] | None
+    after: str | AgentRun | None
+    approver: Approver | None
+    ask: Ask | None
+    look: Look | None
+
+
+class ResumeSettings(TypedDict, total=False):
+    """What `AgentService.resume` takes besides the run and the answers.
+
+    ``budgets`` hold in place of those that the run had; what was used counts on. ``model`` answers in place of the one
+    that did; ``share`` is what it may see, which cannot be less than what the conversation holds. ``approver``,
+    ``ask`` and ``look`` are as in `RunSettings`.
+    """
+
+    budgets: Mapping[str, Any] | None
+    model: Any
+    share: str
+    approver: Approver | None
+    ask: Ask | None
+    look: Look | None
+
+
+def options_of(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a run; a script may be a path or the text itself."""
+    made = {name: value for name, value in given.items() if value is not None}
+    for name in ("tools", "instructions"):
+        if name in made:
+            made[name] = (made[name],) if isinstance(made[name], str) else tuple(made[name])
+    if "script" in made:
+        made["script"] = _script_text(made["script"])
+    return RunOptions(**made)
+
+
+def _script_text(given: str | Path) -> str:
+    require_agent()
+    from nbtools.agent.models.scripted import Script, read_script
+
+    is_text = isinstance(given, str) and "\n" in given
+    text, name = (str(given), "the script") if is_text else (read_script(given), str(given))
+    Script(text, name)  # mistakes are told before anything runs
+    return text

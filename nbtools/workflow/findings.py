@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools.errors import ConfigInvalid, InvalidArguments, nearest
+from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, nearest
 
 __all__ = ["FORMATS", "FindingRule", "Report", "WorkflowFinding", "allowed", "explain", "rules"]
 
@@ -56,8 +56,9 @@ def explain(code: str) -> str:
     known = rules()
     rule = known.get(code.upper())
     if rule is None:
-        close = nearest(code.upper(), known)
-        hint = f"Did you mean {close}?" if close else f"Codes are {min(known)} to {max(known)}."
+        close = nearest(code.upper(), [*known, *CODES])
+        named = f"Codes are {min(known)} to {max(known)} for files, and {', '.join(CODES)} for runs."
+        hint = f"Did you mean {close}?" if close else named
         raise InvalidArguments(f"{code!r} is no code of a finding.", hint=hint, tried="explaining a finding")
     parts = [f"{rule.code}: {rule.title}" + (" (a warning)" if rule.level == "warning" else ""), rule.explanation]
     parts += [

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.aio import in_thread
-from nbtools.errors import ApprovalPending
+from nbtools.errors import ApprovalPending, InvalidArguments
 from nbtools.parameters import SchemaParameters
 from nbtools.result import Artifact, Output
 from nbtools.tool import Context, Effects, Tool
+from nbtools.workflow.driver.local import AskPerson
+from nbtools.workflow.driver.questions import form_answer, question_form
 from nbtools.workflow.runs.lines import event_line
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, Workflow, WorkflowNode
 from nbtools.workflow.validation import validate
@@ -18,15 +21,60 @@ from nbtools.workflow.validation import validate
 if TYPE_CHECKING:
     from nbtools.workflow.runs.events import RunEvent
 
-__all__ = ["workflow_tool"]
+__all__ = ["QuestionForms", "workflow_tool"]
 
 _ANYTHING = Effects(destructive=True, open_world=True)
 _LONGEST_S = 7 * 86_400.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionForms:
+    """How whoever calls a workflow as a tool is asked its questions; a face hands it in as a service.
+
+    Attributes
+    ----------
+    ask
+        Shows a form, by its words and a flat JSON Schema, while the call waits; returns the fields, none for a no, and
+        `None` where there is no answer. `None` where nobody can be asked so.
+    leave
+        Leaves the call by an exception, and has it repeated with the answers to forms by name, and with a text by which
+        it goes on; `None` where that cannot be.
+    given, state
+        The fields of each form, and the text, that this call is repeated with.
+    """
+
+    ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]] | None = None
+    leave: Callable[[Mapping[str, tuple[str, Mapping[str, Any]]], str], Any] | None = None
+    given: Mapping[str, Mapping[str, Any] | None] = dataclasses.field(default_factory=dict)
+    state: str = ""
+
+    def asking(self) -> AskPerson | None:
+        """Return what asks until an answer fits; `None` where nobody can be asked while the call waits."""
+        show = self.ask
+        if show is None:
+            return None
+
+        async def ask(step: str, question: Mapping[str, Any]) -> Any:
+            words, schema = question_form(question)
+            told = ""
+            while (fields := await show(f"{told}{step}: {words}", schema)) is not None:
+                try:
+                    return _answer(question, fields)
+                except InvalidArguments as exc:
+                    told = f"{exc.message}\n"
+            return None
+
+        return ask
+
+
+def _answer(question: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    """Return the answer that a form gives; one without fields is a no, where that is an answer."""
+    return form_answer(question, fields or {"answer": "no"}) if fields or "approve" in question else None
+
+
 def workflow_tool(
     path: Path,
-    run: Callable[..., Awaitable[Any]],
+    workflows: Callable[[], Any],
     *,
     name: str | None = None,
     description: str | None = None,
@@ -38,8 +86,8 @@ def workflow_tool(
     ----------
     path
         The file. It is read again at each call; the parameters are those of now.
-    run
-        `nbtools.workflow.service.Workflows.arun`, which returns a run.
+    workflows
+        Returns the `nbtools.workflow.service.Workflows` that run it.
     name, description
         Of the tool; `None` takes the workflow's own.
     known
@@ -59,7 +107,12 @@ def workflow_tool(
             if line := event_line(event):
                 ctx.emit("progress", line)
 
-        done = await run(path, inputs, on_event=show)
+        forms: QuestionForms = ctx.services.get(QuestionForms, QuestionForms)()
+        how: dict[str, Any] = {"on_event": show, "ask": forms.asking()}
+        done = await (_go_on(workflows(), forms, how) if forms.state else workflows().arun(path, inputs, **how))
+        asked_now = {one.step: _form(one) for one in done.questions if one.step not in forms.given}
+        if asked_now and forms.leave is not None:
+            forms.leave(asked_now, done.run_id)
         if done.state in {"waiting", "unknown"}:
             asked = "; ".join(f"{one.step} asks: {one.text}" for one in done.questions)
             hint = f"A person answers: nbtools runs answer {done.run_id} NODE ANSWER; then nbtools run --resume."
@@ -77,6 +130,31 @@ def workflow_tool(
         timeout=_LONGEST_S,
         returns=lambda: Output[dict[str, Any]],
     )
+
+
+def _form(asked: Any, told: str = "") -> tuple[str, Mapping[str, Any]]:
+    """Return the words and the schema of the form for an open question of a run."""
+    words, schema = question_form(asked.question)
+    return f"{told}{asked.step}: {words}", schema
+
+
+async def _go_on(workflows: Any, forms: QuestionForms, how: Mapping[str, Any]) -> Any:
+    """Answer the questions of a run by what its call is repeated with, and go on with it."""
+    run = await in_thread(workflows.show, forms.state)
+    wrong: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for one in run.questions:
+        if (fields := forms.given.get(one.step)) is None:
+            continue
+        try:
+            answer = _answer(one.question, fields)
+        except InvalidArguments as exc:
+            wrong[one.step] = _form(one, f"{exc.message}\n")
+            continue
+        if answer is not None:
+            await in_thread(workflows.answer, run.run_id, one.step, answer)
+    if wrong and forms.leave is not None:
+        forms.leave(wrong, run.run_id)
+    return await workflows.aresume(run.run_id, **how)
 
 
 def _artifacts(done: Any) -> tuple[Artifact, ...]:

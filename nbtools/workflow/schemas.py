@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from nbtools.parameters import resolved
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse
 
-__all__ = ["ANY", "Misfit", "SchemaType"]
+__all__ = ["ANY", "Misfit", "SchemaType", "kind_words", "shown_value"]
 
 _ALL = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
 _WORDS = {
@@ -135,7 +136,7 @@ class SchemaType:
     def words(self) -> str:
         """Return what fits, in words: ``text or null``."""
         if values := self._values():
-            return "one of " + ", ".join(map(repr, values))
+            return "one of " + ", ".join(map(shown_value, values))
         kinds = self.kinds()
         kinds -= {"integer"} if "number" in kinds else set()
         names = sorted((_WORDS[kind] for kind in kinds), key=list(_WORDS.values()).index)
@@ -252,7 +253,7 @@ class SchemaType:
         if len(near) == 1:
             yield from near[0]
         elif near:
-            yield Misfit(what="literal", place=place, message=f"{value!r:.60} fits none of the choices.")
+            yield Misfit(what="literal", place=place, message=f"{shown_value(value)} fits none of the choices.")
         else:
             yield Misfit(what="literal", place=place, **_wrong_kind(value, self))
 
@@ -294,7 +295,7 @@ class SchemaType:
         if values is not None and value not in values:
             close = nearest(value, [v for v in values if isinstance(v, str)]) if isinstance(value, str) else None
             hint = f"Did you mean {close!r}?" if close else ""
-            yield Misfit(what="literal", place=place, message=f"{value!r} is not {self.words()}.", hint=hint)
+            yield Misfit(what="literal", place=place, message=f"{shown_value(value)} is not {self.words()}.", hint=hint)
         for word, (fits, told) in _BOUNDS.items():
             bound = plain.get(word)
             if bound is not None and not isinstance(value, bool):
@@ -303,7 +304,8 @@ class SchemaType:
                 except (TypeError, re.error):
                     continue
                 if broken:
-                    yield Misfit(what="literal", place=place, message=f"{value!r} is {told} {bound!r}.")
+                    shown = f"{shown_value(value)} is {told} {shown_value(bound)}."
+                    yield Misfit(what="literal", place=place, message=shown)
 
 
 def _sized(value: Any) -> int:
@@ -332,7 +334,6 @@ ANY = SchemaType({})
 
 
 def _wrong_kind(value: Any, wanted: SchemaType) -> dict[str, str]:
-    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:39]}…"
     hint = ""
     if isinstance(value, str) and wanted.kinds() & {"boolean"} and value.lower() in {"yes", "no", "on", "off"}:
         hint = f"YAML 1.2 has true and false; {value} is text."
@@ -340,4 +341,22 @@ def _wrong_kind(value: Any, wanted: SchemaType) -> dict[str, str]:
         hint = "Take the quotes away."
     elif not isinstance(value, str | list | dict) and "string" in wanted.kinds():
         hint = "Put it in quotes."
-    return {"message": f"{shown} is {_WORDS[_kind(value)]}, but {wanted.words()} is wanted.", "hint": hint}
+    shown = "It" if value is None else shown_value(value)
+    return {"message": f"{shown} is {kind_words(value)}, but {wanted.words()} is wanted.", "hint": hint}
+
+
+def kind_words(value: Any) -> str:
+    """Return of what kind a JSON value is, in words: ``a list``, ``text``."""
+    return _WORDS[_kind(value)]
+
+
+def shown_value(value: Any) -> str:
+    """Return a value as it stands in YAML: true and null, not Python's names for them; a long one is cut.
+
+    Examples
+    --------
+    >>> shown_value(None), shown_value([True, "a"]), shown_value("a")
+    ('null', '[true, "a"]', "'a'")
+    """
+    shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    return shown if len(shown) <= 40 else f"{shown[:39]}…"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools import aio
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, did_you_mean
+from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
 from nbtools.execute import Executor
 from nbtools.registry import Registry
 from nbtools.result import ErrorInfo, ToolResult
@@ -40,7 +40,7 @@ from nbtools.workflow.views.cards import run_card
 from nbtools.workflow.views.graph import graph_text
 from nbtools.workflow.views.notebook import repeating_notebook
 from nbtools.workflow.views.report import report_html
-from nbtools.workflow.views.saved import read_progress
+from nbtools.workflow.views.saved import read_drift, read_progress
 from nbtools.workflow.views.table import table
 
 __all__ = ["OpenQuestion", "WorkflowExecutor", "WorkflowRun", "Workflows"]
@@ -78,8 +78,8 @@ class WorkflowRun:
     ----------
     run_id, folder
         Its name, and its folder.
-    workflow
-        Name of the workflow.
+    workflow, source
+        Name of the workflow, and its file as it was named.
     state
         ``"ok"``, ``"failed"``, ``"cancelled"``, ``"waiting"`` or ``"unknown"`` (until a question is answered),
         ``"running"``, or ``"lost"``: its driver ended without a word.
@@ -103,6 +103,7 @@ class WorkflowRun:
     folder: Path
     workflow: str
     state: str
+    source: str = ""
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     error: Mapping[str, Any] | None = None
     progress: RunState = dataclasses.field(default_factory=RunState, repr=False)
@@ -110,6 +111,11 @@ class WorkflowRun:
     driver: Mapping[str, Any] | None = None
     drift: tuple[str, ...] = ()
     definition: Workflow | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended for good: there is nothing that could go on."""
+        return self.state in {"ok", "failed", "cancelled"}
 
     @property
     def ok(self) -> bool:
@@ -182,9 +188,18 @@ class Workflows:
         What runs need of the workbench.
     check_open
         Raises when the workbench is closed.
+    viewer
+        Returns the widget of a run; `None` where there is none.
     """
 
-    def __init__(self, host: WorkflowHost, *, check_open: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        host: WorkflowHost,
+        *,
+        check_open: Callable[[], None] = lambda: None,
+        viewer: Callable[[WorkflowRun], Any] | None = None,
+    ) -> None:
+        self._viewer = viewer
         self.host = dataclasses.replace(host, workflow_tool=lambda path, name: self.tool(path, name=name))
         self._check_open = check_open
 
@@ -203,7 +218,7 @@ class Workflows:
         ConfigInvalid
             The workflow has mistakes.
         """
-        return workflow_tool(Path(path), self.arun, name=name, known=self.host.tools())
+        return workflow_tool(Path(path), lambda: self, name=name, known=self.host.tools())
 
     def validate(self, source: str | os.PathLike[str]) -> Report:
         """Return what is wrong with a workflow: a path, or YAML that has a line break; nothing runs."""
@@ -310,6 +325,9 @@ class Workflows:
             local = StepRunner(self.host, definition.tools)
             async with open_runner(executor, local, self.host.recipe) as runner:
                 await Drive(log, definition, runner, options).adrive()
+        except NetworkError as exc:
+            exc.hint = f"{exc.hint} Then go on with the run: nbtools run --resume {log.folder.name}"
+            raise
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
         return await aio.in_thread(self._show_with_report, log.folder.name)
@@ -380,14 +398,27 @@ class Workflows:
             folder=run.folder,
             workflow=str(run.facts["workflow"]),
             state=state,
+            source=str(run.facts["source"]),
             outputs=progress.outputs or {},
             error=progress.error,
             progress=progress,
             questions=tuple(_questions(run, progress)),
             driver=driver,
-            drift=tuple(run.drift()),
+            drift=tuple(read_drift(run, definition)),
             definition=definition,
         )
+
+    def view(self, run: WorkflowRun | str) -> Any:
+        """Return a run as a widget of a notebook, which follows it, takes answers to its questions, and can stop it.
+
+        Raises
+        ------
+        FileMissing
+            There is no such run.
+        InvalidArguments
+            Its file cannot be read any more.
+        """
+        return (self._viewer or (lambda found: found))(self.show(run if isinstance(run, str) else run.run_id))
 
     def report(self, run_id: str) -> Path:
         """Write the report of a run anew, also while it is driven, and return its path.
@@ -514,8 +545,8 @@ class WorkflowExecutor:
 
     def __init__(self, workflows: Workflows, files: list[str | Path] | tuple[str | Path, ...]) -> None:
         host = workflows.host
-        tools = Registry(workflow_tool(Path(file), workflows.arun, known=host.tools()) for file in files)
-        self._inner: Executor = host.executor(tools, {})
+        tools = Registry(workflow_tool(Path(file), lambda: workflows, known=host.tools()) for file in files)
+        self._inner: Executor = host.executor(None, {}, tools)
 
     def tools(self) -> Registry:
         """Return the workflows as tools."""

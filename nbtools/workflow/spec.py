@@ -238,7 +238,9 @@ class CodeFile(Model):
 
 
 class CodeNode(NodeFields):
-    """Code in a managed kernel, which sees `inputs`, `nodes` (the data of the nodes it needs), `item` and `memory`.
+    """Code in a managed kernel, which sees `inputs`, `nodes`, `files`, `item` and `memory`.
+
+    `nodes["ID"]` is the data of a node that it needs, `files["ID"]["NAME"]` the path of a file that this node left.
 
     Its ``data`` is the value of its last expression, as in a cell of a notebook; its ``text`` is what it printed. Other
     languages than Python have what they printed as ``data``, read as JSON where ``output`` is given.
@@ -374,6 +376,10 @@ class Workflow(Model):
     )
     memory: MemorySettings = Field(default=MemorySettings(), description="What the nodes remember from run to run.")
     limits: RunLimits = Field(default=RunLimits(), description="Bounds of one run.")
+    scripts_of: Literal["person", "model"] = Field(
+        default="person",
+        description="Who wrote scripts and commands: a model's scripts run as confined as its calls, its commands ask.",
+    )
     tools: dict[_Name, _AnyTool] = Field(default={}, description="Tools that are configured here and named by nodes.")
     enabled_tools: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Tools of prompt nodes that say nothing of tools; `*` stands for all."

@@ -8,14 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp import ClientSession, StdioServerParameters
+from mcp import ClientSession, StdioServerParameters, types
+from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
 from nbtools import Workbench
 from nbtools.errors import ConfigInvalid
 from nbtools.execute import CompositeExecutor
+from nbtools.mcp_server import make_server
 from nbtools.tool import ToolCall
 from nbtools.workflow.service import WorkflowExecutor
+from tests.workflow.driver.conftest import TOOLS
 
 ADD = """\
 version: 1
@@ -134,3 +137,109 @@ def test_a_file_is_called_by_an_mcp_client(folder):
     tool, result = asyncio.run(call())
     assert tool.description == "Add one to a number"
     assert result.structured_content["result"] == 42
+
+
+ALL_QUESTIONS = """\
+version: 1
+name: release
+nodes:
+  - {id: sure, ask: {approve: Send it?}}
+  - {id: where, ask: {choose: [here, there], question: Where to?}, needs: [sure]}
+  - id: who
+    ask:
+      question: Who signs?
+      fill: {type: object, properties: {name: {type: string, minLength: 2}, copies: {type: integer}}, required: [name]}
+    needs: [where]
+  - {id: kept, tool: note, args: {path: sent.txt, line: "${nodes.who.data.name}"}, needs: [who]}
+outputs: {where: "${nodes.where.data | default('')}", who: "${nodes.who.data | default('')}"}
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_mcp_client_answers_the_questions_and_approves_the_calls_of_a_workflow(folder, mode):
+    """In the newer era the call is repeated with each answer, and goes on with the run that it began."""
+    (folder / "release.yaml").write_text(ALL_QUESTIONS)
+    shown: list[str] = []
+    names = iter(["x", "Ada"])
+
+    async def answering(context, params):
+        shown.append(params.message.splitlines()[-1] if "wants to run" not in params.message else "approval")
+        fields = params.requested_schema["properties"]
+        if "name" in fields:
+            assert fields["copies"] == {"type": "integer"}
+            return types.ElicitResult(action="accept", content={"name": next(names), "copies": 2})
+        choices = fields["answer"]["enum"]
+        said = next(word for word in ("yes, once", "yes", "there") if word in choices)
+        return types.ElicitResult(action="accept", content={"answer": said})
+
+    async def work():
+        with open_workbench(
+            folder, workflows=["release.yaml"], tools=TOOLS, policy={"note": "ask", "release": "ask"}
+        ) as wb:
+            async with Client(make_server(wb), mode=mode, elicitation_callback=answering) as client:
+                return await client.call_tool("release", {}), wb.workflows.runs()
+
+    said, runs = asyncio.run(work())
+    assert not said.is_error, said.content[0].text
+    assert said.structured_content == {"where": "there", "who": {"name": "Ada", "copies": 2}}
+    assert (folder / "sent.txt").read_text() == "Ada\n", "the effect happened once"
+    assert len(runs) == 1
+    assert [line.split(": ")[-1] for line in shown] == [
+        "approval", "Send it?", "Where to?", "Who signs?", "Who signs?", "approval",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_form_that_is_put_away_leaves_the_run_waiting(folder, mode):
+    async def answering(context, params):
+        return types.ElicitResult(action="cancel")
+
+    async def work():
+        with open_workbench(folder, workflows=["asking.yaml"]) as wb:
+            async with Client(make_server(wb), mode=mode, elicitation_callback=answering) as client:
+                return await client.call_tool("asking", {}), wb.workflows.runs()
+
+    said, [run] = asyncio.run(work())
+    assert f"nbtools runs answer {run.run_id}" in said.content[0].text
+    assert run.state == "waiting"
+
+
+def test_a_call_that_nobody_can_approve_yet_waits_like_a_question(folder):
+    """The answer is bound to the call as it was shown, and it is asked for again where that has changed."""
+    asked: list[str] = []
+
+    class Later:
+        async def approve(self, request):
+            asked.append(request.tool.name)
+            return "later"
+
+    flow = """
+version: 1
+name: w
+nodes:
+  - {id: a, tool: file_write, args: {path: a.txt, content: "${env.WF_TEXT}"}}
+  - {id: b, code: "open('b.txt', 'w').write('b')"}
+outputs: {a: "${nodes.a.ok}"}
+"""
+    with open_workbench(folder, policy={"file_write": "ask", "code_execute": "ask"}, approver=Later()) as wb:
+        os.environ["WF_TEXT"] = "one"
+        try:
+            run = wb.workflows.run(flow)
+            assert {one.step for one in run.questions} == {"a", "b"}
+            assert "wants to run" in run.questions[0].text
+            wb.workflows.answer(run.run_id, "a", "yes", by="Ada")
+            os.environ["WF_TEXT"] = "two"
+            again = wb.workflows.resume(run.run_id)
+            assert {one.step for one in again.questions} == {"a", "b"}
+            assert not (folder / "a.txt").exists()
+            wb.workflows.answer(run.run_id, "a", "yes", by="Ada")
+            wb.workflows.resume(run.run_id)
+            wb.workflows.answer(run.run_id, "b", "no", by="Ada")
+            done = wb.workflows.resume(run.run_id)
+        finally:
+            del os.environ["WF_TEXT"]
+        assert (folder / "a.txt").read_text() == "two"
+        assert done.error["message"] == "Ada said no."
+        [record] = [one for one in wb.door.recorder.recent() if one.tool == "file_write" and one.ok]
+        assert record.approval["by"] == "Ada"
+    assert asked == ["file_write", "workflow_code"]

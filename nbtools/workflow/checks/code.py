@@ -87,6 +87,13 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
     parts = list(ast.walk(tree))
     rebound = {n.id for n in parts if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     rebound |= {n.arg for n in parts if isinstance(n, ast.arg)}
+    if node.for_each is None and "item" not in rebound:
+        for part in parts:
+            if isinstance(part, ast.Name) and part.id == "item":
+                before = lines[part.lineno - 1].encode("utf-8")[: part.col_offset].decode("utf-8", "ignore")
+                offset = starts[part.lineno - 1] + len(before)
+                tell("WF032", offset, 4, "There is no item here.", "The node has no for_each.")
+                break
     for name, key, is_get in _keys(parts):
         if name in rebound:
             continue
@@ -96,18 +103,18 @@ def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, sta
         if name == "inputs" and value not in subject.workflow.inputs:
             hint = allowed(value, subject.workflow.inputs, "Inputs")
             tell("WF049", offset, width, f"There is no input {value!r}.", hint)
-        elif name == "nodes" and value not in subject.ids:
+        elif name != "inputs" and value not in subject.ids:
             tell("WF026", offset, width, f"There is no node {value!r}.", allowed(value, subject.ids, "Nodes"))
-        elif name == "nodes" and value not in needed:
+        elif name != "inputs" and value not in needed:
             shown = ", ".join((*node.needs, value))
             tell("WF048", offset, width, f"{value!r} is not among the needs.", f"Write needs: [{shown}].")
-        elif name == "nodes" and not is_get and subject.may_lack(node, value):
+        elif name != "inputs" and not is_get and subject.may_lack(node, value):
             message = f"{value} may have been skipped, and then it is not there."
-            tell("WF033", offset, width, message, f"Write nodes.get({key.value!r}).")
+            tell("WF033", offset, width, message, f"Write {name}.get({key.value!r}).")
 
 
 def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant, bool]]:
-    """Yield the literal keys with which ``nodes`` and ``inputs`` are asked, and whether by ``get``."""
+    """Yield the literal keys with which ``nodes``, ``files`` and ``inputs`` are asked, and whether by ``get``."""
     for found in parts:
         owner: ast.expr | None = None
         key: ast.expr | None = None
@@ -115,7 +122,7 @@ def _keys(parts: list[ast.AST]) -> Iterator[tuple[str, ast.Constant, bool]]:
             owner, key = found.value, found.slice
         elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.func.attr == "get":
             owner, key = found.func.value, found.args[0] if found.args else None
-        is_ours = isinstance(owner, ast.Name) and owner.id in {"nodes", "inputs"}
+        is_ours = isinstance(owner, ast.Name) and owner.id in {"nodes", "files", "inputs"}
         if is_ours and isinstance(key, ast.Constant) and isinstance(key.value, str):
             assert isinstance(owner, ast.Name)
             yield owner.id, key, isinstance(found, ast.Call)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Tag, TypeAdapter, ValidationError
 from nbtools.errors import nearest
 from nbtools.workflow.document import Document, Place
 from nbtools.workflow.findings import allowed
+from nbtools.workflow.schemas import shown_value
 from nbtools.workflow.spec import KINDS, NODE, AnyNode, NodeFields, Workflow
 
 __all__ = ["read_workflow"]
@@ -36,6 +38,21 @@ _WANTED_OF = {
 }
 _GROUPS = {"ask": ("approve", "choose", "fill"), "tools": ("tool", "workflow", "node"), "nodes": KINDS}
 _TRIES = 4
+_WRITTEN = {"retry": "Write {{attempts: {}}}.", "limits": "Write {{seconds: {}}}, or another bound."}
+# What other programs call a key.
+_ELSEWHERE = {
+    "nodes": ("steps", "jobs", "tasks", "stages", "graph"),
+    "needs": ("depends_on", "dependsOn", "dependencies", "after", "requires"),
+    "when": ("if", "condition", "run_if"),
+    "for_each": ("foreach", "loop", "with_items", "matrix", "map"),
+    "code": ("run", "script", "command", "python", "shell"),
+    "args": ("with", "arguments", "parameters", "params"),
+    "inputs": ("params", "parameters", "variables", "vars", "arguments"),
+    "timeout_s": ("timeout", "timeout_seconds", "time_limit"),
+    "tool": ("uses", "action", "function"),
+    "prompt": ("llm", "ask_model", "message"),
+    "id": ("name", "key"),
+}
 
 
 def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[int, NodeFields]], dict[str, int]]:
@@ -56,8 +73,10 @@ def read_workflow(document: Document) -> tuple[Workflow | None, dict[str, tuple[
     for i, entry in enumerate(entries if isinstance(entries, list) else ()):
         known = _id_of(document, i, entry, ids)
         made = _salvaged(document, NODE, entry, ("nodes", i), {"id": "_"})
-        if isinstance(made, NodeFields) and known is not None:
-            nodes[known] = i, made if made.id == known else made.model_copy(update={"id": known})
+        if isinstance(made, NodeFields):
+            # A node without an id of its own is checked too; no file can refer to the name that it has here.
+            name = f"nodes[{i}]" if known is None else known
+            nodes[name] = i, made if made.id == name else made.model_copy(update={"id": name})
     placeholder = {"id": "_", "tool": "_"} if isinstance(entries, list) and entries else None
     top = {**raw, "nodes": [placeholder]} if placeholder else dict(raw)
     spare = {"version": 1, "name": "_", "nodes": [{"id": "_", "tool": "_"}]}
@@ -167,7 +186,7 @@ def _tell(document: Document, problem: Mapping[str, Any], place: Place, inner: P
         _tell_type(document, place, value, kind)
     else:
         shown = problem["msg"].removeprefix("Input should be ").replace("'", "")
-        message = f"{name} is {value!r:.60}; it should be {shown}."
+        message = f"{name} is {shown_value(value)}; it should be {shown}."
         close = nearest(value, shown.replace(" or ", ", ").split(", ")) if isinstance(value, str) else None
         document.tell("WF018", document.span(place), message, f"Did you mean {close!r}?" if close else "")
 
@@ -175,8 +194,8 @@ def _tell(document: Document, problem: Mapping[str, Any], place: Place, inner: P
 def _tell_type(document: Document, place: Place, value: Any, kind: str) -> None:
     name = next((str(part) for part in reversed(place) if isinstance(part, str)), "value")
     wanted = _WANTED_OF.get(name, _WANTED[kind]) if not isinstance(place[-1], int) else _WANTED[kind]
-    shown = "empty" if value is None else f"{value!r:.60}"
-    hint = ""
+    shown = "empty" if value is None else shown_value(value)
+    hint = _WRITTEN[name].format(shown_value(value)) if name in _WRITTEN and not isinstance(value, list) else ""
     if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off"}:
         hint = f"YAML 1.2 has true and false; {value} is text."
     elif kind in {"int_type", "float_type"} and isinstance(value, str):
@@ -193,9 +212,10 @@ def _tell_kind(document: Document, place: Place, value: Any) -> None:
     group = "ask" if place and place[-1] == "ask" else str(place[0]) if place else ""
     keys = _GROUPS.get(group, KINDS)
     if not isinstance(value, Mapping):
-        document.tell(
-            "WF017", document.span(place), f"{value!r:.60} is no mapping.", f"It has one of {', '.join(keys)}."
-        )
+        is_question = group == "ask" and isinstance(value, str)
+        hint = f"Write {{approve: {json.dumps(value, ensure_ascii=False)}}}." if is_question else ""
+        message = f"{shown_value(value)} is no mapping."
+        document.tell("WF017", document.span(place), message, hint or f"It has one of {', '.join(keys)}.")
         return
     found = [key for key in keys if key in value]
     noun = {"ask": "question", "tools": "tool"}.get(group, "node")
@@ -203,7 +223,7 @@ def _tell_kind(document: Document, place: Place, value: Any) -> None:
         hint = f"Keep one of {' and '.join(found)}."
         document.tell("WF020", document.span((*place, found[1]), key=True), f"The {noun} is of two kinds.", hint)
         return
-    near = {key: close for key in value if (close := nearest(str(key), keys))}
+    near = {key: close for key in value if (close := _meant(str(key), keys) or nearest(str(key), keys))}
     for key, close in near.items():
         span = document.span((*place, key), key=True)
         document.tell("WF015", span, f"{key!r} is no key of a {noun}.", f"Did you mean {close!r}?")
@@ -214,11 +234,17 @@ def _tell_kind(document: Document, place: Place, value: Any) -> None:
 
 
 def _tell_unknown(document: Document, place: Place, name: str, known: list[str], *, is_node: bool) -> None:
-    hint = allowed(name, known, "Keys")
+    meant = _meant(name, known)
+    hint = f"Did you mean {meant!r}?" if meant else allowed(name, known, "Keys")
     if is_node and name not in known:
         owners = [model.kind for model in NodeFields.__subclasses__() if name in _keys_of(model)]
         hint = f"Nodes with {' or '.join(owners)} have it." if owners else hint
     document.tell("WF015", document.span(place, key=True), f"{name!r} is no key here.", hint)
+
+
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    """Return the key that has another name in files of other programs."""
+    return next((key for key, others in _ELSEWHERE.items() if name in others and key in known), None)
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:

@@ -6,7 +6,8 @@ A worker that cannot perform a step as the driver would says so before it begins
 
 Nothing is done twice. A task that Dask gave to a second worker comes back undone (`nbtools.workflow.driver.dask_worker`
 says how); a step that may be repeated is then sent anew, and the outcome of any other is unknown. When the scheduler is
-lost, all that was sent comes to the same decision, and the driver performs the rest of the run itself.
+lost, all that was sent comes to the same decision, and the driver performs what follows itself, until a scheduler
+with a worker answers at the same address again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import pickle
 import secrets
@@ -24,9 +26,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from nbtools.aio import in_thread
-from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, NetworkError
+from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments, NbtoolsError, NetworkError
 from nbtools.lazy import need
 from nbtools.registry import Registry
+from nbtools.tool import CallJournal
 from nbtools.workflow.driver.host import WorkerRecipe
 from nbtools.workflow.driver.questions import unknown_result
 from nbtools.workflow.driver.steps import Runner, Show, StepAttempt, StepRunner
@@ -38,6 +41,8 @@ __all__ = ["DaskRunner", "open_runner"]
 
 _LOCAL = "dask://local"
 _CONNECT_S = 10.0
+# Seconds from one look for a scheduler that was lost to the next.
+_AGAIN_S = 2.0
 _LOOK_S = 2.0
 _NO_WORKER_S = 60.0
 _MOST_STARTS = 3
@@ -79,11 +84,11 @@ async def open_runner(
     if recipe is None:
         raise ConfigMissing("this workbench cannot be made on another machine.", hint="Use the local executor.")
     need("distributed", extra="dask", why="Running a workflow on a cluster")
-    cluster = await in_thread(lambda: _Cluster(executor, recipe()))
+    connection = _Connection(await in_thread(lambda: _Cluster(executor, recipe())), executor)
     try:
-        yield DaskRunner(local, cluster)
+        yield DaskRunner(local, connection)
     finally:
-        await asyncio.shield(in_thread(cluster.close))
+        await asyncio.shield(connection.aclose())
 
 
 class DaskRunner:
@@ -93,48 +98,60 @@ class DaskRunner:
     ----------
     local
         Performs what does not leave this process.
-    cluster
-        The workers.
+    connection
+        Leads to the workers.
     """
 
-    def __init__(self, local: StepRunner, cluster: _Cluster) -> None:
+    def __init__(self, local: StepRunner, connection: _Connection) -> None:
         self._local = local
-        self._cluster = cluster
+        self._connection = connection
 
     def for_tools(self, tools: Registry) -> DaskRunner:
         """Return a runner for the nodes of another workflow."""
-        return DaskRunner(self._local.for_tools(tools), self._cluster)
+        return DaskRunner(self._local.for_tools(tools), self._connection)
 
     async def aperform(
-        self, step: StepAttempt, show: Show, *, tokens: int | None = None, usd: float | None = None
+        self,
+        step: StepAttempt,
+        show: Show,
+        *,
+        journal: CallJournal | None = None,
+        tokens: int | None = None,
+        usd: float | None = None,
     ) -> Any:
         """Return the result of a step, see `StepRunner.aperform`."""
         told = "its worker was lost"
+        here = functools.partial(self._local.aperform, step, show, journal=journal, tokens=tokens, usd=usd)
         for _ in range(_MOST_STARTS):
-            if self._cluster.is_lost or not self._may_leave(step.node):
-                return await self._local.aperform(step, show, tokens=tokens, usd=usd)
-            told, result = await self._cluster.aperform(self._as_sent(step), self._fingerprint(step.node), show)
+            cluster = self._connection.cluster()
+            if cluster is None or not self._may_leave(step.node, cluster):
+                return await here()
+            if journal is not None and not self._only_reads(step.node):
+                await journal.started(step.run_id)
+            told, result = await cluster.aperform(self._as_sent(step), self._fingerprint(step.node), show)
             if result is not None:
                 lacks = isinstance(step.node, ToolNode) and result["error"] and result["error"]["code"] in _LACKING
-                return result if not lacks else await self._local.aperform(step, show, tokens=tokens, usd=usd)
+                return result if not lacks else await here()
             if told and not self._is_repeatable(step.node):
                 return unknown_result(
-                    step.node, f"It was sent to a worker, and {told}; whether it has done its work is not known."
+                    f"It was sent to a worker, and {told}; whether it has done its work is not known."
                 )
             if not told:
-                return await self._local.aperform(step, show, tokens=tokens, usd=usd)
+                return await here()
         hint = "It may need more memory than a worker has, or end its process."
         return failure_result("KERNEL_DIED", f"{told}, {_MOST_STARTS} times.", hint)
 
-    def _may_leave(self, node: NodeFields) -> bool:
+    def _may_leave(self, node: NodeFields, cluster: _Cluster) -> bool:
         if any(expression.root == "env" for _, expression in references(node)):
             return False
         if isinstance(node, ToolNode):
             tool = self._local.tools[node.tool]
             # What the workflow itself configures is known to no worker.
-            is_known = self._cluster.knows(tool)
-            return is_known and self._is_repeatable(node) and not self._cluster.recipe.stays(tool)
+            return cluster.knows(tool) and self._is_repeatable(node) and not cluster.recipe.stays(tool)
         return isinstance(node, CodeNode)
+
+    def _only_reads(self, node: NodeFields) -> bool:
+        return isinstance(node, ToolNode) and self._local.tools[node.tool].effects.read_only
 
     def _is_repeatable(self, node: NodeFields) -> bool:
         if isinstance(node, ToolNode):
@@ -151,6 +168,38 @@ class DaskRunner:
         if isinstance(step.node, CodeNode) and "memory" not in step.source:
             return dataclasses.replace(step, memory=step.memory.model_copy(update={"enabled": False}))
         return step
+
+
+class _Connection:
+    """The cluster of a run. One that was lost is looked for again, beside the steps that the driver performs."""
+
+    def __init__(self, cluster: _Cluster, executor: str) -> None:
+        self._cluster = cluster
+        self._executor = executor
+        self._tried = 0.0
+        self._trying: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def cluster(self) -> _Cluster | None:
+        """Return the cluster, `None` while it is lost; one that was started here does not come back."""
+        if not self._cluster.is_lost:
+            return self._cluster
+        is_due = self._trying is None and time.monotonic() - self._tried > _AGAIN_S
+        if is_due and self._executor != _LOCAL:
+            self._trying = asyncio.create_task(self._try_again(), name="nbtools looks for the scheduler")
+        return None
+
+    async def _try_again(self) -> None:
+        with contextlib.suppress(NbtoolsError):
+            found = await in_thread(_Cluster, self._executor, self._cluster.recipe)
+            lost, self._cluster = self._cluster, found
+            await in_thread((found if self._is_closed else lost).close)
+        self._tried, self._trying = time.monotonic(), None
+
+    async def aclose(self) -> None:
+        """Leave the cluster."""
+        self._is_closed = True  # who still looks for the scheduler leaves it by itself
+        await in_thread(self._cluster.close)
 
 
 class _Cluster:
@@ -277,6 +326,8 @@ class _Cluster:
             return "the scheduler was lost", {}
         except Exception as exc:
             return f"its worker failed: {type(exc).__name__}: {exc}", {}
+        if "restarted" in found:  # the client has found a scheduler that knows nothing of us
+            self.is_lost = True
         return "its worker was lost" if "again" in found else "", found
 
     def _look(self) -> None:

@@ -122,14 +122,18 @@ class NodeWorker(WorkerPlugin):
         return NodeWorker, ()
 
     def run(self, recipe: bytes, task: bytes, key: str) -> dict[str, Any]:
-        """Return ``{"done": result}``, or why it was not begun: ``elsewhere`` or ``again``."""
+        """Return ``{"done": result}``, or why it was not begun: ``elsewhere``, ``again`` or ``restarted``."""
         try:
             remote: RemoteStep = pickle.loads(task)  # noqa: S301 - from the driver, which could run anything here
             host = self._host(recipe)
             runner = self._runner(remote, host)
         except Exception as exc:
             return {"elsewhere": f"{type(exc).__name__}: {exc}"}
-        if not self._claim(key):
+        try:
+            is_first = self._claim(key)
+        except Exception:  # whatever a scheduler says that has no such handler
+            return {"restarted": True}
+        if not is_first:
             return {"again": True}
         return {"done": aio.run(self._perform(runner, remote, key))}
 
@@ -189,7 +193,9 @@ def _no_memory() -> Any:
 
 def run_step(recipe: bytes, task: bytes, key: str) -> Mapping[str, Any]:
     """Perform a step on the worker that this is called on, see `NodeWorker.run`."""
-    here: Any = get_worker().plugins["nbtools"]
+    here: Any = get_worker().plugins.get("nbtools")
+    if here is None:
+        return {"restarted": True}
     found: Mapping[str, Any] = here.run(recipe, task, key)
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.errors import ConfigInvalid, InvalidArguments
+from nbtools.errors import ConfigInvalid, InvalidArguments, did_you_mean
 from nbtools.parsing import from_yaml
 from nbtools.registry import Registry
 from nbtools.tool import Tool
@@ -178,12 +178,6 @@ class RunDefinition:
             isinstance(node, AskNode) or (isinstance(node, ToolNode) and self.tools[node.tool].effects.destructive)
         )
 
-    def has_effects(self, node: NodeFields) -> bool:
-        """Tell whether the start of a node has to be on the disk before it does anything."""
-        if isinstance(node, ToolNode):
-            return not self.tools[node.tool].effects.read_only
-        return isinstance(node, CodeNode) or not self.is_repeatable(node)
-
     # -- secrets
 
     @property
@@ -234,11 +228,12 @@ def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError as exc:
+    except ValueError:
         if isinstance(kinds, list) and "string" in kinds:
             return text
-        hint = f"It is {kinds}: write it as JSON."
-        raise InvalidArguments(f"the input {name} is {text!r}, which is no JSON: {exc}.", hint=hint) from None
+        wanted = SchemaType(schema).words()
+        hint = 'Write it as JSON, such as ["a", "b"] or {"a": 1}.' if {kinds} & {"array", "object"} else None
+        raise InvalidArguments(f"the input {name} is {text!r}, but {wanted} is wanted.", hint=hint) from None
 
 
 def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,16 +246,21 @@ def check_inputs(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Any]
     """
     values = {name: schema["default"] for name, schema in workflow.inputs.items() if "default" in schema}
     values |= given
-    schema = workflow.input_schema
-    for misfit in SchemaType(schema).misfits(values, infer=lambda _: None):
+    found = SchemaType(workflow.input_schema).misfits(values, infer=lambda _: None)
+    for misfit in sorted(found, key=lambda one: one.what != "unknown"):  # a slip in a name is why another is missing
         where = ".".join(map(str, misfit.place))
         if misfit.what == "missing":
+            given_as = f"Give it: --{misfit.message} VALUE on a command line, {misfit.message}=VALUE to %workflow."
             raise InvalidArguments(
-                f"the input {misfit.message!r} of {workflow.name} is not given.", hint=_named(workflow)
+                f"the input {misfit.message!r} of {workflow.name} is not given.",
+                hint=f"{_named(workflow)} {given_as}",
             )
         if misfit.what == "unknown":
-            raise InvalidArguments(f"{workflow.name} has no input {misfit.message!r}.", hint=_named(workflow))
-        raise InvalidArguments(f"the input {where} of {workflow.name} does not fit: {misfit.message}", hint=misfit.hint)
+            hint = did_you_mean(misfit.message, workflow.inputs, _named(workflow))
+            raise InvalidArguments(f"{workflow.name} has no input {misfit.message!r}.", hint=hint)
+        raise InvalidArguments(
+            f"the input {where} of {workflow.name} does not fit: {misfit.message}", hint=misfit.hint or None
+        )
     return values
 
 

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbtools.execute import Executor
+from nbtools.execute import LocalExecutor
+from nbtools.gate import Approver
 from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.spec import PromptNode
@@ -47,7 +48,7 @@ class Prompt:
     text: str
     instructions: tuple[str, ...]
     settings: Mapping[str, Any]
-    executor: Executor
+    executor: LocalExecutor
     tokens: int | None
     usd: float | None
     run_id: str
@@ -103,10 +104,13 @@ class WorkflowHost:
     ----------
     runs
         The folder of all runs.
+    artifacts
+        Returns the folder of what scripts left, which tools may read.
     tools
         Returns the tools that may be called.
     executor
-        Returns an executor of these tools with more services, which asks as the workbench does.
+        Returns an executor that asks this approver (`None` asks as the workbench does), with more services and these
+        tools.
     perform
         Does something that is no tool through the door, as `nbtools.execute.perform` does.
     kernels, memory
@@ -120,8 +124,9 @@ class WorkflowHost:
     """
 
     runs: Path
+    artifacts: Callable[[], Path]
     tools: Callable[[], Registry]
-    executor: Callable[[Registry, Mapping[type, Callable[[], Any]]], Executor]
+    executor: Callable[[Approver | None, Mapping[type, Callable[[], Any]], Registry], LocalExecutor]
     perform: Callable[..., Awaitable[Any]]
     kernels: Callable[[], Kernels]
     memory: Callable[[], AgentMemory]

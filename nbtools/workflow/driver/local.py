@@ -1,8 +1,8 @@
 """The local driver: it does what the plan says, on the nbtools loop, and writes down what became of it.
 
 Everything that happens is an event: it is appended to the log, applied to the state and told to whoever watches, in
-this order. The start of a step with effects is on the disk before anything is done; so is its result before a step that
-needs it starts, because a line is on the disk when a later one is.
+this order. The door has the start of what may change something written down (`nbtools.tool.CallJournal`): it is on the
+disk before anything is done. So is the result before a step that needs it starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nbtools.errors import CallTimeout, NbtoolsError
+from nbtools.result import ToolResult
 from nbtools.telemetry import span
+from nbtools.tool import CallJournal
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.questions import accept, question_of, unknown_result
 from nbtools.workflow.driver.reuse import EarlierRuns
@@ -25,6 +27,7 @@ from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.driver.steps import Runner, StepAttempt, failure_of
 from nbtools.workflow.runs.events import (
     BudgetUsed,
+    CallState,
     ItemsFound,
     NodeEnded,
     NodeOutput,
@@ -40,7 +43,7 @@ from nbtools.workflow.runs.events import (
 from nbtools.workflow.runs.keys import key_of
 from nbtools.workflow.runs.log import RunLog
 from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPlan, Skip, Start
-from nbtools.workflow.runs.state import RunState, StepState, failure_result
+from nbtools.workflow.runs.state import NEVER_AGAIN, RunState, StepState, failure_result
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
 __all__ = ["AskPerson", "Drive", "DriveOptions"]
@@ -51,7 +54,6 @@ _POLL_S = 0.25
 _LOOK_S = 0.1
 _BUDGET_S = 1.0
 _LONGEST_WAIT_S = 600.0
-_NEVER_AGAIN = frozenset({"APPROVAL_DENIED", "CANCELLED", "INVALID_ARGUMENTS", "TOOL_NOT_FOUND", "TOOL_NOT_ENABLED"})
 
 AskPerson = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Asks a person: the step's name and the question; returns the answer, `None` where nobody can say."""
@@ -92,9 +94,18 @@ class Drive:
         Performs the steps.
     options
         See `DriveOptions`.
+    given
+        Files of the run around this one that its steps may read.
     """
 
-    def __init__(self, log: RunLog, definition: RunDefinition, runner: Runner, options: DriveOptions) -> None:
+    def __init__(
+        self,
+        log: RunLog,
+        definition: RunDefinition,
+        runner: Runner,
+        options: DriveOptions,
+        given: tuple[str, ...] = (),
+    ) -> None:
         self.log = log
         self._definition = definition
         self._workflow = definition.workflow
@@ -103,7 +114,7 @@ class Drive:
         self._plan = RunPlan(self._workflow)
         names = [node.id for node in self._workflow.nodes]
         self.state = RunState.of(names, inputs=log.facts["inputs"], events=log.events())
-        self._factory = StepFactory(definition, self._plan, self.state, log.folder)
+        self._factory = StepFactory(definition, self._plan, self.state, log.folder, given)
         self._stopped = self._limit = ""
         self._tasks: dict[asyncio.Task[None], tuple[str, int | None]] = {}
         self._asking: dict[asyncio.Task[None], tuple[str, int | None]] = {}
@@ -320,8 +331,6 @@ class Drive:
         """Perform a step, write down what became of it, and return its error."""
         name, item = step.node.id, step.item_index
         try:
-            if self._definition.has_effects(step.node):
-                await self.log.sync()
             result = await self._perform(step)
         except asyncio.CancelledError:
             result = failure_result("CANCELLED", self._stopped or "the step was cancelled.")
@@ -335,7 +344,7 @@ class Drive:
         if used := result.get("usage"):
             self._emit(BudgetUsed(tokens=used.get("tokens", 0), usd=used.get("usd", 0.0)))
         self._end(step, self._definition.without_secrets(result))
-        if self._definition.has_effects(step.node):
+        if self.state.step(name, item).effect:
             await self.log.sync()
         error: Mapping[str, Any] | None = result["error"]
         return error
@@ -343,12 +352,17 @@ class Drive:
     def _end(self, step: StepAttempt, result: Mapping[str, Any]) -> None:
         name, item, error = step.node.id, step.item_index, result["error"]
         retry = step.node.retry
+        if waits := result.get("waits"):  # nobody can say yet whether its call may run
+            question = {"approve": waits["asked"], "digest": waits["digest"]}
+            self._emit(QuestionAsked(node=name, item=item, question=question))
+            self._ask(name, item, self.state.step(name, item))
+            return
         if "question" in result:
             ended: dict[str, Any] = {"attempt": step.attempt, "fence": step.fence, "state": "unknown"}
             self._emit(NodeEnded(node=name, item=item, result=result, **ended))
             self._ask(name, item, self.state.step(name, item))
             return
-        is_again = error is not None and error["code"] not in _NEVER_AGAIN and not self._stopped
+        is_again = error is not None and error["code"] not in NEVER_AGAIN and not self._stopped
         if retry is not None and is_again and step.attempt < retry.attempts:
             wait_s = min(retry.backoff_s * 2 ** (step.attempt - 1), _LONGEST_WAIT_S)
             self._emit(RetryPlanned(node=name, item=item, attempt=step.attempt, wait_s=wait_s, error=error))
@@ -369,9 +383,27 @@ class Drive:
         return await self._runner.aperform(
             step,
             show,
+            journal=self._journal(step),
             tokens=None if limits.tokens is None else max(0, limits.tokens - self.state.tokens),
             usd=None if limits.usd is None else max(0.0, limits.usd - self.state.usd),
         )
+
+    def _journal(self, step: StepAttempt) -> CallJournal | None:
+        """Return where the door writes down what a step starts; a model's tools that may be called again need none."""
+        if isinstance(step.node, PromptNode) and self._definition.is_repeatable(step.node):
+            return None
+        of: dict[str, Any] = {"node": step.node.id, "item": step.item_index}
+        of |= {"attempt": step.attempt, "fence": step.fence}
+
+        async def started(call_id: str) -> None:
+            self._emit(CallState(**of, state="started", call_id=call_id))
+            await self.log.sync()
+
+        async def ended(call_id: str, result: ToolResult) -> None:
+            if self.state.step(step.node.id, step.item_index).effect:
+                self._emit(CallState(**of, state="ok" if result.ok else "failed", call_id=call_id))
+
+        return CallJournal(started=started, ended=ended)
 
     async def _run_inside(self, step: StepAttempt) -> Any:
         """Run a workflow inside of this one; it has a log of its own below the folder of this run."""
@@ -388,9 +420,9 @@ class Drive:
 
         log = inner.open_log(self.log.folder / "sub", label, step.values.get("args", {}))
         try:
-            drive = Drive(
-                log, inner, self._runner.for_tools(inner.tools), dataclasses.replace(self._options, on_event=pass_on)
-            )
+            options = dataclasses.replace(self._options, on_event=pass_on)
+            given = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
+            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, given)
             async with asyncio.timeout(node.timeout_s) as clock:
                 state = await drive.adrive()
         finally:
@@ -415,12 +447,14 @@ class Drive:
     def _recover(self, name: str, item: int | None) -> None:
         """Decide about a step that was running when its driver was lost: it is repeated, or its outcome is unknown."""
         node, of = self._plan.nodes[name], self.state.step(name, item)
-        if self._definition.is_repeatable(node):
+        if self._definition.is_repeatable(node) or not of.effect:
             error = {"code": "CANCELLED", "message": "the driver was lost", "hint": None}
             self._emit(RetryPlanned(node=name, item=item, attempt=of.attempt, wait_s=0.0, error=error))
             return
         told = "It was running when its driver was lost, and whether it has done its work is not known."
-        result = unknown_result(node, told)
+        if of.effect != "started":
+            told = f"It had ended ({of.effect}) when its driver was lost, and its result is lost."
+        result = unknown_result(told)
         self._emit(NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result))
 
     def _ask(self, name: str, item: int | None, of: StepState) -> None:
@@ -454,23 +488,11 @@ class Drive:
                 task.cancel()
         self._emit(QuestionAnswered(node=name, item=item, answer=taken, by=by))
         who = by or "somebody"
-        if was == "waiting" and "approve" in (of.question or {}) and taken is False:
-            if item is None:
-                self._emit(NodeSkipped(node=name, why=f"{who} said no"))
-                return
-            result = failure_result("APPROVAL_DENIED", f"{who} said no.")
-            self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
-        elif was == "waiting":
-            text = taken if isinstance(taken, str) else str(taken)
-            result = {"ok": True, "text": text, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
-            self._emit(NodeEnded(node=name, item=item, state="ok", result=result, why=f"answered by {who}"))
-        elif taken == "done" or isinstance(taken, dict):
-            data = taken["done"] if isinstance(taken, dict) else None
-            result = {"ok": True, "text": "done", "data": data, "error": None, "artifacts": [], "duration_s": 0.0}
-            self._emit(NodeEnded(node=name, item=item, state="ok", result=result, why=f"{who} said that it was done"))
-        elif taken == "fail":
-            result = failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")
-            self._emit(NodeEnded(node=name, item=item, state="failed", result=result))
+        is_refused = was == "waiting" and "approve" in (of.question or {}) and taken is False
+        if is_refused and item is None and "digest" not in (of.question or {}):
+            self._emit(NodeSkipped(node=name, why=f"{who} said no"))
+        elif (ended := _end_by(was, of.question or {}, taken, who)) is not None:
+            self._emit(NodeEnded(node=name, item=item, **ended))
 
     # -- the end
 
@@ -486,6 +508,20 @@ class Drive:
     def _unanswered(self) -> RunEnded:
         states = {step.state for _, _, step in self.state.open_questions()}
         return RunEnded(state="unknown" if "unknown" in states else "waiting")
+
+
+def _end_by(was: str, question: Mapping[str, Any], taken: Any, who: str) -> dict[str, Any] | None:
+    """Return how an answer ends its step; `None` where it lets the step run."""
+    result: dict[str, Any] = {"ok": True, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
+    if was == "unknown":
+        if taken == "fail":
+            return {"state": "failed", "result": failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")}
+        result |= {"text": "done", "data": taken["done"] if isinstance(taken, dict) else None}
+        return None if taken == "retry" else {"state": "ok", "result": result, "why": f"{who} said that it was done"}
+    if "approve" in question and taken is False:
+        return {"state": "failed", "result": failure_result("APPROVAL_DENIED", f"{who} said no.")}
+    result["text"] = taken if isinstance(taken, str) else str(taken)
+    return None if "digest" in question else {"state": "ok", "result": result, "why": f"answered by {who}"}
 
 
 def _limited_name(node: NodeFields) -> str | None:

@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.visible import visible
 from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.schemas import SchemaType
-from nbtools.workflow.spec import Approve, AskNode, Choose, NodeFields
+from nbtools.workflow.spec import Approve, AskNode, Choose
 
-__all__ = ["accept", "question_of", "question_text", "unknown_result"]
+__all__ = ["accept", "form_answer", "question_form", "question_of", "question_text", "unknown_result"]
 
 _YES = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _OUTCOMES = ("retry", "done", "fail")
+_PLAIN = frozenset({"string", "number", "integer", "boolean"})
+_SHOWN = frozenset(
+    {"type", "title", "description", "enum", "default", "minimum", "maximum", "minLength", "maxLength", "format"}
+)
 
 
 def question_of(node: AskNode, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,22 +44,69 @@ def question_of(node: AskNode, values: Mapping[str, Any]) -> dict[str, Any]:
     return {"fill": node.ask.fill, "question": asked.get("question", "")}
 
 
-def unknown_result(node: NodeFields, told: str) -> dict[str, Any]:
+def unknown_result(told: str) -> dict[str, Any]:
     """Return the result of a step whose outcome is unknown: it has the question that a person has to answer."""
-    asked = f"{node.id}: {told} Run it again (retry), count it as done (done), or as failed (fail)?"
+    asked = f"{told} Run it again (retry), count it as done (done), or as failed (fail)?"
     return {**failure_result("CANCELLED", told), "question": {"unknown": asked}}
 
 
 def question_text(question: Mapping[str, Any]) -> str:
     """Return a question as a person reads it, with the answers that fit."""
+    words, answers = _words(question)
+    return f"{words} [{answers}]"
+
+
+def _words(question: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the question and its answers, in which whatever cannot be seen is spelled out: a model may have a part."""
+    words, answers = _raw_words(question)
+    return visible(words, lines=True), visible(answers)
+
+
+def _raw_words(question: Mapping[str, Any]) -> tuple[str, str]:
     if "approve" in question:
-        return f"{question['approve']} [yes/no]"
+        return question["approve"], "yes/no"
     if "choose" in question:
-        return f"{question.get('question') or 'Choose one.'} [{' / '.join(question['choose'])}]"
+        return question.get("question") or "Choose one.", " / ".join(question["choose"])
     if "fill" in question:
         names = ", ".join(question["fill"].get("properties", {}))
-        return f"{question.get('question') or 'Fill in the form.'} [JSON with {names}]"
-    return f"{question.get('unknown', '')} [{'/'.join(_OUTCOMES)}]"
+        return question.get("question") or "Fill in the form.", f"JSON with {names}"
+    return question.get("unknown", ""), "/".join(_OUTCOMES)
+
+
+def question_form(question: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the words of a question, and the JSON Schema of a flat form for its answer."""
+    words, answers = _words(question)
+    fields = _plain_fields(question)
+    if fields is not None:
+        return words, {**fields, "type": "object"}
+    field: dict[str, Any] = {"type": "string", "title": "Answer"}
+    if "fill" in question:
+        field["description"] = answers
+    else:
+        field["enum"] = ["yes", "no"] if "approve" in question else list(question.get("choose", _OUTCOMES))
+    return words, {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
+
+
+def form_answer(question: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    """Return the answer that the fields of a form of `question_form` give.
+
+    Raises
+    ------
+    InvalidArguments
+        They do not fit.
+    """
+    given = dict(fields) if _plain_fields(question) is not None else fields.get("answer", "")
+    return accept(question, given)
+
+
+def _plain_fields(question: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the part of a form's schema that every client shows; `None` where a field is more than plain."""
+    schema = question.get("fill", {})
+    found = schema.get("properties", {})
+    if not found or any(field.get("type") not in _PLAIN for field in found.values()):
+        return None
+    fields = {name: {k: v for k, v in field.items() if k in _SHOWN} for name, field in found.items()}
+    return {"properties": fields, "required": list(schema.get("required", ()))}
 
 
 def accept(question: Mapping[str, Any], answer: Any) -> Any:

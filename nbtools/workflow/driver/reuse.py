@@ -139,7 +139,15 @@ class Preview:
     nodes: tuple[PreviewedNode, ...]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes)])
+        return "\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes), *self._note()])
+
+    def _note(self) -> list[str]:
+        reuses = any(found.action == "reuse" for found in self.nodes)
+        return (
+            ["  Results are used again with --cached (cached=True); a plain run does everything anew."]
+            if reuses
+            else []
+        )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the lines at an IPython prompt."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.workflow.driver.definition import RunDefinition
-from nbtools.workflow.driver.steps import StepAttempt
+from nbtools.workflow.driver.files import named_files
+from nbtools.workflow.driver.steps import StepAttempt, table_files
 from nbtools.workflow.expressions import fill
 from nbtools.workflow.runs.keys import parts_of
 from nbtools.workflow.runs.plan import RunPlan
@@ -27,13 +28,19 @@ class StepFactory:
         What is run, its rules, and where the run stands.
     folder
         The folder of the run.
+    given
+        Files of the run around this one that its steps may read.
     """
 
-    def __init__(self, definition: RunDefinition, plan: RunPlan, state: RunState, folder: Path) -> None:
+    def __init__(
+        self, definition: RunDefinition, plan: RunPlan, state: RunState, folder: Path, given: tuple[str, ...] = ()
+    ) -> None:
         self._definition = definition
         self._plan = plan
         self._state = state
         self._folder = folder
+        self._given = given
+        self._tables: dict[str, tuple[Any, tuple[str, ...]]] = {}
 
     def step(self, node: NodeFields, item: int | None, attempt: int) -> StepAttempt:
         """Return an attempt of a step with everything filled in.
@@ -46,8 +53,9 @@ class StepFactory:
         state, definition = self._state, self._definition
         value = None if item is None else (state.nodes[node.id].items or [])[item]
         needed = self._plan.needs(node.id)
+        of = state.step(node.id, item)
         views = state.scope(item=value, names=needed)
-        read = {name: view["data"] for name, view in views["nodes"].items() if view["state"] != "skipped"}
+        done = {name: view for name, view in views["nodes"].items() if view["state"] != "skipped"}
         return StepAttempt(
             run_id=state.run_id,
             workflow=definition.workflow.name,
@@ -58,15 +66,27 @@ class StepFactory:
             fence=state.fence,
             values=fill(definition.texts(node), {**views, "env": os.environ}),
             inputs=state.inputs,
-            nodes=read,
+            nodes={name: view["data"] for name, view in done.items()},
             item=value,
+            files={name: named_files(view["artifacts"]) for name, view in done.items()},
+            tables=tuple(file for name, view in done.items() for file in self._tables_of(name, view["data"])),
+            given=self._given,
             source=definition.source(node),
             memory=node.memory or definition.workflow.memory,
             place=self._folder / "artifacts" / f"{node.id}{'' if item is None else f'.{item}'}",
             folder=definition.folder,
             settings=definition.settings(node),
             offered=definition.offered(node),
+            is_model=definition.workflow.scripts_of == "model",
+            approved=(of.question or {}).get("digest", "") if of.answer is True else "",
+            approved_by=of.answered_by,
         )
+
+    def _tables_of(self, node: str, data: Any) -> tuple[str, ...]:
+        """Return the files of tables in a result. It is looked through once, not for each item that needs it."""
+        if node not in self._tables or self._tables[node][0] is not data:
+            self._tables[node] = data, tuple(table_files(data))
+        return self._tables[node][1]
 
     def parts(self, step: StepAttempt) -> Mapping[str, str]:
         """Return what a step depends on, each part by its hash."""
@@ -76,4 +96,5 @@ class StepFactory:
         if definition.uses_environment:
             values = fill(definition.texts(step.node), {**views, "env": definition.environment})
         described = definition.describe(step.node)
-        return parts_of(step.node, values, views, described=described, source=step.source, folder=step.folder)
+        named: dict[str, Any] = {"described": described, "source": step.source, "files": step.files}
+        return parts_of(step.node, values, views, folder=step.folder, **named)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nbtools.aio import in_thread
 from nbtools.errors import (
+    ApprovalPending,
     CallTimeout,
     ConfigMissing,
     ExecutionFailed,
@@ -27,11 +28,14 @@ from nbtools.errors import (
     NbtoolsError,
     PermissionDenied,
 )
-from nbtools.execute import Executor
-from nbtools.kernels.inside.hooks import VALUE_NOT_JSON, VALUE_TOO_LARGE
+from nbtools.execute import LocalExecutor
+from nbtools.gate import ApprovalRequest, Reply, Rule
+from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.registry import Registry
 from nbtools.result import Artifact
-from nbtools.tool import Effects, ToolCall
+from nbtools.tool import CallJournal, Effects, ToolCall
+from nbtools.toolbox.policies import SandboxPolicy
+from nbtools.workflow.driver.files import folders_of, keep, readable
 from nbtools.workflow.driver.host import Prompt, WorkflowHost
 from nbtools.workflow.runs.keys import file_texts
 from nbtools.workflow.runs.state import failure_result
@@ -48,10 +52,15 @@ Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
 _PICTURES = frozenset({".png", ".svg", ".jpg", ".jpeg", ".pdf"})
 _CODE = Effects(destructive=True, open_world=True)
-_LONGEST_S, _GRACE_S = 7 * 86_400.0, 60.0
+_LONGEST_S, _GRACE_S, _WAITING_S = 7 * 86_400.0, 60.0, 1.0
+# Nothing confines a command as it does a script; a policy of the person's comes first.
+_MODELS_COMMANDS = tuple(
+    Rule(action="ask", tool=name, effects=("destructive",), why="a model wrote the command")
+    for name in ("shell", "process")
+)
 _OWN_FOLDER = (
     "Code runs in a folder of its own: name a file of yours by an input. A table of another node is its last "
-    'expression, and nodes["ID"] is the DataFrame here.'
+    'expression, and nodes["ID"] is the DataFrame here; files of a node are files["ID"]["NAME"].'
 )
 
 
@@ -69,8 +78,12 @@ class StepAttempt:
         Which attempt, and by which driver.
     values
         The node's texts with expressions filled in, by field.
-    inputs, nodes, item
-        What code sees.
+    inputs, nodes, item, files
+        What code sees; `files` are those of the needed nodes, by node and name.
+    tables
+        The files of all tables in the results of the needed nodes.
+    given
+        Files of a run outside of this one that its inputs name.
     source
         The code.
     memory
@@ -82,6 +95,10 @@ class StepAttempt:
     settings, offered
         Of a prompt: keys of the agent's file, overlaid by the node's; the tools that the model may call, by name or
         as a configuration.
+    is_model
+        Whether a model wrote the scripts, which are confined as such.
+    approved, approved_by
+        The digest of the call that a person has approved, where one waited for that, and who it was.
     """
 
     run_id: str
@@ -95,12 +112,22 @@ class StepAttempt:
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     nodes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     item: Any = None
+    files: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     source: str = ""
     memory: MemorySettings = dataclasses.field(default_factory=MemorySettings)
     place: Path = Path()
     folder: Path = Path()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     offered: tuple[Any, ...] = ()
+    is_model: bool = False
+    approved: str = ""
+    approved_by: str = ""
+
+    def paths(self) -> list[str]:
+        """Return the files that the step may read: those of the needed nodes, their tables, and what it was given."""
+        return [*(path for found in self.files.values() for path in found.values()), *self.tables, *self.given]
 
 
 class Runner(Protocol):
@@ -111,7 +138,13 @@ class Runner(Protocol):
         ...
 
     async def aperform(
-        self, step: StepAttempt, show: Show, *, tokens: int | None = None, usd: float | None = None
+        self,
+        step: StepAttempt,
+        show: Show,
+        *,
+        journal: CallJournal | None = None,
+        tokens: int | None = None,
+        usd: float | None = None,
     ) -> Any:
         """Return the result of a step, in which an expected failure is; ``question`` in it says that nobody knows."""
         ...
@@ -131,14 +164,20 @@ class StepRunner:
     def __init__(self, host: WorkflowHost, tools: Registry) -> None:
         self._host = host
         self.tools = tools
-        self._executors: dict[tuple[str, ...], Executor] = {}
+        self._executors: dict[tuple[str, ...], LocalExecutor] = {}
 
     def for_tools(self, tools: Registry) -> StepRunner:
         """Return a runner for the nodes of another workflow."""
         return StepRunner(self._host, tools)
 
     async def aperform(
-        self, step: StepAttempt, show: Show, *, tokens: int | None = None, usd: float | None = None
+        self,
+        step: StepAttempt,
+        show: Show,
+        *,
+        journal: CallJournal | None = None,
+        tokens: int | None = None,
+        usd: float | None = None,
     ) -> Any:
         """Return the result of a step; an expected failure is in it.
 
@@ -148,6 +187,8 @@ class StepRunner:
             What to do.
         show
             Called with ``(stream, text)`` as output appears.
+        journal
+            Where the start of what may change something is written down.
         tokens, usd
             What is left of the run's budget.
         """
@@ -155,10 +196,12 @@ class StepRunner:
         try:
             match step.node:
                 case ToolNode():
-                    result = await self._call(step, show)
+                    result = await self._call(step, show, journal)
                 case CodeNode():
-                    result = await self._run_code(step, show)
+                    result = await self._run_code(step, show, journal)
                 case PromptNode():
+                    if journal is not None:
+                        await journal.started(step.run_id)
                     result = await self._ask_model(step, show, tokens, usd)
                 case _:
                     raise InternalError(f"a {step.node.kind} node is no step of its own")
@@ -168,21 +211,31 @@ class StepRunner:
         result.setdefault("duration_s", round(time.perf_counter() - begun, 6))
         return result
 
-    async def _call(self, step: StepAttempt, show: Show) -> dict[str, Any]:
+    async def _call(self, step: StepAttempt, show: Show, journal: CallJournal | None) -> dict[str, Any]:
         node = step.node
         assert isinstance(node, ToolNode)
         call = ToolCall(
             tool=node.tool,
-            arguments=step.values.get("args", {}),
+            arguments=await self._readable(step, step.values.get("args", {})),
             caller="workflow",
             run_id=step.run_id,
             timeout=node.timeout_s,
             on_output=lambda kind, text, _: show(kind, text),
+            journal=journal,
         )
-        done = (await self.executor(step).acall(call)).to_dict()
-        return {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
+        result = await self.executor(step).acall(call)
+        done = result.to_dict()
+        made = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
+        if made["artifacts"]:
+            made["artifacts"] = await in_thread(keep, made["artifacts"], self._host.artifacts(), step.place)
+        return made if result.ok else made | _waits(result.to_error())
 
-    async def _run_code(self, step: StepAttempt, show: Show) -> dict[str, Any]:
+    async def _readable(self, step: StepAttempt, value: Any) -> Any:
+        """Return a value that names files of the run by what tools may read."""
+        paths = step.paths()
+        return await in_thread(readable, value, paths, self._host.artifacts()) if paths else value
+
+    async def _run_code(self, step: StepAttempt, show: Show, journal: CallJournal | None) -> dict[str, Any]:
         node = step.node
         assert isinstance(node, CodeNode)
 
@@ -191,29 +244,44 @@ class StepRunner:
                 show(piece.kind, piece.text)
 
         is_python = node.language == "python"
-        seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item}
+        seen = {"inputs": step.inputs, "nodes": step.nodes, "item": step.item, "files": step.files}
+        paths = [*folders_of(step.paths()), *file_texts([step.inputs, step.item], step.folder)]
+
+        def tell_waiting() -> None:
+            if self._host.kernels().waiting:
+                show("waits", "waits for a kernel to start")
+
+        policy = self.executor(step).door.services[SandboxPolicy]() if step.is_model else None
 
         async def work() -> Execution:
-            return await self._host.kernels().arun(
-                step.source,
-                language=node.language,
-                timeout="setting" if node.timeout_s is None else node.timeout_s,
-                variables=_with_tables(seen) if is_python else seen,
-                inputs_paths=[*file_texts([step.inputs, step.item], step.folder), *table_files(step.nodes)],
-                on_output=tell,
-                memory=self.memory(step) if is_python and step.memory.enabled else None,
-                wants_value=is_python,
-                place=step.place,
-            )
+            waiting = asyncio.get_running_loop().call_later(_WAITING_S, tell_waiting)
+            try:
+                return await self._host.kernels().arun(
+                    step.source,
+                    language=node.language,
+                    timeout="setting" if node.timeout_s is None else node.timeout_s,
+                    variables=_with_tables(seen) if is_python else seen,
+                    inputs_paths=paths,
+                    on_output=tell,
+                    memory=self.memory(step) if is_python and step.memory.enabled else None,
+                    wants_value=is_python,
+                    place=step.place,
+                    sandbox=None if policy is None else policy.model,
+                )
+            finally:
+                waiting.cancel()
 
         told = {"node": node.id, "language": node.language, "code": step.source}
         # The kernel ends the code itself and says more about it; the door only has to wait for that.
         seconds = _LONGEST_S if node.timeout_s is None else node.timeout_s + _GRACE_S
-        call = ToolCall(tool="workflow_code", arguments=told, caller="workflow", run_id=step.run_id, timeout=seconds)
+        whose: dict[str, Any] = {"caller": "workflow", "run_id": step.run_id, "journal": journal}
+        call = ToolCall(tool="workflow_code", arguments=told, timeout=seconds, **whose)
         how: dict[str, Any] = {"effects": _CODE, "origins": ("code_execute",), "said": lambda done: done.stdout}
-        done, _ = await self._host.perform(call, work, **how)
+        done, _ = await self._host.perform(call, work, door=self.executor(step).door, **how)
         hint = self._hint(step, done)
         error = done.to_error(timeout=node.timeout_s, hint=hint, script=step.source)
+        if isinstance(error, CallTimeout):
+            error.hint = "Raise timeout_s of the node, or do less at once."
         lost = next((note for note in done.notes if note.startswith((VALUE_TOO_LARGE, VALUE_NOT_JSON))), None)
         if error is None and lost is not None:
             error = LimitExceeded(f"{lost}.", hint="Return less, a DataFrame, or write a file and return its path.")
@@ -244,7 +312,7 @@ class StepRunner:
         given = step.values.get("instructions") or ()
         prompt = Prompt(
             node=node,
-            text=step.values["prompt"],
+            text=await self._readable(step, step.values["prompt"]),
             instructions=(given,) if isinstance(given, str) else tuple(given),
             settings=step.settings,
             executor=self.executor(step, self._offered(step)),
@@ -274,19 +342,26 @@ class StepRunner:
             for one in step.offered
         )
 
-    def executor(self, step: StepAttempt, tools: Registry | None = None) -> Executor:
+    def executor(self, step: StepAttempt, tools: Registry | None = None) -> LocalExecutor:
         """Return who performs calls of a step: memory tools use the memory of its scope.
 
         `tools` are those that a model is offered; `None` is all that nodes may call.
         """
+        approver = _AnsweredBefore(step.approved, step.approved_by) if step.approved else None
         settings = step.memory
         key = (str(settings.enabled), settings.default_scope, step.node.id if settings.default_scope == "node" else "")
-        if tools is not None or key not in self._executors:
+        is_own = tools is not None or approver is not None or step.is_model
+        if is_own or key not in self._executors:
             from nbtools.memory import AgentMemory
 
             memory = functools.partial(self.memory, step) if settings.enabled else _no_memory
-            made = self._host.executor(self.tools if tools is None else tools, {AgentMemory: memory})
-            if tools is not None:
+            made = self._host.executor(approver, {AgentMemory: memory}, self.tools if tools is None else tools)
+            if step.is_model:
+                policy = made.door.services[SandboxPolicy]()
+                confined = dataclasses.replace(policy, person=policy.model)
+                door = made.door.but(services={SandboxPolicy: lambda: confined}, rules=_MODELS_COMMANDS)
+                made = LocalExecutor(made.tools(), door=door)
+            if is_own:
                 return made
             self._executors[key] = made
         return self._executors[key]
@@ -302,8 +377,25 @@ def _no_memory() -> Any:
 
 
 def failure_of(exc: NbtoolsError) -> dict[str, Any]:
-    """Return the result of a step that an error has ended."""
-    return {**failure_result(exc.code, exc.message, exc.hint), "duration_s": 0.0}
+    """Return the result of a step that an error has ended; ``waits`` in it tells what waits for approval."""
+    return {**failure_result(exc.code, exc.message, exc.hint), "duration_s": 0.0, **_waits(exc)}
+
+
+def _waits(exc: NbtoolsError) -> dict[str, Any]:
+    is_pending = exc.code == ApprovalPending.code and "digest" in exc.data
+    return {"waits": dict(exc.data)} if is_pending else {}
+
+
+class _AnsweredBefore:
+    """Says yes to the one call that a person has approved; any other has to wait."""
+
+    def __init__(self, digest: str, by: str) -> None:
+        self._digest = digest
+        self._by = by
+
+    async def approve(self, request: ApprovalRequest) -> Reply:
+        """Return a yes for the call as it was shown."""
+        return Reply(answer="once" if request.prepared.digest == self._digest else "later", by=self._by)
 
 
 def check_output(node: NodeFields, result: dict[str, Any]) -> None:

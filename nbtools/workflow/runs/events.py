@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 __all__ = [
     "BudgetUsed",
+    "CallState",
     "EventKind",
     "ItemsFound",
     "NodeEnded",
@@ -38,6 +39,7 @@ EventKind = Literal[
     "run_started",
     "items_found",
     "node_started",
+    "call_state",
     "node_output",
     "retry_planned",
     "node_ended",
@@ -112,7 +114,7 @@ class ItemsFound(RunEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeStarted(_OfStep):
-    """A step begins; for what has effects this is on the disk before anything is done.
+    """A step begins. What may change something is started by a `CallState` of its own.
 
     Attributes
     ----------
@@ -133,13 +135,36 @@ class NodeStarted(_OfStep):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CallState(_OfStep):
+    """What the door says of a step's call that may change something, see `nbtools.tool.CallJournal`.
+
+    Attributes
+    ----------
+    attempt, fence
+        Of the step, as it started.
+    state
+        ``"started"`` is on the disk before anything is done, and after somebody approved it where that is asked;
+        ``"ok"`` or ``"failed"`` is how it came back, and its result follows with the end of the step.
+    call_id
+        The call, as the record of calls has it.
+    """
+
+    kind: ClassVar[EventKind] = "call_state"
+
+    attempt: int
+    fence: int
+    state: Literal["started", "ok", "failed"]
+    call_id: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeOutput(_OfStep):
     """What a step shows while it runs. It is not kept: the result has what counts.
 
     Attributes
     ----------
     stream
-        ``"stdout"``, ``"stderr"``, ``"progress"`` or ``"display"``.
+        ``"stdout"``, ``"stderr"``, ``"progress"`` or ``"display"``; ``"waits"`` tells what the step waits for.
     text
         The text, or the plain form of what is displayed.
     """
@@ -204,6 +229,7 @@ class QuestionAsked(_OfStep):
     ----------
     question
         ``{"approve": TEXT}``, ``{"choose": [TEXT, …], "question": TEXT}`` or ``{"fill": SCHEMA, "question": TEXT}``;
+        of a call that waits for approval ``{"approve": TEXT, "digest": OF_THE_CALL}``;
         of a step whose outcome is unknown ``{"unknown": TEXT}``, answered by ``retry``, ``done``, ``{"done": DATA}`` or
         ``fail``.
     deadline

@@ -56,6 +56,7 @@ def parts_of(
     *,
     described: str = "",
     source: str = "",
+    files: Mapping[str, Mapping[str, str]] | None = None,
     folder: Path | None = None,
 ) -> dict[str, str]:
     """Return the parts that a step depends on, each with its hash.
@@ -72,6 +73,9 @@ def parts_of(
         What says which tool, or which version of a sub-workflow, it is.
     source
         The code.
+    files
+        The files of needed nodes, by node and name: they count where code names the node behind ``files`` or before a
+        slash.
     folder
         Where relative paths of files start; `None` looks at no files.
     """
@@ -92,12 +96,8 @@ def parts_of(
     parts["settings"] = digest(settings)
     seen: list[Any] = [values]
     if isinstance(node, CodeNode):
-        parts["code"] = digest(source)
-        parts["inputs"] = digest(scope["inputs"])
+        parts |= _parts_of_code(node, scope, source, files or {})
         seen += [scope["inputs"], source]
-        for name in sorted({edge.target for edge in edges(node)}):
-            found = scope["nodes"].get(name, {})
-            parts[f"result of {name}"] = digest(found.get("data"))
     if values:
         parts["prompt" if isinstance(node, PromptNode) else "arguments"] = digest(values)
     if scope.get("item") is not None:
@@ -105,6 +105,18 @@ def parts_of(
         seen.append(scope["item"])
     if folder is not None and isinstance(node, ToolNode | CodeNode | WorkflowNode):
         parts |= {f"file {name}": found for name, found in files_in(seen, folder)}
+    return parts
+
+
+def _parts_of_code(
+    node: CodeNode, scope: Mapping[str, Any], source: str, files: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    parts = {"code": digest(source), "inputs": digest(scope["inputs"])}
+    for name in sorted({edge.target for edge in edges(node)}):
+        parts[f"result of {name}"] = digest(scope["nodes"].get(name, {}).get("data"))
+        left = sorted(files.get(name, {}).items())
+        if left and ("files" in source or f"{name}/" in source):
+            parts[f"files of {name}"] = digest([[one, _content(Path(path))] for one, path in left])
     return parts
 
 

@@ -20,6 +20,8 @@ def event_line(event: RunEvent) -> str:
         case "node_started":
             why = made.get("why") or ""
             return f"▸ {name}" + (f"  ({why})" if why else "")
+        case "node_output" if made["stream"] == "waits":
+            return f"  {name}  {made['text']}"
         case "node_ended":
             error = made["result"].get("error")
             notes = [made.get("why", ""), *made["result"].get("notes", ())]
@@ -30,5 +32,7 @@ def event_line(event: RunEvent) -> str:
         case "retry_planned":
             return f"↻ {name} again in {made['wait_s']:g} s: {made['error']['message']}"
         case "question_answered":
-            return f"✓ {name} is answered: {made['answer']}"
+            answer = made["answer"]
+            shown = ("no", "yes")[answer] if isinstance(answer, bool) else answer
+            return f"✓ {name} is answered: {shown}"
     return ""

@@ -23,6 +23,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import socket
 import time
@@ -37,6 +38,7 @@ from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStart
 __all__ = ["FrozenRun", "RunLog", "fresh_run_id", "list_runs", "write_file"]
 
 _MOST_IN_LINE = 64_000
+_ABSOLUTE = re.compile(rb"""(\b(?:file|workflow|agent):\s*["']?)(/[^"'\n,}]*[^"'\n,}\s])""")
 
 
 def fresh_run_id(name: str) -> str:
@@ -102,19 +104,19 @@ class FrozenRun:
         for name in ("files", "results", "artifacts", "answers"):
             (folder / name).mkdir(mode=0o700)
         paths = [path.resolve() for path in files]
+        if text:
+            paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
         root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
         kept: dict[str, str] = {}
         for path in paths:
-            content = path.read_bytes()
+            is_text = bool(text) and not kept
+            content = text.encode() if is_text else path.read_bytes()
             place = folder / "files" / path.relative_to(root)
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-            kept[str(path.relative_to(root))] = hashlib.sha256(content).hexdigest()
+            place.write_bytes(_with_own_files(content, path, paths))
+            kept[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
         if main:
             kept[main] = ""
-        elif not paths:
-            (folder / "files" / "workflow.yaml").write_text(text, encoding="utf-8")
-            kept["workflow.yaml"] = hashlib.sha256(text.encode()).hexdigest()
         facts = {
             "run_id": folder.name,
             "workflow": workflow,
@@ -148,6 +150,8 @@ class FrozenRun:
             return []
         found = []
         for name, digest in self.facts["files"].items():
+            if not digest:
+                continue  # it was a text
             path = Path(self.facts["root"]) / name
             try:
                 if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
@@ -310,6 +314,18 @@ def _lock(descriptor: int) -> None:
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _with_own_files(content: bytes, path: Path, paths: list[Path]) -> bytes:
+    """Return a workflow that names its files beside it, where they are kept too, instead of by absolute paths."""
+    if path.suffix not in {".yaml", ".yml"}:
+        return content
+
+    def beside(found: re.Match[bytes]) -> bytes:
+        named = Path(os.fsdecode(found[2])).resolve()
+        return found[1] + os.fsencode(os.path.relpath(named, path.parent)) if named in paths else found[0]
+
+    return _ABSOLUTE.sub(beside, content)
 
 
 def _ends_in_newline(path: Path) -> bool:

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.workflow.expressions import fill, truth
 from nbtools.workflow.graph import edges
 from nbtools.workflow.runs.state import NodeState, RunState, failure_result
+from nbtools.workflow.schemas import kind_words, shown_value
 from nbtools.workflow.spec import NodeFields, Workflow
 
 __all__ = ["MOST_ITEMS", "Action", "Collect", "End", "Expand", "Fail", "RunPlan", "Skip", "Start"]
@@ -208,7 +210,7 @@ class RunPlan:
             "data": [view["data"] if view["ok"] else None for view in views],
             "error": None if state == "ok" else error,
             "artifacts": [artifact for view in views for artifact in view["artifacts"]],
-            "duration_s": sum(view["duration_s"] for view in views),
+            "duration_s": _busy_seconds((step.ended_at, step.view()["duration_s"]) for step in of.steps),
         }
         return Collect(node=node.id, state=state, result=result)
 
@@ -226,11 +228,20 @@ class RunPlan:
             return End(state="failed", error={"code": exc.code, "message": f"outputs: {exc.message}", "hint": exc.hint})
 
 
+def _busy_seconds(ended: Iterable[tuple[float | None, float]]) -> float:
+    """Return for how long at least one item ran, given when each ended and how long it took."""
+    total, until = 0.0, -math.inf
+    for begun, end in sorted((end - took, end) for end, took in ended if end is not None):
+        total += max(0.0, end - max(begun, until))
+        until = max(until, end)
+    return round(total, 6)
+
+
 def _items_of(node: NodeFields, scope: Mapping[str, Any]) -> list[Any]:
     items = fill(node.for_each, scope)
     if not isinstance(items, list):
         raise InvalidArguments(
-            f"for_each is {type(items).__name__}, not a list: {items!r:.80}.",
+            f"for_each is {kind_words(items)}, not a list: {shown_value(items)}.",
             hint="Let it lead to a list, such as ${nodes.ID.data.rows}.",
         )
     if len(items) > MOST_ITEMS:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from nbtools.workflow.runs.events import (
     BudgetUsed,
+    CallState,
     ItemsFound,
     NodeEnded,
     NodeSkipped,
@@ -25,11 +26,14 @@ from nbtools.workflow.runs.events import (
     RunStarted,
 )
 
-__all__ = ["ENDED", "NodeState", "RunState", "State", "StepState", "failure_result"]
+__all__ = ["ENDED", "NEVER_AGAIN", "NodeState", "RunState", "State", "StepState", "failure_result"]
 
 State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "unknown"]
 ENDED: frozenset[State] = frozenset({"ok", "failed", "skipped", "cancelled"})
 """States after which nothing happens to a node any more."""
+
+NEVER_AGAIN = frozenset({"APPROVAL_DENIED", "CANCELLED", "INVALID_ARGUMENTS", "TOOL_NOT_FOUND", "TOOL_NOT_ENABLED"})
+"""Codes of failures that another attempt cannot mend."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -54,6 +58,9 @@ class StepState:
         What a person is asked, until when, and what was answered by whom.
     retry_at
         When the next attempt is due, in seconds since 1970; `None` unless one failed.
+    effect
+        Of the last attempt: ``"started"`` from when it may change something, ``"ok"`` or ``"failed"`` once that came
+        back; empty where it never began, or only read.
     """
 
     state: State = "pending"
@@ -69,6 +76,7 @@ class StepState:
     answer: Any = None
     answered_by: str = ""
     retry_at: float | None = None
+    effect: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -269,28 +277,31 @@ class RunState:
 
 def _apply(step: StepState, event: RunEvent) -> bool:
     """Let an event change a step."""
+    of = (step.attempt, step.fence)
+    is_late = isinstance(event, NodeEnded | CallState) and event.attempt != 0 and (event.attempt, event.fence) != of
     match event:
         case NodeStarted():
             step.state, step.attempt, step.fence = "running", event.attempt, event.fence
             step.why, step.parts, step.retry_at = event.why, event.parts, None
             step.started_at = event.at if step.attempt == 1 or step.started_at is None else step.started_at
             step.ended_at, step.result = None, None
+            step.effect = ""
+        case CallState() if not is_late:
+            step.effect = event.state
         case RetryPlanned():
             step.state, step.retry_at = "pending", event.at + event.wait_s
         case NodeSkipped():
             step.state, step.why, step.ended_at = "skipped", event.why, event.at
         case QuestionAsked():
             step.state, step.question, step.deadline = "waiting", event.question, event.deadline
+            step.answer = None
             step.started_at = step.started_at or event.at
         case QuestionAnswered():
             step.answer, step.answered_by = event.answer, event.by
-            if step.state == "unknown" and event.answer == "retry":
+            is_approved = step.state == "waiting" and event.answer is True and "digest" in (step.question or {})
+            if is_approved or (step.state == "unknown" and event.answer == "retry"):
                 step.state = "pending"
-        case NodeEnded():
-            if (event.attempt, event.fence) != (step.attempt, step.fence) and event.attempt:
-                return False
-            if step.has_ended:
-                return False
+        case NodeEnded() if not is_late and not step.has_ended:
             step.state, step.result, step.ended_at = event.state, event.result, event.at
             step.why = event.why or step.why
             step.question = event.result.get("question", step.question) if event.state == "unknown" else step.question

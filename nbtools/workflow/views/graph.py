@@ -15,7 +15,7 @@ from nbtools.workflow.views.signs import SIGNS, count_of, seconds_of, shown_stat
 
 __all__ = ["GraphDrawing", "graph_svg", "graph_text"]
 
-_LETTER = 7.0  # width of a letter of the names, in pixels, a little more than it is
+_LETTER = 7.5  # width of a letter of the names, in pixels, a little more than it is
 _HIGH, _ROW, _GAP, _MARGIN = 42, 42, 46, 6
 _LONGEST = 28
 _FONT = "font-family:var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"

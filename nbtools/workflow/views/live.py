@@ -13,7 +13,7 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools import html_parts
@@ -44,7 +44,8 @@ _MOST_NOW = 8
 class LiveView:
     """Follows a run; give it to ``on_event``.
 
-    In a notebook it updates one display with the graph and the table; elsewhere it writes a line for each event.
+    In a notebook it updates one display with the graph and the table; elsewhere it writes a line for each event. Or it
+    hands the state on, to whatever shows it.
 
     Parameters
     ----------
@@ -54,10 +55,17 @@ class LiveView:
         Where a run that is resumed stands; `None` for a new one.
     write
         Takes the lines where there is no notebook; `None` prints them.
+    show
+        Takes the state each time that it is to be shown, and the last line of what each running step shows.
     """
 
     def __init__(
-        self, workflow: Workflow, progress: RunState | None = None, *, write: Callable[[str], None] | None = None
+        self,
+        workflow: Workflow,
+        progress: RunState | None = None,
+        *,
+        write: Callable[[str], None] | None = None,
+        show: Callable[[RunState, Mapping[str, str]], None] | None = None,
     ) -> None:
         self._workflow = workflow
         self._drawing = GraphDrawing(workflow)
@@ -65,6 +73,7 @@ class LiveView:
         self._state = RunState.of(names, inputs={}) if progress is None else _copied(progress)
         self._now: dict[str, str] = {}
         self._write = write or print
+        self._show_state = show
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         self._due = 0.0
@@ -79,7 +88,7 @@ class LiveView:
     def __call__(self, event: RunEvent) -> None:
         """Take an event, from any thread."""
         with self._lock:
-            if self._shell is None:
+            if self._shell is None and self._show_state is None:
                 if line := event_line(event):
                     self._write(line)
                 return
@@ -96,6 +105,10 @@ class LiveView:
         """Draw what is known now; only the state of the run where something else shows the rest."""
         with self._lock:
             self._stop_timer()
+            if self._show_state is not None:
+                self._show_state(self._state, self._now)
+                self._due = time.monotonic() + _EVERY_S
+                return
             plain = f"{self._workflow.name}: {self._state.state} ({self._state.run_id})"
             parts = [headline(self._workflow.name, self._state.state, self._state.run_id, self._state)]
             if not is_short:
@@ -103,6 +116,11 @@ class LiveView:
                 parts += progress_parts(self._state, self._drawing.svg(self._state))
                 parts += [html_parts.footer(f"{name} {text}") for name, text in list(self._now.items())[:_MOST_NOW]]
             self._show({"text/html": f"<div>{redact(''.join(parts))}</div>", "text/plain": plain})
+
+    def end(self) -> None:
+        """Draw the state alone, because something else shows the rest; nothing where the run never began."""
+        if self._state.run_id:
+            self.draw(is_short=True)
 
     def _show(self, data: dict[str, Any]) -> None:
         if self._shell is None:

@@ -150,7 +150,8 @@ def _heading(node: NodeFields, progress: RunState) -> str:
     told = [stated(of), "" if seconds is None else f"{seconds:.2f} s", of.why]
     lines = [f"## {node.id}", f"`{what_runs(node)}` · in the run: {', '.join(filter(None, told))}", node.description]
     if node.retry is not None:
-        lines.append(f"The run tried up to {node.retry.attempts} times; here, run the cell again.")
+        needed = max([of.attempt, *(step.attempt for step in of.steps)])
+        lines.append(f"It is tried up to {node.retry.attempts} times; the run needed {needed}.")
     if isinstance(node, PromptNode):
         lines += ["The answer is the one of the run, to this:", _quoted(node.prompt)]
     if isinstance(node, AskNode):
@@ -179,6 +180,13 @@ def _setup(run: FrozenRun, progress: RunState, exported: list[_Exported], folder
         lines += [
             'START = globals().get("START", os.getcwd())  # the folder of this notebook',
             f"os.chdir(os.path.join(START, {place!r}))",
+        ]
+    if any(found.workflow.scripts_of == "model" for found in exported):
+        lines += [
+            "from nbtools.config import Config",
+            "",
+            "# The scripts are a model's: they run as confined as a model's do.",
+            'os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox',
         ]
     variables = variables_of(exported[0].workflow)
     inputs = conceal(without_variables(variables, dict(progress.inputs)))
@@ -248,6 +256,10 @@ def _step(exported: _Exported, node: NodeFields) -> str:
     """Return the code of a node, with its condition, its loop, and what happens to its errors."""
     item = ", item" if node.for_each is not None else ""
     code = _work(exported, node, item)
+    if node.retry is not None:
+        given = f"{node.retry.attempts}, backoff_s={node.retry.backoff_s:g}"
+        code = _indented(f"with attempt:\n{_indented(code)}")
+        code = f"for attempt in steps.tries({given}):\n{code}"
     if _goes_on(node):
         code = f"with steps.may_fail({node.id!r}):\n{_indented(code)}"
     if node.for_each is not None:
@@ -261,7 +273,7 @@ def _step(exported: _Exported, node: NodeFields) -> str:
 
 def _goes_on(node: NodeFields) -> bool:
     """Tell whether an exception of a node's code is kept; a call keeps its error by itself."""
-    if isinstance(node, ToolNode):
+    if isinstance(node, ToolNode) and node.retry is None:
         return False
     return node.on_item_error == "collect" if node.for_each is not None else node.on_error == "continue"
 
@@ -301,7 +313,7 @@ def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
     else:
         call = f"done = wb.call({node.tool!r}, {given}{timeout})"
     stops = node.on_item_error == "fail" if node.for_each is not None else node.on_error == "fail"
-    checked = "done.raise_for_error()" if stops else "done"
+    checked = "done.raise_for_error()" if stops or node.retry is not None else "done"
     return f"{before}{call}\nsteps.called({node.id!r}, {checked})"
 
 
@@ -310,12 +322,18 @@ def _script(exported: _Exported, node: CodeNode) -> str:
     needs = ", ".join(repr(name) for name in dict.fromkeys(edge.target for edge in edges(node)))
     settings = node.memory or exported.workflow.memory
     memory = _memory(exported.workflow, node) if settings.enabled and re.search(r"\bmemory\b", source) else ""
-    head = [memory, f"nodes = steps.seen({needs})" if needs else ""]
-    written = _with_value(source) if node.language == "python" and not _gives_files(exported.workflow, node) else None
+    has_files = bool(needs) and re.search(r"\bfiles\b", source) is not None
+    head = [
+        memory,
+        f"nodes = steps.seen({needs})" if needs else "",
+        f"files = steps.files({needs})" if has_files else "",
+    ]
+    written = _with_value(source) if node.language == "python" and not _gives_files(exported, node) else None
     if written is not None:
         return "\n".join([*filter(None, head), written, f"steps.gave({node.id!r}, value)"])
     item = "item" if node.for_each is not None else "None"
-    seen = f"{{'inputs': inputs, 'nodes': {'nodes' if needs else '{}'}, 'item': {item}}}"
+    files = "files" if has_files else "{}"
+    seen = f"{{'inputs': inputs, 'nodes': {'nodes' if needs else '{}'}, 'item': {item}, 'files': {files}}}"
     options = f"language={node.language!r}, variables={seen}, cwd=os.getcwd()"
     if node.language == "python":
         options += f", wants_value=True{', memory=memory' if memory else ''}"
@@ -342,10 +360,14 @@ def _memory(workflow: Workflow, node: NodeFields) -> str:
     return f"memory = wb.memory.scoped({ids}, scope={scope!r})"
 
 
-def _gives_files(workflow: Workflow, node: CodeNode) -> bool:
-    """Tell whether an expression of the workflow reads the files that a node made."""
-    read = [expression for other in workflow.nodes for _, expression in references(other)]
-    return any(found.node == node.id and "artifacts" in found.steps for found in read)
+def _gives_files(exported: _Exported, node: CodeNode) -> bool:
+    """Tell whether an expression or other code of the workflow reads the files that a node made."""
+    others = exported.workflow.nodes
+    read = [expression for other in others for _, expression in references(other)]
+    if any(found.node == node.id and "artifacts" in found.steps for found in read):
+        return True
+    scripts = [other for other in others if isinstance(other, CodeNode) and node.id in other.needs]
+    return any(re.search(r"\bfiles\b", exported.source(script)) for script in scripts)
 
 
 # -- text of code

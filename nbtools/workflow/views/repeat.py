@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.result import Artifact, ToolResult
+from nbtools.workflow.driver.files import named_files
 from nbtools.workflow.expressions import fill, truth
 from nbtools.workflow.runs.keys import MaskedEnvironment
-from nbtools.workflow.runs.state import NodeState, failure_result
+from nbtools.workflow.runs.state import NEVER_AGAIN, NodeState, failure_result
 
 if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution
@@ -97,6 +99,27 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         """Return what code sees as ``nodes``: the data of the nodes that it needs."""
         return {name: self._values[name] for name in needs if name in self._values}
 
+    def files(self, *needs: str) -> dict[str, dict[str, str]]:
+        """Return what code sees as ``files``: the files of the nodes that it needs."""
+        return {name: named_files(self._results[name]["artifacts"]) for name in needs if name in self._results}
+
+    def tries(self, attempts: int, *, backoff_s: float = 0.0) -> Iterator[_Attempt]:
+        """Yield what each attempt of a step stands in, until one is good; the error of the last one goes on.
+
+        Parameters
+        ----------
+        attempts
+            How many there are at the most.
+        backoff_s
+            Seconds before the second one; each further wait is twice as long.
+        """
+        for number in range(1, attempts + 1):
+            attempt = _Attempt(is_last=number == attempts)
+            yield attempt
+            if attempt.is_good:
+                return
+            time.sleep(backoff_s * 2 ** (number - 1))
+
     def each(self, node: str, for_each: Any) -> Iterator[Any]:
         """Yield the items of a node; what they give becomes one result at the end."""
         self._items[node] = []
@@ -176,6 +199,21 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         else:
             self._results[node] = result
             self._values[node] = seen
+
+
+class _Attempt:
+    """Keeps the error of an attempt that another one follows."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        self._is_last = is_last
+        self.is_good = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
+        self.is_good = exc is None
+        return isinstance(exc, Exception) and not self._is_last and getattr(exc, "code", "") not in NEVER_AGAIN
 
 
 _GOOD = NodeState(state="ok").view()

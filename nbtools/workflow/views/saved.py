@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 from nbtools.workflow.checks.shape import read_workflow
 from nbtools.workflow.document import Document
 from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState
-from nbtools.workflow.spec import Workflow
+from nbtools.workflow.spec import NodeFields, Workflow
 
-__all__ = ["read_progress"]
+__all__ = ["read_drift", "read_progress"]
 
 
 def read_progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
@@ -16,3 +20,30 @@ def read_progress(run: FrozenRun) -> tuple[RunState, Workflow | None]:
     workflow, _, _ = read_workflow(Document.open(run.main, str(run.main)))
     names = [] if workflow is None else [node.id for node in workflow.nodes]
     return RunState.of(names, inputs=run.facts["inputs"], events=run.events()), workflow
+
+
+def read_drift(run: FrozenRun, was: Workflow | None) -> Iterator[str]:
+    """Yield what is different from the files as they are now, in words, nodes by their names; they are not used."""
+    files = run.drift()
+    yield from files
+    main = str(run.facts["main"])
+    if was is None or not any(line.startswith(f"{main} was changed") for line in files):
+        return
+    path = Path(run.facts["root"]) / main
+    now, _, _ = read_workflow(Document.open(path, str(path)))
+    before = {node.id: _told(node) for node in was.nodes}
+    after = {} if now is None else {node.id: _told(node) for node in now.nodes}
+    for told, names in (
+        ("added", [name for name in after if name not in before]),
+        ("removed", [name for name in before if name not in after]),
+        ("changed", [name for name in after if name in before and after[name] != before[name]]),
+    ):
+        if names and now is not None:
+            yield f"{'node' if len(names) == 1 else 'nodes'} {told}: {', '.join(names)}"
+
+
+def _told(node: NodeFields) -> dict[str, Any]:
+    """Return what a node says; a script by its name alone, since the run has it beside the workflow."""
+    made = node.model_dump()
+    code = made.get("code")
+    return {**made, "code": Path(code["file"]).name} if isinstance(code, dict) else made

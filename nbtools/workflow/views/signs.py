@@ -11,11 +11,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools.redaction import redact
-from nbtools.visible import brief
+from nbtools.visible import brief, visible
 from nbtools.workflow.runs.state import ENDED, NodeState, StepState
 from nbtools.workflow.spec import AskNode, CodeFile, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
 
-__all__ = ["SIGNS", "StateSign", "count_of", "seconds_of", "shown_state", "sign_svg", "stated", "what_runs", "words_of"]
+__all__ = [
+    "SIGNS",
+    "StateSign",
+    "count_of",
+    "printed_of",
+    "seconds_of",
+    "shown_state",
+    "sign_svg",
+    "stated",
+    "what_runs",
+    "words_of",
+]
+
+_PRINTED_LINES = 10
+_PRINTED_WIDTH = 400
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,9 +90,24 @@ def count_of(node: NodeState) -> tuple[int, int] | None:
 
 
 def stated(node: StepState) -> str:
-    """Return the state in words, with the count of items: ``running 3/10``."""
+    """Return the state in words, with the count of items: ``running 3/10``, ``ok 10/10, 2 failed``."""
     counted = count_of(node) if isinstance(node, NodeState) else None
-    return shown_state(node) + (f" {counted[0]}/{counted[1]}" if counted else "")
+    if counted is None or not isinstance(node, NodeState):
+        return shown_state(node)
+    failed = sum(step.state == "failed" for step in node.steps)
+    return f"{shown_state(node)} {counted[0]}/{counted[1]}" + (f", {failed} failed" if failed else "")
+
+
+def printed_of(result: Mapping[str, Any] | None) -> str:
+    """Return the last lines of what a step printed before it failed, each cut to a width, without its error."""
+    error = (result or {}).get("error") or {}
+    message = str(error.get("message", ""))
+    text = str((result or {}).get("text") or "")
+    if not error or text.startswith(message):
+        return ""
+    text = text.removesuffix(message).strip()
+    lines = str(redact(text)).splitlines()[-_PRINTED_LINES:]
+    return "\n".join(visible(f"{line[:_PRINTED_WIDTH]}…" if len(line) > _PRINTED_WIDTH else line) for line in lines)
 
 
 def seconds_of(step: StepState, now: float | None = None) -> float | None:

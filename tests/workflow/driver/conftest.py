@@ -11,6 +11,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.errors import ExecutionFailed
 from nbtools.tool import tool
+from tests.conftest import wait_until
 
 
 @tool(read_only=True)
@@ -20,11 +21,12 @@ def look(value: Any = None) -> Any:
 
 
 @tool
-def note(path: str, line: str, wait_s: float = 0.0) -> str:
-    """Append a line to a file, and wait."""
+def note(path: str, line: str, wait_s: float = 0.0, lines: int = 0) -> str:
+    """Append a line to a file, and wait: some time, and until others have written so many lines in all."""
     with Path(path).open("a") as handle:
         handle.write(f"{line}\n")
     time.sleep(wait_s)
+    wait_until(lambda: len(Path(path).read_text().splitlines()) >= lines)
     return line
 
 

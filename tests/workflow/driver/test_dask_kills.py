@@ -23,7 +23,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.tool import tool
-from tests.conftest import KILLS
+from tests.conftest import KILLS, wait_until
 
 pytestmark = pytest.mark.slow
 distributed = pytest.importorskip("distributed")
@@ -87,6 +87,25 @@ def die_elsewhere(here: int) -> int:
     return here
 
 
+@tool(read_only=True)
+def pid(here: int = 0) -> int:
+    """Return the process that does this, and wait a little while it is that one and no other has done it."""
+    if os.getpid() != here:
+        Path("seen").touch()
+    elif not Path("seen").exists():
+        time.sleep(0.4)
+    return os.getpid()
+
+
+@tool
+def wait_for(path: str, killed: str) -> bool:
+    """Ask for something by a file, and wait until another file is there."""
+    Path(killed).touch()
+    while not Path(path).exists():
+        time.sleep(0.05)
+    return True
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
@@ -96,7 +115,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wb(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
     monkeypatch.chdir(tmp_path)
     with Workbench(
-        home=home, allowed_paths=[tmp_path], memory_url=":memory:", tools=(put, lines, die_elsewhere)
+        home=home, allowed_paths=[tmp_path], memory_url=":memory:", tools=(put, lines, die_elsewhere, pid, wait_for)
     ) as made:
         yield made
 
@@ -162,7 +181,9 @@ def test_a_worker_is_killed(wb: Workbench, cluster: Any, tmp_path: Path, seed: i
 
 
 def test_a_node_that_kills_its_workers_fails_after_some_of_them(wb: Workbench, cluster: Any) -> None:
-    text = "version: 1\nname: w\nnodes:\n  - {id: a, tool: die_elsewhere, args: {here: 1}, on_error: continue}\n"
+    # Not even a driver that goes on by itself may end the process of the tests.
+    dies = f"{{id: a, tool: die_elsewhere, args: {{here: {os.getpid()}}}, on_error: continue}}"
+    text = f"version: 1\nname: w\nnodes:\n  - {dies}\n"
     text += "  - {id: b, tool: put, args: {folder: ., name: b, wait_s: 0.0}, when: always, needs: [a]}\n"
     run = wb.workflows.run(text, executor=cluster.scheduler_address.replace("tcp://", "dask://"))
     failed = run.progress.nodes["a"].view()["error"]
@@ -181,19 +202,66 @@ def _kill(pid: int) -> None:
 
 @pytest.mark.parametrize("seed", range(max(2, KILLS // 4)))
 def test_the_scheduler_is_killed(wb: Workbench, tmp_path: Path, seed: int) -> None:
-    with programs(tmp_path) as (address, scheduler, workers):
-        timer = Soon(scheduler.kill, 100 + seed)
-        begun = time.monotonic()
+    """Every second one is started again at once, with workers, and gets what follows."""
+    with contextlib.ExitStack() as stack:
+        address, scheduler, workers = stack.enter_context(programs(tmp_path))
+
+        def kill() -> None:
+            scheduler.kill()
+            scheduler.wait()
+            if seed % 2:
+                (tmp_path / "scheduler.json").unlink()
+                stack.enter_context(programs(tmp_path, port=address.rpartition(":")[2]))
+
+        timer = Soon(kill, 100 + seed)
         run = wb.workflows.run(TEXT, {"folder": str(tmp_path)}, executor=address, on_event=timer)
-        assert time.monotonic() - begun < 120
         timer.join()
         for worker in workers:
             worker.kill()
     check(wb, run, tmp_path, wb.workflows.resume)
 
 
+AGAIN = """
+version: 1
+name: again
+limits: {max_parallel: 1, seconds: 300}
+nodes:
+  - {id: far, tool: pid}
+  - {id: wait, tool: wait_for, args: {path: back, killed: killed}, needs: [far]}
+  - {id: then, tool: pid, for_each: %s, args: {here: %d}, needs: [wait]}
+outputs: {far: "${nodes.far.data}", then: "${nodes.then.data}"}
+"""
+
+
+def test_a_scheduler_that_was_started_again_gets_steps_again(wb: Workbench, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        address, scheduler, workers = stack.enter_context(programs(tmp_path))
+        again: list[int] = []
+
+        def restart() -> None:
+            wait_until((tmp_path / "killed").exists, 300)
+            for one in (scheduler, *workers):
+                one.kill()
+                one.wait()
+            (tmp_path / "scheduler.json").unlink()
+            (tmp_path / "seen").unlink(missing_ok=True)
+            _, _, started = stack.enter_context(programs(tmp_path, port=address.rpartition(":")[2]))
+            again.extend(one.pid for one in started)
+            (tmp_path / "back").touch()
+
+        thread = threading.Thread(target=restart)
+        thread.start()
+        run = wb.workflows.run(AGAIN % (list(range(150)), os.getpid()), executor=address).raise_for_error()
+        thread.join()
+    assert run.outputs["far"] in {one.pid for one in workers}
+    assert run.outputs["then"][0] == os.getpid(), "the driver went on by itself"
+    assert run.outputs["then"][-1] in again
+
+
 @contextlib.contextmanager
-def programs(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]]:
+def programs(
+    folder: Path, port: str = "0"
+) -> Iterator[tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]]:
     """Start a scheduler and its workers as programs of their own, as on a cluster."""
     file = folder / "scheduler.json"
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
@@ -205,17 +273,14 @@ def programs(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], list[
             stack.callback(made.kill)
             return made
 
-        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+        options = ["--host", "127.0.0.1", "--port", port, "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         scheduler = start(*module, *options, "--scheduler-file", str(file))
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--no-nanny"]
         workers = [
             start(*worker, "--nthreads", "2", "--no-dashboard", "--local-directory", str(folder))
             for _ in range(WORKERS)
         ]
-        for _ in range(600):
-            if file.exists() and file.read_text().rstrip().endswith("}"):
-                break
-            time.sleep(0.1)
+        wait_until(lambda: file.exists() and file.read_text().rstrip().endswith("}"))
         address = json.loads(file.read_text())["address"]
         with distributed.Client(address, set_as_default=False, timeout=60) as client:
             client.wait_for_workers(WORKERS, timeout=60)

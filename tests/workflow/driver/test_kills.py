@@ -13,7 +13,7 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.errors import FileMissing, InvalidArguments, PermissionDenied
-from nbtools.workflow.runs.events import NodeStarted
+from nbtools.workflow.runs.events import CallState, NodeStarted
 from nbtools.workflow.runs.log import FrozenRun, RunLog, list_runs
 from tests.conftest import KILLS, wait_until
 from tests.workflow.driver.conftest import TOOLS
@@ -174,6 +174,36 @@ def test_an_end_that_a_late_attempt_reports_is_refused(machine):
         assert run.ok
         assert wb.workflows.resume(run.run_id).outputs == OUTPUTS, "a run that has ended is returned as it is"
     assert len(machine.effects) == 5
+
+
+def test_only_what_the_door_had_started_is_unknown(machine):
+    """A driver may be lost before its call began, while somebody is asked to approve it for one, and after it ended."""
+    flow = """
+version: 1
+name: w
+nodes:
+  - {id: before, tool: note, args: {path: effects, line: before}, needs: [agree]}
+  - {id: within, tool: note, args: {path: effects, line: within}, needs: [agree]}
+  - {id: after, tool: note, args: {path: effects, line: after}, needs: [agree]}
+  - {id: agree, ask: {approve: Go on?}}
+"""
+    with machine.workbench() as wb:
+        run = wb.workflows.run(flow)
+        wb.workflows.answer(run.run_id, "agree", "yes")
+        log = RunLog(run.folder)
+        for name in ("before", "within", "after"):
+            log.append(NodeStarted(node=name, attempt=1, fence=1))
+        log.append(CallState(node="within", attempt=1, fence=1, state="started", call_id="a"))
+        log.append(CallState(node="after", attempt=1, fence=1, state="started", call_id="b"))
+        log.append(CallState(node="after", attempt=1, fence=1, state="ok", call_id="b"))
+        log.close()
+        resumed = wb.workflows.resume(run.run_id)
+        assert {asked.step for asked in resumed.questions} == {"within", "after"}
+        assert "had ended (ok)" in resumed.questions[1].text
+        assert machine.effects == ["before"], "it was written as started by nobody: nothing was done"
+        begun = [event for event in FrozenRun(run.folder).events() if isinstance(event, CallState)]
+        assert begun[-1].node == "before"
+        assert begun[-1].call_id == wb.door.recorder.recent()[-1].call_id
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def test_the_first_item_that_fails_ends_the_node() -> None:
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        ({"for_each": "${inputs.x}"}, "for_each is str, not a list"),
+        ({"for_each": "${inputs.x}"}, "for_each is text, not a list"),
         ({"for_each": "${inputs.many}"}, "10,001 items; 10,000 are allowed"),
         ({"for_each": "${inputs.x.y}"}, "leads nowhere"),
         ({"when": "${inputs.x.y}"}, "leads nowhere"),
@@ -165,3 +165,15 @@ def test_a_final_node_is_skipped_by_its_own_condition() -> None:
     walk = Walk([tool("a"), tool("tidy", when="${inputs.go}", **{"finally": True})], inputs={"go": False})
     walk.end("a")
     assert walk.next() == [Skip(node="tidy", why="when is false: ${inputs.go}")]
+
+
+def test_a_node_with_items_took_as_long_as_at_least_one_of_them_ran() -> None:
+    walk = Walk([tool("a", for_each="${inputs.many}")], inputs={"many": [1, 2, 3, 4]})
+    walk.state.apply(ItemsFound(node="a", items=[1, 2, 3, 4]))
+    # Two at once, one after a wait, and one within another.
+    for item, (ended_at, took) in enumerate([(10.0, 4.0), (11.0, 4.0), (100.0, 2.0), (99.5, 1.0)]):
+        walk.state.apply(NodeStarted(node="a", item=item, attempt=1, fence=1))
+        result = {**OK, "duration_s": took}
+        walk.state.apply(NodeEnded(node="a", item=item, attempt=1, fence=1, state="ok", result=result, at=ended_at))
+    (collected,) = walk.next()
+    assert collected.result["duration_s"] == 7.0

@@ -122,6 +122,41 @@ outputs:
     }
 
 
+def test_files_and_attempts_are_repeated(wb, folder, repeat, book) -> None:
+    """A cell tries as often as the run did, and gives up at once what no attempt can mend."""
+    run = wb.workflows.run(
+        HEAD
+        + """
+nodes:
+  - {id: make, code: "open('made.txt', 'w').write('made')"}
+  - {id: read, needs: [make], code: "open(files['make']['made.txt']).read()"}
+  - {id: tool, tool: fail_until, args: {path: tried, times: 1}, retry: {attempts: 3, backoff_s: 0.01}}
+  - {id: never, tool: fail_until, args: {path: other, times: 9}, retry: {attempts: 2}, on_error: continue}
+  - id: code
+    code: |
+      open("counted", "a").write("x")
+      assert len(open("counted").read()) > 1
+      "good"
+    idempotent: true
+    on_error: continue
+    retry: {attempts: 2}
+outputs: {read: "${nodes.read.data}", tool: "${nodes.tool.data}", never: "${nodes.never.ok}"}
+"""
+    ).raise_for_error()
+    assert run.outputs == {"read": "made", "tool": 2, "never": False}
+    (folder / "tried").unlink()
+    (folder / "other").unlink()
+    names = repeat(run)
+    assert names["outputs"] == {"read": "made", "tool": 2, "never": False}
+    assert names["steps"]["code"]["data"] == "good"
+    assert (folder / "other").read_text() == "xx"
+    told = "\n".join(cell.source for cell in book(run).cells)
+    assert "tried up to 3 times; the run needed 2" in told
+    [hopeless, *_] = names["steps"].tries(3)
+    with pytest.raises(InvalidArguments), hopeless:
+        raise InvalidArguments("wrong")
+
+
 def test_answers_of_runs_inside_are_given_again(wb, folder, repeat) -> None:
     (folder / "deep.yaml").write_text(
         "version: 1\nname: deep\ninputs: {n: {type: integer}, twice: {type: boolean, default: true}}\n"

@@ -1,0 +1,101 @@
+"""Files that steps leave: kept in the folder of the run, named for later code, and readable for later tools.
+
+Tools read below the allowed folders alone, and the folder of a run is none of them. So a file of a run that a step
+names is linked into the folder of what scripts left, which they may read, and named by where it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.paths import ARTIFACTS
+
+__all__ = ["folders_of", "keep", "named_files", "readable"]
+
+
+def named_files(artifacts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the path of each file of a node by its name: where it lies in the folder of the step.
+
+    Items have their number before it: ``2/chart.png``.
+    """
+    found: dict[str, str] = {}
+    for artifact in artifacts:
+        path = Path(artifact["path"])
+        folder = _folder(path)
+        item = folder.name.rpartition(".")[2] if folder is not None and "." in folder.name else ""
+        name = path.name if folder is None else path.relative_to(folder).as_posix()
+        found[f"{item}/{name}" if item else name] = str(path)
+    return found
+
+
+def folders_of(paths: Iterable[str]) -> list[str]:
+    """Return what code has to read for these files: the folder of the step, or the file itself where it lies elsewhere.
+
+    A folder and no file: code finds a link to it, and a file of its own must not be written through a link.
+    """
+    return list(dict.fromkeys(str(_folder(Path(path)) or path) for path in paths))
+
+
+def _folder(path: Path) -> Path | None:
+    """Return the folder of the step that has left a file; `None` for a file that is not kept with a run."""
+    folder = next((above for above in path.parents if above.parent.name == ARTIFACTS), None)
+    return folder if folder is not None and (folder.parent.parent / "run.json").exists() else None
+
+
+def readable(value: Any, paths: Iterable[str], place: Path) -> Any:
+    """Return a value in whose texts files of a run have names that tools may read.
+
+    Parameters
+    ----------
+    value
+        Arguments, or a prompt.
+    paths
+        The files that the step may read.
+    place
+        The folder of what scripts left.
+    """
+    known = sorted(paths, key=len, reverse=True)
+    return _replaced(value, known, place) if known else value
+
+
+def _replaced(value: Any, paths: list[str], place: Path) -> Any:
+    if isinstance(value, str):
+        for path in paths:
+            if path in value and (folder := _folder(Path(path))) is not None:
+                name = Path(folder.parent.parent.name, folder.name, Path(path).relative_to(folder))
+                _link(Path(path), place / name)
+                value = value.replace(path, str(Path(ARTIFACTS, name)))
+        return value
+    if isinstance(value, Mapping):
+        return {name: _replaced(item, paths, place) for name, item in value.items()}
+    return [_replaced(item, paths, place) for item in value] if isinstance(value, list) else value
+
+
+def keep(artifacts: list[dict[str, Any]], left: Path, place: Path) -> list[dict[str, Any]]:
+    """Return the files of a call, those that would go with the workbench kept in the folder of the step."""
+    made = []
+    for artifact in artifacts:
+        path = Path(artifact["path"])
+        if left not in path.parents:
+            made.append(artifact)
+            continue
+        _link(path, place / path.name)
+        made.append({**artifact, "path": str(place / path.name)})
+    return made
+
+
+def _link(path: Path, to: Path) -> None:
+    """Let a file have a second name; a copy where the file system has no links."""
+    to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.link(path, to)
+        except FileExistsError:
+            raise
+        except OSError:
+            shutil.copyfile(path, to)

@@ -13,10 +13,10 @@ from nbtools.lazy import facade
 
 if TYPE_CHECKING:
     from nbtools.toolbox.commands.processes import Processes
-    from nbtools.toolbox.policies import Acts, CommandPolicy, SandboxPolicy, WebPolicy
+    from nbtools.toolbox.policies import Acts, CommandPolicy, OfferedFrames, SandboxPolicy, WebPolicy
     from nbtools.toolbox.standard import STANDARD
 
-__all__ = ["STANDARD", "Acts", "CommandPolicy", "Processes", "SandboxPolicy", "WebPolicy"]
+__all__ = ["STANDARD", "Acts", "CommandPolicy", "OfferedFrames", "Processes", "SandboxPolicy", "WebPolicy"]
 
 __getattr__ = facade(
     __name__,
@@ -24,6 +24,7 @@ __getattr__ = facade(
         "STANDARD": "nbtools.toolbox.standard",
         "Acts": "nbtools.toolbox.policies",
         "CommandPolicy": "nbtools.toolbox.policies",
+        "OfferedFrames": "nbtools.toolbox.policies",
         "SandboxPolicy": "nbtools.toolbox.policies",
         "Processes": "nbtools.toolbox.commands.processes",
         "WebPolicy": "nbtools.toolbox.policies",

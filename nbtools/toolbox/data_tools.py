@@ -13,6 +13,7 @@ from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import Parsed, TableWritten
+from nbtools.visible import counted
 
 __all__ = ["TOOLS", "dataframe_to_csv", "json_parse", "yaml_parse"]
 
@@ -103,7 +104,7 @@ def dataframe_to_csv(
     except UnicodeEncodeError as exc:
         raise InvalidArguments(f"{text[exc.start : exc.end]!r} is no character that UTF-8 can write.") from None
     output = put_file(ctx.use(Roots), path, content, {"path": path, "rows_written": count, "formulas": formulas})
-    said = f"{count:,} row{'' if count == 1 else 's'} written to {path}"
+    said = f"{counted(count, 'row')} written to {path}"
     if formulas and not escape_formulas:
         said += f"; a spreadsheet would compute {formulas:,} of the texts (escape_formulas=true prevents it)"
     return Output(data=output.data, text=said, artifacts=output.artifacts)

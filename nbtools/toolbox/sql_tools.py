@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from annotated_types import Ge
 
+from nbtools.aio import in_thread
 from nbtools.parameters import AlsoCalled
 from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
+from nbtools.toolbox.policies import MemoryWatch
 from nbtools.toolbox.result_types import QueryRows
 
 __all__ = ["ACTS", "TOOLS", "sql_query"]
@@ -21,8 +25,9 @@ ACTS: Mapping[str, Mapping[str, Any]] = {
     "sql_query": {"effects": _READS},
     "sql_tables": {"effects": _READS, "origins": ("sql_query",)},
     "sql_profile": {"effects": _READS, "origins": ("sql_query",)},
-    # QueryRows go to a file that the caller has open, or to the path of one, which may be replaced.
+    # Rows go to a file that the caller has open, to a new one, or to one that may be replaced.
     "sql_export": {"effects": _READS, "origins": ("sql_query",)},
+    "sql_export new": {"effects": Effects(), "origins": ("sql_query",)},
     "sql_export to": {"effects": Effects(destructive=True), "origins": ("sql_query",)},
 }
 """What people do by SQL, by the name under which it is judged: its effects, and whose rules hold for it."""
@@ -61,7 +66,7 @@ async def sql_query(
     connection
         Name of a configured database, or its URL; null asks the local engine.
     limit
-        QueryRows at the most; null for a person's all, and a model's 10,000.
+        Rows at the most; null for a person's all, and a model's 10,000.
     params
         Values for :name or $name in the query, by name; they are bound, never pasted.
 
@@ -74,6 +79,8 @@ async def sql_query(
     SqlFailed, CallTimeout, LimitExceeded
         It failed while it ran.
     """
+    if "nbtools.sql.session" not in sys.modules:  # a second of imports, which would hold up every other call
+        await in_thread(importlib.import_module, "nbtools.sql.session")
     from nbtools.sql import SqlSession
 
     result = await ctx.use(SqlSession).aquery(
@@ -96,6 +103,8 @@ def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
     from nbtools.record import CallRecorder, name_of
 
     def memory() -> Any:
+        if MemoryWatch in ctx.services:
+            ctx.use(MemoryWatch).reads(ctx.call_id, "sql_query", {}, None)
         return ctx.use(AgentMemory).snapshot("memory", own=True)
 
     def calls() -> Any:

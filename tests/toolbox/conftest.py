@@ -18,7 +18,6 @@ from nbtools.schema import output_schema
 from nbtools.tool import ToolCall
 from nbtools.toolbox import CommandPolicy, Processes, SandboxPolicy
 from nbtools.toolbox.commands import command_tools
-from tests.conftest import wait_until
 
 
 class Shelf:
@@ -102,7 +101,7 @@ class Site(http.server.BaseHTTPRequestHandler):
         self.body = self.rfile.read(length) if length else b""
         self.server.hits.append((self.command, self.path, dict(self.headers), self.body))
         try:
-            getattr(self, f"on_{parts.path.strip('/') or 'page'}")()
+            getattr(self, f"on_{parts.path.strip('/').partition('.')[0] or 'page'}")()
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -186,6 +185,15 @@ class Site(http.server.BaseHTTPRequestHandler):
 
     def on_brotli(self):
         self.send(b"xyz", Content_Encoding="br")
+
+    def on_table(self):
+        """A table that stays the same as long as the query does not name another version."""
+        mark = f'"{self.query.get("v", self.server.version)}"'
+        if self.headers.get("If-None-Match") == mark:
+            self.send(status=304, ETag=mark, Content_Length=None)
+        else:
+            body = f"city,n\na,{mark[1:-1]}\nb,2\n".encode()
+            self.send(body, Content_Type="text/csv", ETag=mark)
 
     def on_bomb(self):
         self.send(self.server.bomb, Content_Encoding="gzip")
@@ -277,6 +285,7 @@ def site(served):
     """The address of the server; its attribute `hits` has the requests of this test."""
     served.hits = []
     served.busy = 0
+    served.version = 1
 
     class Address(str):
         __slots__ = ()
@@ -289,16 +298,13 @@ def site(served):
         def port(self):
             return served.server_address[1]
 
+        def change(self):
+            served.version += 1
+
         def be_busy(self, times):
             served.busy = times
 
     return Address(f"http://127.0.0.1:{served.server_address[1]}")
-
-
-@pytest.fixture
-def eventually():
-    """Wait until something holds; fail when it does not in time."""
-    return wait_until
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from nbtools.toolbox.commands.allow_list import Programs
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
 from nbtools.toolbox.commands.pipelines import plan_steps
+from tests.conftest import wait_until
 
 PATH = os.environ["PATH"]
 needs_landlock = pytest.mark.skipif(not holds_programs("limits"), reason="the kernel does not hold programs here")
@@ -116,7 +117,7 @@ def test_nothing_is_started_that_is_not_on_the_list(call, evil, command, level):
 
 
 @needs_landlock
-def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, folder, eventually):
+def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, folder):
     """What Python starts is judged too; an allowed script may run, with the interpreter that it needs."""
     code = "import subprocess; print(subprocess.run(['ls']).returncode); subprocess.run(['rm', 'x'])"
     (folder / "x").touch()
@@ -133,7 +134,7 @@ def test_the_kernel_keeps_interpreters_and_their_children_to_the_list(call, fold
         assert run(call, command).data["stdout"] == "ran\n"
     assert run(call, f"env {shutil.which('ls')}").data["returncode"] == 126
     pid = call.data("process", command="env", args=["rm", "x"])["pid"]
-    eventually(lambda: call.data("process", action="status", pid=pid)["status"] == "exited")
+    wait_until(lambda: call.data("process", action="status", pid=pid)["status"] == "exited")
     assert call.data("process", action="status", pid=pid)["returncode"] == 126
     assert (folder / "x").exists()
 

@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from nbtools.door import Door
@@ -119,3 +123,23 @@ def test_what_a_model_asks_runs_apart_and_answers_alike(call):
 def test_a_question_that_outlives_its_call_ends(call):
     result = ask(call, "select count(*) from range(100000000) a, range(100000000) b", _timeout=1)
     assert result.error.code == "TIMEOUT"
+
+
+def test_the_first_query_imports_beside_the_loop(tmp_path: Path) -> None:
+    code = """
+import sys, threading
+from nbtools import Workbench, aio
+loop = aio.loop()
+found = {}
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("nbtools.sql.") and name not in found:
+            import asyncio
+            found[name] = asyncio._get_running_loop() is loop
+sys.meta_path.insert(0, Watch())
+with Workbench(memory_url=":memory:", home=sys.argv[1]) as wb:
+    done = wb.call("sql_query", {"query": "select 1 as x"})
+print(done.ok, found["nbtools.sql.session"], found["nbtools.sql.verdict.policy"])
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True", "False", "False"], done.stderr

@@ -14,6 +14,7 @@ from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web.address import checked_url
 from nbtools.toolbox.web.page import charset_of, read_page
 from nbtools.toolbox.web.web_tools import TOOLS
+from tests.conftest import wait_until
 
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
 SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())
@@ -470,9 +471,9 @@ def test_search_arguments_have_bounds(searching):
         assert call.code("web_search", **arguments) == "INVALID_ARGUMENTS"
 
 
-def test_nothing_stays_open_after_requests(call, site, eventually, count_descriptors):
+def test_nothing_stays_open_after_requests(call, site, count_descriptors):
     get(call, f"{site}/page")
     before = count_descriptors()
     for path in ("page", "bomb", "endless", "cut", "circle"):
         get(call, f"{site}/{path}")
-    eventually(lambda: count_descriptors() <= before)
+    wait_until(lambda: count_descriptors() <= before)

@@ -1,5 +1,4 @@
 import threading
-import time
 
 import pytest
 
@@ -8,6 +7,7 @@ from nbtools.toolbox import WebPolicy
 from nbtools.toolbox.web import address
 from nbtools.toolbox.web.address import Deadline, Guard, reason_against
 from nbtools.toolbox.web.web_tools import TOOLS
+from tests.conftest import wait_until
 
 
 @pytest.fixture
@@ -215,8 +215,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer(site):
 
 def test_a_deadline_that_is_over_cuts_at_once(site):
     with Deadline(0.01) as deadline:
-        while deadline.left:
-            time.sleep(0.001)
+        wait_until(lambda: not deadline.left)
         with pytest.raises(CallTimeout):
             Guard(deadline, allow_private=True, look_up=lambda *_: ["127.0.0.9"]).connect("late.example", site.port)
 

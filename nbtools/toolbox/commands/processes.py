@@ -234,7 +234,7 @@ class Processes:
                 return self._custody
             self._folder = self._folder or RuntimeDir()
             own = self._folder.make(f"p{secrets.token_hex(3)}")
-            custody = WardenClient(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+            custody = WardenClient.spawn(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
             waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
             await asyncio.wait(waiters, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
             if not custody.hello.done() or custody.hello.cancelled():

@@ -279,7 +279,8 @@ def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ct
     """Move or rename a file or folder below the allowed folders.
 
     Nothing is ever replaced unless overwrite says so, and a folder with something in it never is. Missing folders of
-    the destination are made. A link is moved itself, not what it leads to. Gives source, dest and success.
+    the destination are made. A link is moved itself, not what it leads to. A file that a script left (artifacts/NAME)
+    is copied. Gives source, dest and success.
 
     Parameters
     ----------
@@ -300,13 +301,17 @@ def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ct
         One of the paths leads outside the allowed folders.
     """
     roots = ctx.use(Roots)
-    start = roots.resolve(source, for_writing=True, follow=False)
+    is_left = roots.is_left(roots.resolve(source, follow=False))
+    start = roots.resolve(source, for_writing=not is_left, follow=False)
     end = roots.resolve(dest, must_exist=False, for_writing=True, follow=False)
     if dest.endswith(("/", os.sep)) or end.is_dir():
         raise FileAlreadyExists(f"{dest!r} is a folder.", hint=f"Name the file in it: {Path(dest, start.name)}.")
     with roots.folder(start.parent) as folder, roots.folder(end.parent, make=True) as target:
         try:
-            _move(folder, start.name, target, end.name, overwrite=overwrite)
+            if is_left:
+                _copy(folder, start.name, target, end.name, overwrite=overwrite)
+            else:
+                _move(folder, start.name, target, end.name, overwrite=overwrite)
         except FileExistsError as exc:
             if isinstance(exc, NbtoolsError):
                 raise
@@ -316,7 +321,7 @@ def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ct
         except OSError as exc:
             raise _os_failure(f"{source!r} cannot be moved to {dest!r}", exc) from exc
     data = {"source": source, "dest": dest, "success": True}
-    return Output(data=data, text=f"{source} moved to {dest}")
+    return Output(data=data, text=f"{source} {'copied' if is_left else 'moved'} to {dest}")
 
 
 def _move(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
@@ -325,11 +330,12 @@ def _move(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite
     except OSError as exc:
         if exc.errno != errno.EXDEV:
             raise
-        _move_by_copy(folder, name, target, new_name, overwrite=overwrite)
+        _copy(folder, name, target, new_name, overwrite=overwrite)
+        folder.remove(name)
 
 
-def _move_by_copy(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
-    """Move a file to another file system: copy it beside its new place, rename the copy, remove the original."""
+def _copy(folder: Folder, name: str, target: Folder, new_name: str, *, overwrite: bool) -> None:
+    """Copy a file, also to another file system: beside its new place, where the copy is renamed."""
     draft = f".nbtools-{secrets.token_hex(8)}.tmp"
     with os.fdopen(folder.open_file(name), "rb") as source:
         copy = os.fdopen(target.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
@@ -344,7 +350,6 @@ def _move_by_copy(folder: Folder, name: str, target: Folder, new_name: str, *, o
             with contextlib.suppress(OSError):
                 target.remove(draft)
             raise
-    folder.remove(name)
 
 
 def _os_failure(what: str, exc: OSError) -> NbtoolsError:

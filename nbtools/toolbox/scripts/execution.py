@@ -22,7 +22,7 @@ from nbtools.result import Artifact
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
-from nbtools.toolbox.policies import Acts, SandboxPolicy
+from nbtools.toolbox.policies import Acts, MemoryWatch, SandboxPolicy
 
 __all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
 
@@ -62,8 +62,15 @@ class _ScriptMemory:
         if name == "memory_save":
             how["effects"] = effects_of_save(given)
         own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self._ctx.call_id, "timeout": None}
-        call = self._ctx.call.but(tool=name, arguments=dict(given), on_output=None, **own)
-        return run_blocking(self._ctx.use(Acts).perform(call, work, **how))[0]
+        # The journal is that of the script's call, of which this is a part: its end is not the script's.
+        call = self._ctx.call.but(tool=name, arguments=dict(given), on_output=None, journal=None, **own)
+        watch = self._ctx.use(MemoryWatch) if MemoryWatch in self._ctx.services else None
+        if watch is not None:
+            watch.saves(name, given)
+        found = run_blocking(self._ctx.use(Acts).perform(call, work, **how))[0]
+        if watch is not None:
+            watch.reads(self._ctx.call_id, name, given, found)
+        return found
 
 
 def is_confined(ctx: Context) -> bool:
@@ -102,6 +109,8 @@ async def run(
     inputs: Sequence[Path] = (),
     cwd: Path | None = None,
     figure: Path | None = None,
+    frames: Mapping[str, Any] | None = None,
+    value_names: Sequence[str] | None = None,
 ) -> tuple[Execution, tuple[Artifact, ...]]:
     """Run code in a managed kernel, under the confinement that the caller is held to, and show its output live.
 
@@ -111,6 +120,8 @@ async def run(
         What a strictly confined script may read besides.
     figure
         Where the open figure is saved when the script did not write that file.
+    frames, value_names
+        Tables for the script, and the variables of which one is its value; see `nbtools.kernels.Kernels.arun`.
 
     Returns
     -------
@@ -135,6 +146,8 @@ async def run(
         figure_path=figure,
         on_output=None if ctx.call.on_output is None else show,
         memory=_ScriptMemory(ctx),
+        frames=frames,
+        wants_value=value_names or False,
     )
     if not execution.artifacts:
         return execution, ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Annotated, Any
 from annotated_types import Gt, Le
 
 from nbtools.aio import in_thread
-from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError, PermissionDenied
+from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError
 from nbtools.kernels.interface import Execution, OutputLimits
 from nbtools.parameters import Canonical
-from nbtools.paths import FilePath, Place, Roots, open_plain
+from nbtools.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
+from nbtools.telemetry import fresh_id
 from nbtools.tool import Context, Effects, Reading, tool
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
 from nbtools.toolbox.scripts.execution import is_confined, is_loose, run, summary
+from nbtools.toolbox.scripts.inputs import ScriptInputs
 
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
@@ -42,6 +45,7 @@ _HOW_TO_DRAW = "Save with plt.savefig(output_image_path), or leave a matplotlib 
 _BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b"\xff\xd8\xff", ".pdf": b"%PDF-"}
 # What a run notes of its figure begins so; "saved" or the error follows.
 _UNSAVED = "figure "
+_NO_EXPORTER = "is not installed"
 _REFUSED = (
     "A script reads below the allowed folders alone, and writes in its own folder alone: write to a plain name such as "
     "'out.csv', and a picture to output_image_path. What it leaves there is read by other tools as artifacts/NAME."
@@ -79,7 +83,7 @@ async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effect
 
 
 @tool(
-    title="Analyse a file by a script",
+    title="Analyse data by a script",
     effects_of=_effects_of_running,
     timeout=_LONGEST_S,
     examples=(
@@ -90,30 +94,44 @@ async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effect
     ),
 )
 async def data_analyze(
-    input_file_path: FilePath,
     analysis_script: str,
+    input_file_path: FilePath | None = None,
     timeout: _Seconds | None = None,
     session: str | None = None,
+    inputs: dict[str, str] | None = None,
+    files: dict[str, FilePath] | None = None,
+    variables: dict[str, Any] | None = None,
+    returns: str | None = None,
     *,
     ctx: Context,
 ) -> Output[ScriptRun]:
-    """Run a Python script over a data file in a clean kernel, and return what it prints.
+    """Run a Python script over a data file, or tables of the notebook, in a clean kernel; return what it prints.
 
-    The script finds the file's absolute path in input_file_path and the notes of this agent in memory; pandas, numpy,
-    matplotlib and duckdb load fast. The text is its standard output; data has stdout, stderr, artifacts (files that
-    it wrote in its working folder, under the names by which other tools read them) and duration (seconds). A script
-    that raises is an error with its own line and message; what it printed before is kept.
+    The script finds the file's absolute path in input_file_path, tables under the names given in inputs, and the notes
+    of this agent in memory; pandas, numpy, matplotlib and duckdb load fast. It gets copies of the tables.
+    The text is its standard output; data has stdout, stderr, artifacts (files that it wrote in its working folder,
+    under the names by which other tools read them) and duration (seconds). A script that raises is an error with its
+    own line and message; what it printed before is kept.
 
     Parameters
     ----------
-    input_file_path
-        File to analyse, below the allowed folders, relative to the working folder or absolute.
     analysis_script
         Python code. Print what is wanted.
+    input_file_path
+        File to analyse, below the allowed folders, relative to the working folder or absolute; null for none.
     timeout
         Seconds until the script is ended, at most 86,400; null takes the setting, 300 unless it was changed.
     session
         Name of a session whose variables stay from call to call; null takes a clean kernel.
+    inputs
+        Tables of the notebook for the script: its variable to the table's name, such as {"orders": "orders"}.
+    files
+        More files for a person's script: variable to path; the variable holds the absolute path.
+    variables
+        Plain values for the script: variable to JSON value.
+    returns
+        Variable of the script whose table, array, figure or JSON becomes the value of the result in Python; "result"
+        counts too, and the last expression where neither is assigned. Null returns none.
 
     Raises
     ------
@@ -124,15 +142,17 @@ async def data_analyze(
     CallTimeout
         It outlived its time.
     """
-    execution, artifacts = await _run_over_file(ctx, input_file_path, analysis_script, timeout, session=session)
+    given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
+    names = None if returns is None else (returns, "result")
+    execution, artifacts = await _run_script(ctx, given, analysis_script, timeout, session=session, value_names=names)
     text = _output_text(execution)
     if len(text) > OutputLimits.text_bytes:
         execution, text = dataclasses.replace(execution, truncated=True), text[: OutputLimits.text_bytes]
-    return Output(data=_script_data(execution), text=text, artifacts=artifacts)
+    return Output(data=_script_data(execution), text=text, artifacts=artifacts, value=execution.value)
 
 
 @tool(
-    title="Draw a file by a script",
+    title="Draw data by a script",
     destructive=True,
     effects_of=_effects_of_drawing,
     timeout=_LONGEST_S,
@@ -147,29 +167,39 @@ async def data_analyze(
     ),
 )
 async def data_visualize(
-    input_file_path: FilePath,
     visualization_script: str,
-    output_image_path: FilePath,
+    input_file_path: FilePath | None = None,
+    output_image_path: FilePath | None = None,
     timeout: _Seconds | None = None,
+    inputs: dict[str, str] | None = None,
+    files: dict[str, FilePath] | None = None,
+    variables: dict[str, Any] | None = None,
     *,
     ctx: Context,
 ) -> Output[Drawing]:
-    """Draw a chart of a data file by a Python script in a clean kernel, and save it as a picture.
+    """Draw a chart of a data file, or of tables of the notebook, by a Python script in a clean kernel; save a picture.
 
-    The script finds input_file_path and output_image_path. It may save the picture there itself, or only draw with
-    matplotlib: then the open figure is saved. A script that does neither is an error.
+    The script finds input_file_path, the tables under the names given in inputs, and output_image_path. It may save the
+    picture there itself, or only draw with matplotlib or seaborn: then the open figure is saved; a figure of plotly or
+    altair is saved where kaleido or vl-convert-python is installed. A script that makes no picture is an error.
 
     Parameters
     ----------
-    input_file_path
-        File to draw, below the allowed folders, relative to the working folder or absolute.
     visualization_script
         Python code that draws.
+    input_file_path
+        File to draw, below the allowed folders, relative to the working folder or absolute; null for none.
     output_image_path
         Where the picture goes, below the allowed folders; it ends in .png, .svg, .pdf or .jpg. A picture that is
-        there is replaced.
+        there is replaced. Null keeps it among the files that scripts left, as artifacts/NAME.
     timeout
         Seconds until the script is ended, at most 86,400; null takes the setting, 300 unless it was changed.
+    inputs
+        Tables of the notebook for the script: its variable to the table's name, such as {"orders": "orders"}.
+    files
+        More files for a person's script: variable to path; the variable holds the absolute path.
+    variables
+        Plain values for the script: variable to JSON value.
 
     Raises
     ------
@@ -181,22 +211,49 @@ async def data_visualize(
         It outlived its time.
     """
     roots = ctx.use(Roots)
-    _input_file(roots, input_file_path)
+    given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
+    if output_image_path is None:
+        return await _draw_and_keep(ctx, given, visualization_script, timeout)
     target = _picture_path(roots, output_image_path)
     # A confined script draws in its own folder, and the finished picture is put in place afterwards.
     figure = _within_own_folder(output_image_path) if is_confined(ctx) else target
-    execution, artifacts = await _run_over_file(ctx, input_file_path, visualization_script, timeout, figure=figure)
+    execution, artifacts = await _run_script(ctx, given, visualization_script, timeout, figure=figure)
     own = execution.artifacts if execution.kept else ()
     drawn = execution.figure or next((path for path in own if path.name == target.name), None)
     if drawn is None:
         raise _nothing_drawn(execution, artifacts, output_image_path)
     # Nobody was asked to replace a file that was not there when the call was judged.
     picture = await in_thread(_deliver, roots, drawn, target, ctx.effects is None or ctx.effects.destructive)
-    others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in {drawn, target}))
-    data = {**_script_data(others), "path": str(target)}
-    data["artifacts"] = sorted([str(target), *data["artifacts"]])
-    rest = (artifact for artifact in artifacts if Path(artifact.path) not in {drawn, target})
-    return Output(data=data, text=f"Visualization saved to: {output_image_path}", artifacts=(picture, *rest))
+    return _drawing(execution, artifacts, picture, {drawn, target}, output_image_path)
+
+
+async def _draw_and_keep(ctx: Context, given: ScriptInputs, script: str, timeout: float | None) -> Output[Drawing]:
+    """Draw a chart that nobody asked a file for: it is kept among what scripts left."""
+    from nbtools.kernels import Kernels
+
+    name, place = f"chart-{fresh_id()[:8]}.png", ctx.use(Kernels).place
+    if place is None and not is_confined(ctx):
+        raise InvalidArguments("there is no folder to keep a picture in.", hint="Give output_image_path.")
+    figure = Path(name) if place is None or is_confined(ctx) else place / name
+    execution, artifacts = await _run_script(ctx, given, script, timeout, figure=figure)
+    if execution.figure is not None:
+        picture = await in_thread(functools.partial(Artifact.from_path, execution.figure, plain=True))
+        return _drawing(execution, artifacts, picture, {execution.figure}, f"{ARTIFACTS}/{execution.figure.name}")
+    unsaved = [note.removeprefix(_UNSAVED) for note in execution.notes if note.startswith(_UNSAVED)]
+    if not execution.displays or not unsaved or not unsaved[0].endswith(_NO_EXPORTER):
+        raise _nothing_drawn(execution, artifacts, name)
+    text = f"The chart was shown and not saved: {unsaved[0]}."
+    return Output(data={**_script_data(execution), "path": ""}, text=text, artifacts=artifacts)
+
+
+def _drawing(
+    execution: Execution, artifacts: tuple[Artifact, ...], picture: Artifact, places: set[Path], told: str
+) -> Output[Drawing]:
+    others = dataclasses.replace(execution, artifacts=tuple(p for p in execution.artifacts if p not in places))
+    data = {**_script_data(others), "path": picture.path}
+    data["artifacts"] = sorted([picture.path, *data["artifacts"]])
+    rest = (artifact for artifact in artifacts if Path(artifact.path) not in places)
+    return Output(data=data, text=f"Visualization saved to: {told}", artifacts=(picture, *rest))
 
 
 @tool(
@@ -262,35 +319,38 @@ async def code_execute(
     return Output(data=data, text=_report(data), artifacts=artifacts)
 
 
-async def _run_over_file(
+async def _run_script(
     ctx: Context,
-    path: str,
+    given: ScriptInputs,
     script: str,
     timeout: float | None,
     *,
     session: str | None = None,
     figure: Path | None = None,
+    value_names: tuple[str, ...] | None = None,
 ) -> tuple[Execution, tuple[Artifact, ...]]:
-    """Run a script that finds a file in ``input_file_path``; raise the error of a run that failed."""
+    """Run a script over its inputs; raise the error of a run that failed."""
     from nbtools.kernels import Kernels
 
     roots, seconds = ctx.use(Roots), timeout or ctx.use(Kernels).timeout
-    file = _input_file(roots, path)
     execution, artifacts = await run(
         ctx,
         script,
         session=session,
         timeout=seconds,
-        variables={"input_file_path": str(file)},
-        inputs=[file],
+        variables=given.variables,
+        inputs=given.paths,
         cwd=_folder(ctx),
         figure=figure,
+        frames=given.frames,
+        value_names=value_names,
     )
     hint = None
     if execution.status == "error":
         name = execution.error.name if execution.error else ""
         refused = execution.sandbox == "strict" and name == "PermissionError"
-        hint = _file_hint(roots, file, name) or (_REFUSED if refused else None)
+        odd = None if given.file is None else _file_hint(roots, given.file, name)
+        hint = odd or (_REFUSED if refused else None)
     data = {**_script_data(execution), "artifacts": artifacts}
     error = execution.to_error(timeout=seconds, hint=hint, script=script, data=data)
     if error is not None:
@@ -351,22 +411,6 @@ def _report(data: dict[str, Any]) -> str:
 def _folder(ctx: Context) -> Path | None:
     """Return where a script runs: a person's in the working folder, a confined one in a folder of its own."""
     return None if is_confined(ctx) else ctx.use(Roots).start()
-
-
-def _input_file(roots: Roots, path: str) -> Path:
-    """Return the resolved path of a data file that can be read.
-
-    Raises
-    ------
-    FileMissing, PathNotAllowed, InvalidArguments, PermissionDenied
-        It cannot.
-    """
-    real = roots.resolve(path)
-    if real.is_dir():
-        raise InvalidArguments(f"{path!r} is a folder, not a data file.", hint="file_list tells what is in it.")
-    if not os.access(real, os.R_OK):
-        raise PermissionDenied(f"{path!r} cannot be read: permission denied.", hint="Change its mode, or copy it.")
-    return real
 
 
 def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
@@ -456,6 +500,10 @@ def _nothing_drawn(execution: Execution, artifacts: tuple[Artifact, ...], path: 
         why = unsaved[0].removeprefix(_UNSAVED).strip()
         message = f"the open figure could not be saved to {path}: {why}"
         hint = "Look for a formula that is not valid, or a size or place that is far too large."
+        if why.endswith(_NO_EXPORTER):
+            saver = why.rpartition(" by ")[2].partition(",")[0]
+            shown = "without a path it is only shown" if execution.displays else "end the script with it to show it"
+            hint = f"pip install {saver} to save the figure; {shown}."
     elif elsewhere:
         message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
     else:

@@ -210,6 +210,11 @@ class Deadline:
         if not self.left:
             self._cut()
 
+    def end(self) -> None:
+        """Let the time be over now."""
+        self._ends_at = time.monotonic()
+        self._cut()
+
     def _cut(self) -> None:
         with self._lock:
             for connection in self._sockets:

@@ -6,6 +6,7 @@ anew, its body must not be read, and headers that the caller meant for one serve
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import email.utils
 import importlib.metadata
@@ -13,6 +14,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -30,6 +32,8 @@ from nbtools.toolbox.web.address import Deadline, Guard, canonical_url, checked_
 __all__ = ["Answer", "fetch"]
 
 _CHUNK = 1 << 16
+# What a piece of a compressed body may become at a time.
+_INFLATED = 1 << 24
 _BACKOFF_S = 0.5
 _READ_S = 20.0
 _BUSY = frozenset({429, 503})
@@ -119,6 +123,8 @@ def fetch(
     body: bytes | None = None,
     redirects: int | None = None,
     judge: Callable[[str], None] = lambda _: None,
+    into: Callable[[bytes], object] | None = None,
+    hold: Callable[[Callable[[], None]], AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> Answer:
     """Send a request and return the answer, whatever its status.
 
@@ -132,6 +138,10 @@ def fetch(
         How many to follow; `None` takes the policy's.
     judge
         Raises when an address that a server redirects to may not be asked.
+    into
+        Gets the body of an answer 200 piece by piece, in the place of `Answer.body`.
+    hold
+        Gets what ends the exchange from another thread, as if its time were over, and keeps it for the block.
 
     Raises
     ------
@@ -142,14 +152,14 @@ def fetch(
     NetworkError, CallTimeout
         There was no (complete) answer, or not in time.
     LimitExceeded
-        Too many redirects.
+        Too many redirects, or more for `into` than the policy allows.
     """
     order = _Order(method=method, url=url, headers=_checked_headers(headers or {}), body=body)
     most = policy.redirects if redirects is None else redirects
-    with Deadline(policy.timeout) as deadline:
+    with Deadline(policy.timeout) as deadline, hold(deadline.end):
         guard = Guard(deadline, allow_private=policy.allow_private)
         for _ in range(most + 1):
-            answer, location = _exchange(policy, guard, order)
+            answer, location = _exchange(policy, guard, order, into)
             if location is None or not most:
                 return answer
             order = _next_order(order, answer.status, location)
@@ -201,10 +211,12 @@ def _origin(url: str) -> tuple[str, str | None, int]:
     return parts.scheme.lower(), parts.hostname, parts.port or (443 if parts.scheme.lower() == "https" else 80)
 
 
-def _exchange(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
+def _exchange(
+    policy: WebPolicy, guard: Guard, order: _Order, into: Callable[[bytes], object] | None
+) -> tuple[Answer, str | None]:
     """Perform one request, again while the server is busy; return the answer and where it redirects to."""
     for attempt in range(policy.retries + 1):
-        answer, location = _send(policy, guard, order)
+        answer, location = _send(policy, guard, order, into)
         if answer.status not in _BUSY or attempt == policy.retries:
             break
         wait = answer.retry_after if answer.retry_after is not None else _BACKOFF_S * 2**attempt
@@ -214,7 +226,9 @@ def _exchange(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, s
     return answer, location
 
 
-def _send(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str | None]:
+def _send(
+    policy: WebPolicy, guard: Guard, order: _Order, into: Callable[[bytes], object] | None
+) -> tuple[Answer, str | None]:
     import requests
     from requests import exceptions
 
@@ -229,7 +243,7 @@ def _send(policy: WebPolicy, guard: Guard, order: _Order) -> tuple[Answer, str |
         with response:
             if len(guard.connected) == before:
                 raise InternalError("a connection was made past the guard: this version of urllib3 is not supported")
-            return _read(policy, guard.deadline, response)
+            return _read(policy, guard.deadline, response, into)
     except NbtoolsError:
         raise
     except (exceptions.RequestException, OSError, ValueError, zlib.error, _transport_errors()) as exc:
@@ -299,14 +313,22 @@ def _as_error(exc: Exception, guard: Guard) -> NbtoolsError:
     return NetworkError(f"the connection broke: {told}")
 
 
-def _read(policy: WebPolicy, deadline: Deadline, response: Any) -> tuple[Answer, str | None]:
+def _read(
+    policy: WebPolicy, deadline: Deadline, response: Any, into: Callable[[bytes], object] | None
+) -> tuple[Answer, str | None]:
     location = response.headers.get("Location") if response.status_code in _MOVED else None
     body, truncated = b"", False
     # The body of a redirect is of no use, and might never end.
     if location is None:
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
         chunks = response.raw.stream(_CHUNK, decode_content=False)
-        body, truncated = _read_bounded(_decompress(chunks, encoding, policy.body_bytes), policy.body_bytes, deadline)
+        # Where the body of an answer goes to a file, that of another one is worth a glance.
+        most = policy.body_bytes if into is None or response.status_code == 200 else _CHUNK
+        pieces = _decompress(chunks, encoding, min(most, _INFLATED) if into else most)
+        keep = into if response.status_code == 200 else None
+        body, truncated = _read_bounded(pieces, most, deadline, keep)
+        if keep and truncated:
+            raise LimitExceeded(f"{response.url} is larger than {most:,} bytes.", hint="Fetch a part of it.")
     answer = Answer(
         url=response.url,
         status=response.status_code,
@@ -319,11 +341,18 @@ def _read(policy: WebPolicy, deadline: Deadline, response: Any) -> tuple[Answer,
     return answer, location
 
 
-def _read_bounded(chunks: Iterator[bytes], most: int, deadline: Deadline) -> tuple[bytes, bool]:
+def _read_bounded(
+    chunks: Iterator[bytes], most: int, deadline: Deadline, into: Callable[[bytes], object] | None
+) -> tuple[bytes, bool]:
     kept = bytearray()
+    size = 0
     for chunk in chunks:
-        kept += chunk
-        if len(kept) > most:
+        size += len(chunk)
+        if into is None or size > most:
+            kept += chunk
+        else:
+            into(chunk)
+        if size > most:
             return bytes(kept[:most]), True
         if not deadline.left:
             raise deadline.error()

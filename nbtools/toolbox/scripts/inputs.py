@@ -1,0 +1,115 @@
+"""What a script is given: a file, tables of the notebook by name, more files by name, plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import InvalidArguments, PermissionDenied, nearest
+from nbtools.paths import Roots
+from nbtools.tool import Context
+from nbtools.toolbox.policies import OfferedFrames
+
+__all__ = ["ScriptInputs", "input_file"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScriptInputs:
+    """The inputs of one script.
+
+    Attributes
+    ----------
+    file
+        The one that the script finds in ``input_file_path``; `None` for none.
+    variables
+        Global names and their JSON values, paths of files among them.
+    frames
+        Global names and the tables and arrays behind them.
+    paths
+        All files.
+    """
+
+    file: Path | None
+    variables: Mapping[str, Any]
+    frames: Mapping[str, Any]
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def gather(
+        cls,
+        ctx: Context,
+        file: str | None,
+        inputs: Mapping[str, str] | None,
+        files: Mapping[str, str] | None,
+        variables: Mapping[str, Any] | None,
+    ) -> ScriptInputs:
+        """Look up what a call names.
+
+        Raises
+        ------
+        InvalidArguments
+            Nothing is given, a name is given twice, or there is no table of a name.
+        FileMissing, PathNotAllowed, PermissionDenied
+            A file cannot be read.
+        """
+        if file is None and not inputs and not files and not variables:
+            raise InvalidArguments(
+                "the script is given nothing to work on.",
+                hint="Name a file (input_file_path), or tables of the notebook (inputs).",
+            )
+        if files and ctx.by_model:
+            # Rules that a person wrote for input_file_path must not be gone around.
+            raise InvalidArguments("a model names one file.", hint="Put its path into input_file_path.")
+        given = [*(inputs or ()), *(files or ()), *(variables or ())]
+        twice = next((name for name in given if given.count(name) > 1), None)
+        if twice is not None:
+            raise InvalidArguments(f"{twice!r} is given twice.", hint="Give each its own name.")
+        roots = ctx.use(Roots)
+        main = None if file is None else input_file(roots, file)
+        named = {name: input_file(roots, path) for name, path in (files or {}).items()}
+        return cls(
+            file=main,
+            variables={
+                **(variables or {}),
+                **{name: str(path) for name, path in named.items()},
+                **({} if main is None else {"input_file_path": str(main)}),
+            },
+            frames={name: _frame(ctx.use(OfferedFrames), source) for name, source in (inputs or {}).items()},
+            paths=tuple(filter(None, (main, *named.values()))),
+        )
+
+
+def _frame(offered: OfferedFrames, name: str) -> Any:
+    from nbtools.kernels.inside.stored import is_storable
+    from nbtools.sql import QueryResult
+
+    found = offered.lookup(name)
+    if isinstance(found, QueryResult):
+        return found.to_pandas
+    if is_storable(found):
+        return found
+    close = nearest(name, offered.names())
+    hint = (
+        f"Did you mean {close!r}?" if close else "Tables of pandas, polars and Arrow, results of SQL, and arrays are."
+    )
+    what = "there is no such variable" if found is None else f"it is a {type(found).__name__}"
+    raise InvalidArguments(f"{name!r} is no table that a script can be given: {what}.", hint=hint)
+
+
+def input_file(roots: Roots, path: str) -> Path:
+    """Return the resolved path of a data file that can be read.
+
+    Raises
+    ------
+    FileMissing, PathNotAllowed, InvalidArguments, PermissionDenied
+        It cannot.
+    """
+    real = roots.resolve(path)
+    if real.is_dir():
+        raise InvalidArguments(f"{path!r} is a folder, not a data file.", hint="file_list tells what is in it.")
+    if not os.access(real, os.R_OK):
+        raise PermissionDenied(f"{path!r} cannot be read: permission denied.", hint="Change its mode, or copy it.")
+    return real

@@ -1,0 +1,295 @@
+"""Files of the web and of object stores, kept in a folder while they stay the same: what SQL over URLs reads.
+
+``http`` and ``https`` go through `fetch`, so every address is judged when it is connected to; ``s3``, ``gs`` and ``az``
+go through obstore, whose account and endpoint come from the environment and never from a URL. Before each use the
+server is asked whether the file has changed (ETag, or the time of its last change). A changed file gets another name:
+whoever reads the old one finishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NetworkError, PermissionDenied, first_line
+from nbtools.lazy import need
+from nbtools.redaction import conceal
+
+if TYPE_CHECKING:
+    from nbtools.sql.engines.protocol import QueryControl
+
+__all__ = ["Downloads"]
+
+_WHY = "Reading files of object stores"
+_STORES = frozenset({"s3", "gs", "az"})
+# Endings by which an engine knows what a file holds, with a compression behind them.
+_ENDING = re.compile(r"\.[a-z0-9]{2,8}(?:\.(?:gz|zst))?\Z", re.IGNORECASE)
+_TYPES = {
+    "text/csv": ".csv",
+    "text/tab-separated-values": ".tsv",
+    "application/json": ".json",
+    "application/x-ndjson": ".ndjson",
+    "application/vnd.apache.parquet": ".parquet",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+}
+_PIECE = 1 << 20
+_LONGEST_S = 3_600.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """What is known of a file that was fetched: its name in the folder, and what tells that it is still the same."""
+
+    name: str
+    marks: Mapping[str, str]
+
+
+class Downloads:
+    """Files by their URLs, in a folder.
+
+    Parameters
+    ----------
+    folder
+        Where they are kept.
+    allow_private
+        Whether private addresses may be reached, as for the web tools.
+    places
+        URLs below which files may be fetched; `None` for everywhere.
+    most_bytes, kept_bytes
+        Of one file, and of all that are kept: those that were used longest ago go first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        allow_private: bool = False,
+        places: Sequence[str] | None = None,
+        most_bytes: int = 2_000_000_000,
+        kept_bytes: int = 8_000_000_000,
+    ) -> None:
+        self.folder = folder
+        self.places = None if places is None else tuple(map(_canonical, places))
+        self._allow_private = allow_private
+        self._most = most_bytes
+        self._kept_bytes = kept_bytes
+        with contextlib.suppress(OSError):
+            # What confines a process opens folders that are there.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def get(self, url: str, *, seconds: float | None, control: QueryControl | None = None) -> Path:
+        """Return the file of a URL as it is now, fetched unless it is here already.
+
+        Parameters
+        ----------
+        seconds
+            How long it may take; `None` for an hour.
+        control
+            Ends it.
+
+        Raises
+        ------
+        PermissionDenied
+            The URL, an address it leads to, or the account may not be used.
+        FileMissing, HttpError, NetworkError, CallTimeout
+            It is not there, or cannot be had (in time).
+        LimitExceeded
+            It is larger than it may be, or there is no space left.
+        """
+        url = _canonical(url)
+        self._judge(url)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        key = _key(url)
+        known = self._known(key)
+        draft = self.folder / f"{key}.{secrets.token_hex(4)}.part"
+        try:
+            with draft.open("xb") as file:
+                sink = _BoundedFile(file, self._most, control)
+                is_object = url.partition("://")[0] in _STORES
+                work = self._from_store if is_object else self._from_web
+                found = work(url, known, sink, _LONGEST_S if seconds is None else seconds)
+            if found is None:
+                assert known is not None
+                path = self.folder / known.name
+                os.utime(path)
+                return path
+            path = self.folder / f"{key}-{secrets.token_hex(4)}{found.name}"
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        note = self.folder / f"{key}.{secrets.token_hex(4)}.part"
+        note.write_text(json.dumps({"url": conceal(url), "name": path.name, "marks": dict(found.marks)}), "utf-8")
+        note.replace(self.folder / f"{key}.note")
+        self._make_room(path)
+        return path
+
+    def path_of(self, url: str) -> Path:
+        """Return where the file of a URL is, or would be if it were fetched, which it is not.
+
+        Raises
+        ------
+        PermissionDenied
+            It is not below the places that may be read.
+        """
+        url = _canonical(url)
+        self._judge(url)
+        known = self._known(_key(url))
+        return self.folder / (f"{_key(url)}{_ending(url)}" if known is None else known.name)
+
+    def _judge(self, url: str) -> None:
+        if self.places is not None and not any(_is_below(url, place) for place in self.places):
+            raise PermissionDenied(
+                f"{conceal(url)} is not below the places that may be read.",
+                hint="A person names such places in the setting sql_places.",
+                tried="fetching a file",
+            )
+
+    def _known(self, key: str) -> _Stored | None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            note = json.loads((self.folder / f"{key}.note").read_text("utf-8"))
+            if (self.folder / Path(note["name"]).name).is_file():
+                return _Stored(name=Path(note["name"]).name, marks=note["marks"])
+        return None
+
+    def _make_room(self, newest: Path) -> None:
+        """Remove the files that were used longest ago, down to the size that is kept."""
+        found = []
+        for path in self.folder.iterdir():
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
+        room = self._kept_bytes
+        for _, size, path in sorted(found, reverse=True):
+            room -= size
+            if room < 0 and path != newest:
+                path.unlink(missing_ok=True)
+
+    def _from_web(self, url: str, known: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
+        from nbtools.toolbox.policies import WebPolicy
+        from nbtools.toolbox.web.fetch import fetch
+
+        policy = WebPolicy(allow_private=self._allow_private, timeout=seconds, body_bytes=self._most)
+        answer = fetch(
+            policy, "GET", url, headers=dict(known.marks) if known else {}, judge=self._judge, into=sink, hold=sink.hold
+        )
+        if answer.status == 304 and known is not None:
+            return None
+        answer.raise_for_status()
+        if answer.status != 200:
+            raise NetworkError(f"{conceal(url)} was answered by {answer.status}, without a file.", retryable=False)
+        told = {"If-None-Match": answer.header("ETag"), "If-Modified-Since": answer.header("Last-Modified")}
+        ending = _ending(url) or _TYPES.get(answer.header("Content-Type").partition(";")[0].strip().lower(), "")
+        if "gzip" in answer.header("Content-Encoding").lower():
+            ending = ending.removesuffix(".gz")  # it was taken off on the way
+        return _Stored(name=ending, marks={name: value for name, value in told.items() if value})
+
+    def _from_store(self, url: str, known: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
+        obstore = need("obstore", extra="cloud", why=_WHY)
+        stores = need("obstore.store", extra="cloud", why=_WHY)
+        scheme, _, rest = url.partition("://")
+        bucket, _, key = rest.partition("/")
+        wait = {"timeout": f"{math.ceil(seconds)}s", "connect_timeout": "10s", "allow_http": True}
+        with _told(url):
+            store = stores.from_url(f"{scheme}://{bucket}", client_options=wait, retry_config={"max_retries": 2})
+            meta = obstore.head(store, key)
+            marks = {"e_tag": str(meta["e_tag"] or ""), "changed": str(meta["last_modified"])}
+            if known is not None and known.marks == marks:
+                return None
+            if meta["size"] > self._most:
+                raise _too_large(url, self._most)
+            got = obstore.get(store, key)
+            for piece in got.stream(min_chunk_size=_PIECE):
+                sink(bytes(piece))
+        if sink.size != meta["size"]:
+            raise NetworkError(
+                f"{url} has {meta['size']:,} bytes, and {sink.size:,} came.", hint="It changed meanwhile: ask again."
+            )
+        return _Stored(name=_ending(url), marks=marks)
+
+
+class _BoundedFile:
+    """Writes what comes to a file, no more than it may have."""
+
+    def __init__(self, file: BinaryIO, most: int, control: QueryControl | None) -> None:
+        self._file, self._most, self._control = file, most, control
+        self.size = 0
+
+    def hold(self, end: Callable[[], None]) -> AbstractContextManager[None]:
+        """Let the control call `end` while the block runs."""
+        return contextlib.nullcontext() if self._control is None else self._control.attach(end)
+
+    def __call__(self, piece: bytes) -> None:
+        if self._control is not None:
+            self._control.check()
+        self.size += len(piece)
+        if self.size > self._most:
+            raise _too_large("the file", self._most)
+        try:
+            self._file.write(piece)
+        except OSError as exc:
+            what = "there is no space left" if exc.errno == errno.ENOSPC else exc.strerror
+            raise LimitExceeded(f"the file cannot be kept: {what}.", tried="fetching a file") from exc
+
+
+def _too_large(what: str, most: int) -> LimitExceeded:
+    return LimitExceeded(f"{what} is larger than {most:,} bytes, which one file may have.", tried="fetching a file")
+
+
+def _canonical(url: str) -> str:
+    """Return a URL in one spelling, by which places are compared."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() not in _STORES:
+        from nbtools.toolbox.web.address import canonical_url
+
+        return canonical_url(url)
+    bucket, _, key = rest.partition("/")
+    if not bucket or "@" in bucket or "?" in rest or "#" in rest or set(".*[\\") & set(bucket) or "//" in key:
+        raise InvalidArguments(f"{url[:200]!r} names no object.", hint="Write s3://bucket/folder/file.parquet.")
+    if {"..", "."} & set(key.split("/")) or "*" in key:
+        raise InvalidArguments(f"{url[:200]!r} is a pattern or climbs.", hint="Name one object.")
+    return f"{scheme.lower()}://{bucket}/{key}"
+
+
+def _is_below(url: str, place: str) -> bool:
+    return url == place or url.startswith(place if place.endswith("/") else place + "/")
+
+
+def _key(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:32]
+
+
+def _ending(url: str) -> str:
+    path = urlsplit(url).path
+    found = _ENDING.search(unquote(path.rpartition("/")[2]))
+    return found[0].lower() if found else ""
+
+
+@contextlib.contextmanager
+def _told(url: str) -> Iterator[None]:
+    """Turn the errors of obstore into ours."""
+    from obstore import exceptions
+
+    shown = conceal(url)
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise FileMissing(f"{shown} does not exist.", tried="fetching a file") from exc
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
+        raise PermissionDenied(
+            f"the store refuses {shown}: {first_line(exc)}",
+            hint="Check the account of the environment; its token may have expired.",
+            tried="fetching a file",
+        ) from exc
+    except (exceptions.BaseError, ValueError) as exc:
+        raise NetworkError(f"{shown} cannot be fetched: {first_line(exc)}", tried="fetching a file") from exc

@@ -47,11 +47,13 @@ CATALOGUE: tuple[MagicEntry, ...] = (
     _entry("data_analyze", "scripts:ANALYZE", "cell"),
     _entry("data_visualize", "scripts:VISUALIZE", "cell"),
     _entry("sql", "sql:MAGIC", "line", "cell"),
+    _entry("explore", "explore:MAGIC", "line", "cell"),
     _entry("code", "scripts:CODE", "cell"),
     _entry("kernels", "kernels:MAGIC", "line"),
     # %nbtools is the status card, so the shelf's other name is a word of its own.
     _entry("tools", "tools:MAGIC", "line", always="nbshelf"),
     _entry("tool", "tool:MAGIC", "line"),
+    _entry("tool_form", "tool:FORM", "line"),
     _entry("workflow", "workflow:MAGIC", "line", "cell"),
     _entry("agent", "agent:MAGIC", "line", "cell"),
 )

@@ -95,7 +95,8 @@ class Dispatcher:
         from nbtools.jupyter.display.results import display_form, loss_note, picture_bundles
         from nbtools.result import ToolResult
 
-        request.bind(value)
+        has_object = isinstance(value, ToolResult) and value.value is not None
+        request.bind(value.value if has_object else value)
         if isinstance(value, ToolResult) and not request.muted and not request.pictured:
             for bundle in picture_bundles(value.artifacts):
                 request.session.shell.display_pub.publish(data=dict(bundle), metadata={})

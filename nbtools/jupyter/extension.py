@@ -7,20 +7,25 @@ theirs, matchers and transforms are appended.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import importlib
 import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nbtools.home import default_home
 from nbtools.jupyter.catalogue import CATALOGUE, MagicEntry
 from nbtools.jupyter.options import NBTools
 
 if TYPE_CHECKING:
     from nbtools.jupyter.dispatch import Dispatcher
 
-__all__ = ["Extension"]
+__all__ = ["Extension", "import_ahead"]
 
 _MATCHER = "nbtools.magics"
 
@@ -91,6 +96,9 @@ class Extension:
         if getattr(self.shell, "Completer", None) is not None:
             self.shell.Completer.custom_matchers.append(self._matcher)
         self.shell.meta["nbtools"] = self
+        self._helper = _load_libraries_ahead()
+        if self._helper is not None:
+            import_ahead(_AHEAD, lambda: Extension.of(self.shell) is self)
 
     def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
@@ -128,6 +136,53 @@ class Extension:
             from nbtools.shared import close_shared
 
             close_shared()
+
+
+# In pieces that take some ten milliseconds each: a cell that comes meanwhile waits for one of them.
+_PAUSE_S = 0.05
+_AHEAD = (
+    *("nbtools.aio", "nbtools.redaction", "nbtools.tool", "pydantic_core", "nbtools.schema", "nbtools.config"),
+    *("nbtools.jupyter.session", "nbtools.jupyter.dispatch", "nbtools.jupyter.magics.scripts", "nbtools.gate"),
+    *("nbtools.registry", "nbtools.shared", "nbtools.confine", "nbtools.toolbox.scripts.execution"),
+    *("nbtools.toolbox.standard", "pydantic", "pydantic.types", "pydantic.json_schema", "pydantic.main"),
+    *("pydantic.plugin._schema_validator", "docstring_parser", "nbtools.kernels.service", "nbtools.kernels.backends"),
+    *("nbtools.memory.opening", "nbtools.jupyter.display.results"),
+)
+
+
+def import_ahead(names: Sequence[str], is_wanted: Callable[[], bool]) -> None:
+    """Import modules one at a time while the kernel's loop has nothing to do, as long as they are wanted."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return  # a shell without a loop
+
+    def step() -> None:
+        if is_wanted():
+            with contextlib.suppress(Exception):  # whoever needs it meets the reason
+                importlib.import_module(names[0])
+            import_ahead(names[1:], is_wanted)
+
+    if names:
+        loop.call_later(_PAUSE_S, step)
+
+
+def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
+    """Where scripts were run before, have their libraries loaded while the notebook waits for its first one.
+
+    By a process of its own: nothing of it is imported here. It ends at once where the libraries are loaded already.
+    """
+    if os.environ.get("NBTOOLS_KERNEL_WARM") == "0":
+        return None
+    home = Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser()
+    if not (home / "warm").is_dir():
+        return None
+    command = [sys.executable, "-P", "-m", "nbtools.kernels.forked.warm_client"]
+    null = subprocess.DEVNULL
+    try:
+        return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    except OSError:
+        return None  # the first script starts them itself
 
 
 def _drop(items: list[Any], item: Any) -> None:

@@ -72,6 +72,8 @@ class MagicRequest:
         Whether pictures were shown while it ran.
     shown
         What the cell displays in place of the value, where it has shown that already.
+    live
+        What showed the output of the tool.
     """
 
     session: NotebookSession
@@ -83,6 +85,7 @@ class MagicRequest:
     streamed: str = ""
     pictured: bool = False
     shown: Any = None
+    live: Live | None = None
 
     @property
     def quiet(self) -> bool:
@@ -125,6 +128,7 @@ class MagicRequest:
         )
         self.streamed = live.stdout or live.values
         self.pictured = any(mime.startswith("image/") for mime in live.displayed)
+        self.live = live
         if not result.ok:
             self.bind(result)
         return result.raise_for_error()

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import builtins
+import contextvars
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbtools import aio
 from nbtools.errors import Cancelled
+from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
+from nbtools.jupyter.namespace import NotebookLook
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
+    from nbtools.gate import Answer, ApprovalRequest, Approver, Reply
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
+    from nbtools.sql.saved import SavedQueries
+    from nbtools.widgets import LiveWidget
     from nbtools.workbench import Workbench
 
 __all__ = ["NotebookSession", "read_line"]
 
 T = TypeVar("T")
+
+# Where the work of a magic shows its output: what it displays beside that would vanish when the cell is drawn again.
+_LIVE: contextvars.ContextVar[Live | None] = contextvars.ContextVar("nbtools_live", default=None)
+
+
+class _CardWhenAsked:
+    """Asks by a card, see `nbtools.widgets.approval_card.CardApprover`; widgets are imported for the first question."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self._given, self._options = given, options
+
+    @functools.cached_property
+    def _card(self) -> Approver:
+        from nbtools.widgets.approval_card import CardApprover
+
+        return CardApprover(*self._given, **self._options)
+
+    async def approve(self, request: ApprovalRequest) -> Answer | Reply:
+        """Show a card and wait for the answer."""
+        asked = await aio.in_thread(lambda: self._card)
+        return await asked.approve(request)
 
 
 class NotebookSession:
@@ -37,11 +65,17 @@ class NotebookSession:
     ----------
     file_columns
         The columns of files that completion asked for, by path, time of change and size.
+    connections
+        The databases that queries go to.
     completion_timeout
         Seconds that a completion waits for a slow source.
     agent_run
         The run that the next ``%%agent`` goes on from; `None` starts afresh.
+    agent_look
+        What its model sees of the variables; it knows what that has seen.
     """
+
+    _saved: SavedQueries | None = None
 
     def __init__(self, shell: Any, options: NBTools, *, short_names: Callable[[], Mapping[str, str]]) -> None:
         self.shell = shell
@@ -50,7 +84,9 @@ class NotebookSession:
         self.serving = Serving()
         self.completion_timeout = 0.25
         self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
+        self.connections = NotebookConnections(lambda: self.workbench)
         self.agent_run: str | None = None
+        self.agent_look = NotebookLook(shell)
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
 
@@ -69,9 +105,46 @@ class NotebookSession:
         if self._prepared is not found:
             found.use_frames(self.shell.user_ns.get)
             if isinstance(found.door.approver, Nobody):
-                found.door.approver = AskTerminal(reader=read_line)
+                found.door.approver = self._person(AskTerminal(reader=read_line), found)
             self._prepared = found
         return found
+
+    def _person(self, asked_by_input: Approver, workbench: Workbench) -> Approver:
+        """Return who asks the person at the cell: by a card in a kernel, at a prompt elsewhere."""
+        if not hasattr(self.shell, "kernel"):
+            return asked_by_input
+        return _CardWhenAsked(asked_by_input, self.show, memory=lambda: workbench.memory)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the person at the cell would be asked, and there is none: whoever runs notebooks alone says so."""
+        asks_here = isinstance(self.workbench.door.approver, _CardWhenAsked)
+        return asks_here and not getattr(self.shell.kernel, "_allow_stdin", False)
+
+    def show(self, widget: LiveWidget) -> None:
+        """Show a widget in the cell that runs."""
+        live = _LIVE.get()
+        for data, metadata in widget.outputs():
+            if live is not None:
+                live("display", data=data)
+            else:
+                self.shell.display_pub.publish(data=data, metadata=metadata)
+
+    @property
+    def saved_queries(self) -> SavedQueries:
+        """The queries that ``%%nbsql --save`` keeps."""
+        from nbtools.sql.saved import SavedQueries
+
+        if self._saved is None:
+            self._saved = SavedQueries()
+        return self._saved
+
+    def frame_of(self, name: str) -> Any:
+        """Return the DataFrame that a variable is, or `None`."""
+        from nbtools.sql.frames import is_frame
+
+        found = self.shell.user_ns.get(name)
+        return found if is_frame(found) else None
 
     def opened(self, part: str) -> Any:
         """Return a service of the workbench when it runs already, `None` otherwise: completion starts nothing."""
@@ -99,6 +172,10 @@ class NotebookSession:
     def choose_scope(self, **scope: Any) -> None:
         """Let the memory magics work in another scope; nothing given means the agent's own."""
         self._scope = scope
+
+    def go_on_from(self, run_id: str | None) -> None:
+        """Let the next ``%%agent`` go on from a run, or start afresh; its model has seen no variables."""
+        self.agent_run, self.agent_look = run_id, NotebookLook(self.shell)
 
     def close(self) -> None:
         """Stop serving; the workbench is closed by whoever unloads the extension."""
@@ -139,6 +216,7 @@ class NotebookSession:
         live = Live(label, self.shell, progress=shows_time and self.options.progress)
 
         async def watched() -> T:
+            _LIVE.set(live)
             return await live.watch(work(live))
 
         try:

@@ -149,3 +149,43 @@ def test_the_time_vanishes_when_the_kernel_ends_and_is_true_in_the_file(lab: Any
     cell = page.evaluate("() => window.tested.content.model.toJSON().cells[1]")
     shown = [output["data"]["text/plain"] for output in cell["outputs"] if output["output_type"] == "display_data"]
     assert re.fullmatch(r"data_analyze · running for \d+ s at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "".join(shown[0]))
+
+
+DAY = (
+    "%load_ext nbtools",
+    "import pandas as pd\ndf = pd.DataFrame({'city': ['Bern', 'Chur', 'Bern'], 'amount': [1, 2, 4]})",
+    "%%data_analyze df -o summary\nsummary = df.groupby('city', as_index=False).amount.sum()",
+    "%%nbsql -o top\nselect city, amount from summary order by amount desc limit 1",
+    "%nbsql --out-file top.parquet --overwrite from top",
+    "%memory save top {top}",
+)
+NEXT_DAY = ("%load_ext nbtools", "%memory get top -o top", "top", "%nbsql select city from 'top.parquet'")
+
+
+@pytest.mark.parametrize("lab", ["light"], indirect=True)
+def test_tables_go_from_cell_to_cell_to_a_file_and_through_a_restart(lab: Any, open_notebook: Any) -> None:
+    _write(lab.root, *DAY, *NEXT_DAY)
+    notebook = open_notebook("magics.ipynb")
+    notebook.run_all()
+    page = notebook.page
+    page.evaluate("() => window.tested.sessionContext.session.kernel.restart()")
+    page.evaluate(
+        """async first => {
+            const {content, sessionContext} = window.tested;
+            content.model.sharedModel.cells.forEach(cell => cell.cell_type === 'code' && cell.setOutputs([]));
+            for (let index = first; index < content.widgets.length; index++) {
+                content.activeCellIndex = index;
+                content.deselectAll();
+                await window.jupyterapp.commands.execute('notebook:run-cell');
+            }
+        }""",
+        len(DAY),
+    )
+    _look(page, "day")
+    outputs = page.evaluate("() => window.tested.content.model.toJSON().cells.map(cell => cell.outputs)")
+    assert outputs[: len(DAY)] == [[]] * len(DAY), "only the cells below were run again"
+    assert [len(found) for found in outputs[len(DAY) :]] == [0, 0, 1, 1]
+    text = "".join(page.locator(".jp-OutputArea-output").all_inner_texts())
+    assert re.search(r"Bern\s+5", text), "the table of the day before"
+    assert "1 row" in text
+    assert notebook.abroad == []

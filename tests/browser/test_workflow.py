@@ -44,8 +44,7 @@ def test_a_run_is_followed_and_its_card_fits_the_theme(lab: Any, open_notebook: 
     running = page.locator('g[data-state="running"]', has_text="first")
     running.wait_for()
     _shoot(page, f"live-{theme}")
-    page.locator("input.jp-Stdin-input").fill("yes")
-    page.locator("input.jp-Stdin-input").press("Enter")
+    page.get_by_role("button", name="Yes").click()
     page.locator(".jp-OutputArea-output", has_text="/runs/flow-").first.wait_for()
     card = page.locator(".jp-RenderedHTMLCommon", has=page.locator("svg g")).last
     _shoot(card, f"card-{theme}")

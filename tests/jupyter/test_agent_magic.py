@@ -42,7 +42,7 @@ def test_a_cell_shows_text_calls_and_what_was_used(turns, notebook):
     assert "<details>" in done.displayed[0]["text/html"]
     assert "I count.\n" in done.stdout
     assert "There are 42." in done.stdout
-    assert "2 steps · 1 calls" in done.stdout
+    assert "2 steps · 1 call" in done.stdout
     # The first line, that of the call, and the last one.
     assert [line for line in done.stdout.splitlines() if "scripted (no LLM)" not in line] == [
         *("I count.", "There are 42.")
@@ -144,7 +144,8 @@ def test_models_and_runs_are_completed(turns, notebook):
 def test_what_the_model_was_sent_can_be_read_whole(turns, notebook):
     run = notebook.run("%%agent --script turns.yaml --share schema\nPlease count.").value.run
     sent = str(notebook.run(f"%agent show {run.run_id} --sent").value)
-    assert "— user-prompt\nPlease count.\n— tool-return of calculator\n42" in sent
+    assert "— user-prompt\nPlease count.\n— text of the model, sent again\nI count.\n" in sent
+    assert "— tool-return of calculator\n42" in sent
     assert "you see the shape" in sent
 
 
@@ -163,14 +164,40 @@ def test_an_exported_run_runs_by_itself_and_gives_the_same(turns, notebook, monk
     monkeypatch.setattr("builtins.input", lambda _: next(said))
     notebook.run("%%agent --script both.yaml\nPlease count.")
     run = notebook.run("%agent resume --set content=theirs").value.run
-    assert "makes 2 calls again" in notebook.run(f"%agent export {run.run_id[:8]} proof.ipynb").stdout
+    (turns / "sub").mkdir()
     (turns / "out.txt").unlink()
     (turns / "nbtools.toml").unlink()
-    book = nbformat.read(turns / "proof.ipynb", as_version=4)
-    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns)}}).execute()
-    assert book.cells[-1]["outputs"][-1]["data"]["text/plain"] == "'reproduced 2 of 2'"
-    assert (turns / "out.txt").read_text() == "theirs"
+    proved = notebook.run(f"%agent export {run.run_id[:8]} sub/proof.ipynb --prove").value
+    assert str(proved) == ("sub/proof.ipynb is a notebook of 2 calls, which runs without a model\nreproduced 2 of 2")
+    assert not (turns / "out.txt").exists()  # a proof puts back what it found
+    book = nbformat.read(turns / "sub/proof.ipynb", as_version=4)
     assert "approved with changes" in str(book.cells)
+    for cell in book.cells:
+        cell["source"] = cell["source"].replace("theirs", "others, and more")
+    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns / "sub")}}).execute()
+    first, second = book.cells[-1]["outputs"][-1]["text"].splitlines()
+    assert first == "reproduced 1 of 2"
+    assert second.startswith("call 2, file_write: the result was ")
+
+
+def test_a_run_is_exported_as_a_workflow_that_runs(turns, notebook, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    run = notebook.run("%%agent --script turns.yaml\nPlease count.").value.run
+    made = notebook.run(f"%agent export {run.run_id[:8]} --workflow flow.yaml").value
+    assert str(made) == "flow.yaml is a workflow of 1 call, which runs without a model"
+    assert notebook.run("%workflow run flow.yaml").value.progress.state == "ok"
+    wrong = notebook.run(f"%agent export {run.run_id[:8]}")
+    assert "give FILE.ipynb or --workflow FILE.yaml" in "\n".join(wrong.lines)
+
+
+def test_a_failed_run_says_why_once_and_a_plan_says_how_it_goes_on(turns, notebook):
+    (turns / "short.yaml").write_text("- when: {prompt: nothing}\n  say: x\n")
+    (turns / "plan.yaml").write_text("- say: 1. I count.\n")
+    done = notebook.run("%%agent --script short.yaml\nGo!")
+    assert done.stdout.count("has no turn for this") == 1
+    assert "→ that is a plan; a %%agent cell that says go" in str(
+        notebook.run("%%agent --script plan.yaml --new --plan\nGo!").value
+    )
 
 
 SEEN = "turns:\n  - say: I see.\n"
@@ -179,9 +206,9 @@ SEEN = "turns:\n  - say: I see.\n"
 def test_names_of_the_notebook_are_described_as_far_as_the_level_allows(turns, notebook):
     (turns / "see.yaml").write_text(SEEN)
     notebook.run(
-        "import pandas as pd\nbirds = pd.DataFrame({'name': [f'row-{n}-' for n in range(9)]})\nplain = 'secret'"
+        "import pandas as pd\nbirds = pd.DataFrame({'name': [f'row-{n}-' for n in range(9)]})\nplain = 'hidden-42'"
     )
-    notebook.run("raise ValueError('secret')")
+    notebook.run("raise ValueError('hidden-42')")
     sent = {}
     for level in ("schema", "sample:2", "values"):
         cell = f"%%agent --script see.yaml --new --share {level}\nWhat is @birds, @plain and @error? Ask a@b.org."
@@ -189,12 +216,51 @@ def test_names_of_the_notebook_are_described_as_far_as_the_level_allows(turns, n
         sent[level] = str(notebook.run(f"%agent show {run.run_id} --sent").value)
     assert "9 rows with the columns name: " in sent["schema"]
     assert "a ValueError" in sent["schema"]
-    assert not any(value in sent["schema"] for value in ("row-", "secret"))
+    assert not any(value in sent["schema"] for value in ("row-", "hidden-42"))
     assert "row-1-" in sent["sample:2"]
     assert "row-2-" not in sent["sample:2"]
-    assert all(value in sent["values"] for value in ("row-8-", "ValueError: secret"))
+    assert all(value in sent["values"] for value in ("row-8-", "ValueError: hidden-42"))
 
 
 def test_a_name_that_is_not_there_is_told(turns, notebook):
     notebook.run("birds = 1")
     assert "Did you mean 'birds'" in "\n".join(notebook.run("%%agent --script turns.yaml\nCount @brds.").lines)
+
+
+@pytest.mark.slow
+def test_a_yes_that_has_lapsed_waits_in_a_notebook_that_runs_by_itself(turns):
+    (turns / "out.txt").write_text("old")
+    cells = [
+        "%load_ext nbtools",
+        "run << %%agent --script changes.yaml --approve later\nWrite.",
+        "open('out.txt', 'w').write('of somebody else')",
+        "again << %agent resume --yes",
+        "print(again.status, again.pending[0].tool, open('out.txt').read())",
+        "new << %%agent --script changes.yaml --new\nWrite.",
+        "print(new.text, new.calls[0].result.error.message)",
+    ]
+    book = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(turns)}}).execute()
+    assert "pending file_write of somebody else" in book.cells[4]["outputs"][0]["text"]
+    told = book.cells[6]["outputs"][0]["text"]
+    assert told.startswith("Not written. file_write needs approval")
+    assert "nobody is here to give it" in told
+
+
+def test_what_a_model_writes_and_asks_moves_nothing_that_is_seen(turns, notebook, monkeypatch):
+    prompts = []
+    monkeypatch.setattr("builtins.input", lambda prompt: prompts.append(prompt) or "a")
+    (turns / "evil.yaml").write_text(
+        'turns:\n  - say: "a\\e[2Kb\\u202e\\r"\n'
+        '    calls: [{tool: ask_user, arguments: {question: "Which\\e[1A\\n(ok)"}}]\n'
+        '  - say: "z\\e[2K"\n'
+    )
+    done = notebook.run("run << %%agent --script evil.yaml\nGo.")
+    assert "a<U+001B>[2Kb<U+202E><U+000D>" in done.stdout
+    assert prompts == ["Which<U+001B>[1A\n  │ (ok) "]
+    run = notebook["run"]
+    shown = str(notebook.run(f"%agent show {run.run_id}").value)
+    sent = str(notebook.run(f"%agent show {run.run_id} --sent").value)
+    assert "z<U+001B>[2K" in shown
+    assert "z<U+001B>[2K" in repr(run)
+    assert not [text for text in (done.stdout, shown, sent, repr(run)) if "\x1b" in text or "\u202e" in text]

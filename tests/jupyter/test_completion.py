@@ -168,6 +168,7 @@ def test_a_file_is_looked_into_once_until_it_changes(notebook, folder) -> None:
     file = folder / "wide.csv"
     file.write_text("leftmost,second\n1,2\n", encoding="utf-8")
     session = NotebookSession(notebook.shell, NBTools(), short_names=dict)
+    session.completion_timeout = 20.0
     for _ in range(2):
         assert "leftmost" in complete_query(session, "select leftm", "select leftm from 'wide.csv'")[1]
         assert list(session.file_columns.values()) == [("leftmost", "second")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from nbtools.jupyter.catalogue import CATALOGUE
+from nbtools.jupyter.extension import import_ahead
 
 ALL_NAMES = {(kind, name) for entry in CATALOGUE for name in entry.names for kind in entry.kinds}
 
@@ -153,3 +155,42 @@ print(sorted(heavy & set(sys.modules)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_what_scripts_need_is_imported_while_the_loop_is_idle_and_the_extension_stays(
+    stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("nbtools_ahead_one", "nbtools_ahead_wrong", "nbtools_ahead_two")
+    for name, text in zip(names, ("", "1 / 0", ""), strict=True):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def cell() -> list[bool]:
+        import_ahead(names, lambda: stays)
+        seen = [names[0] in sys.modules]
+        for _ in range(2_000 if stays else 20):
+            await asyncio.sleep(0.01)
+            if names[2] in sys.modules:
+                break
+        return [*seen, *(name in sys.modules for name in (names[0], names[2]))]
+
+    try:
+        assert asyncio.run(cell()) == [False, stays, stays]
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+def test_nothing_is_imported_ahead_where_no_loop_runs() -> None:
+    import_ahead(("nbtools_that_is_nowhere",), lambda: True)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forked kernels need Linux")
+def test_who_keeps_libraries(bare, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("KERNEL_WARM", "1"), ("PRELOADS", "numpy"), ("MEMORY_URL", ":memory:")):
+        monkeypatch.setenv(f"NBTOOLS_{name}", value)
+    bare.run("%load_ext nbtools")
+    assert "keeps the libraries" not in bare.run("%kernels").value._repr_html_()
+    assert bare.run("%%code python\nprint(6 * 7)\n").stdout.startswith("42")
+    assert "keeps the libraries" in bare.run("%kernels").value._repr_html_()

@@ -64,6 +64,7 @@ NAMES = {"year": 2024, "path": "a b.csv", "row": {"n": 7}, "items": [1, 2], "non
         ("a{2,3}{'b'}", "a{2,3}{'b'}"),
         ('{{"a"}}', '{"a"}'),
         ("é{", "é{"),
+        ("postgresql://me:${year}@{row['n']}/x", "postgresql://me:${year}@7/x"),
     ],
 )
 def test_braces_are_filled_from_the_namespace(word: str, filled: str) -> None:

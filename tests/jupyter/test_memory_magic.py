@@ -72,7 +72,7 @@ def test_expressions_of_a_line_are_saved_as_their_values(notebook, given: str, v
     assert notebook.run("%memory get t").value == value
 
 
-@pytest.mark.parametrize("given", ["{list(fram.columns)}", "{fram}", '{"a": 1,', "{'a' 1}", "{frame}"])
+@pytest.mark.parametrize("given", ["{list(fram.columns)}", "{fram}", '{"a": 1,', "{'a' 1}", "{frame.sum}"])
 def test_what_is_no_value_is_refused_and_nothing_is_saved(notebook, given: str) -> None:
     notebook.run("import pandas as pd\nframe = pd.DataFrame({'a': [1]})")
     for line in (f"%memory save k {given}", f"%tool memory_save --key k --value {given}"):

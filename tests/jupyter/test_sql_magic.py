@@ -97,11 +97,16 @@ def test_what_is_too_large_fails_and_goes_into_a_file(bare, folder, monkeypatch)
     bare.run("import pandas as pd; big = pd.DataFrame({'n': range(200_000)})")
     cell = bare.run("%%nbsql -o all\nselect n\nfrom big\n")
     assert isinstance(cell.error, LimitExceeded)
-    assert "--file" in cell.lines[-1]
+    assert "--out-file" in cell.lines[-1]
     assert "all" not in {name for name, value in bare.shell.user_ns.items() if isinstance(value, pd.DataFrame)}
-    said = bare.run("%%nbsql --file big.csv\nselect n\nfrom big\n").value
+    said = bare.run("%%nbsql --out-file big.csv\nselect n\nfrom big\n").value
     assert "200,000 rows written to big.csv" in said.to_text()
+    refused = bare.run("%nbsql --out-file big.csv select 1 as n")
+    assert "exists already" in refused.lines[1]
+    assert "--overwrite" in refused.lines[2]
     assert pd.read_csv(folder / "big.csv")["n"].sum() == 200_000 * 199_999 // 2
+    assert bare.run("%nbsql --out-file big.csv --overwrite select 1 as n").error is None
+    assert (folder / "big.csv").read_text() == "n\n1\n"
 
 
 def test_no_name_of_a_column_means_anything(asking) -> None:
@@ -114,7 +119,7 @@ def test_no_name_of_a_column_means_anything(asking) -> None:
     asking.shell.user_ns["series"] = pd.Series([1, 2], index=["columns", "iloc"], name="n")
     assert asking.run("%nbsql from odd").value.columns.tolist() == names
     assert asking.run("%nbsql select sum(n) as n from series").value["n"].tolist() == [3]
-    listed = {row[0]: row[2] for row in asking.run("%nbsql --tables").value.rows}
+    listed = {row[0]: row[3] for row in asking.run("%nbsql --tables").value.rows}
     assert listed["odd"].startswith("collect_schema int64, schema int64")
     assert listed["series"] == "n int64"
 
@@ -166,7 +171,8 @@ def test_a_file_database_is_a_connection(asking, folder) -> None:
 def test_what_can_be_asked_is_listed(asking, folder) -> None:
     listed = {row[0]: row for row in asking.run("%nbsql --tables").value.rows}
     assert listed["sales"][1] == "frame"
-    assert "amount" in listed["sales"][2]
+    assert listed["sales"][2] == "3"
+    assert "amount" in listed["sales"][3]
     assert "nbtools.memory" in listed
 
 
@@ -187,10 +193,10 @@ def test_a_table_is_profiled(asking) -> None:
         ("%nbsql", InvalidArguments),
         ("%%nbsql nowhere\nselect 1\n", InvalidArguments),
         ("%nbsql --limt 3 select 1", InvalidArguments),
-        ("%nbsql --file rows.txt select 1", InvalidArguments),
-        ("rows << %nbsql --file rows.csv select 1", InvalidArguments),
-        ("%nbsql --file /rows.csv select 1", PathNotAllowed),
-        ("%nbsql --file gone/ select 1", InvalidArguments),
+        ("%nbsql --out-file rows.txt select 1", InvalidArguments),
+        ("rows << %nbsql --out-file rows.csv select 1", InvalidArguments),
+        ("%nbsql --out-file /rows.csv select 1", PathNotAllowed),
+        ("%nbsql --out-file gone/ select 1", InvalidArguments),
     ],
 )
 def test_refusals_show_no_traceback(asking, line: str, error: type[Exception]) -> None:
@@ -206,7 +212,7 @@ def test_the_toolkits_own_records_can_be_asked(asking) -> None:
 
 
 def test_one_row_is_no_rows_and_a_database_file_is_told_how_to_be_asked(asking) -> None:
-    assert asking.run("%nbsql --file one.csv select 1 as x").value.to_text() == "1 row written to one.csv"
+    assert asking.run("%nbsql --out-file one.csv select 1 as x").value.to_text() == "1 row written to one.csv"
     assert "sqlite:///FILE" in "\n".join(asking.run("%nbsql from 'shop.db'").lines)
 
 

@@ -41,6 +41,7 @@ def test_where_nobody_can_be_asked_the_run_waits_and_is_answered_by_lines(notebo
     notebook.run(f"%workflow answer {run.run_id} q y")
     done = notebook.run(f"%workflow resume {run.run_id}").value
     assert done.outputs == {"q": "y"}
+    assert "nothing is left to do" in notebook.run(f"%workflow resume {run.run_id}").stdout
     assert notebook.run(f"%workflow show {run.run_id}").value.state == "ok"
     assert run.run_id in str(notebook.run("%workflow").value)
 
@@ -59,7 +60,7 @@ def test_a_person_is_asked_until_the_answer_fits(notebook, monkeypatch):
         ("%workflow rnu x", "Did you mean"),
         (CELL.format(inputs="n"), "Write NAME=VALUE"),
         (CELL.format(inputs="m=1"), "no input 'm'"),
-        (CELL.format(inputs="n=x"), "no JSON"),
+        (CELL.format(inputs="n=x"), "a whole number is wanted"),
     ],
 )
 def test_what_is_wrong_is_told(notebook, line, words):

@@ -93,9 +93,10 @@ def _magic_at_cursor(taken: Mapping[tuple[str, str], Any], context: Any) -> tupl
 
 
 def _connection_in(session: NotebookSession, line: str) -> str | None:
-    """Return the connection that a line names, if it names one."""
-    known = session.workbench.config.connections
-    return next((word for word in line.split() if "://" in word or word in known), None)
+    """Return the connection that a line names, else the current one; `None` for DataFrames and files."""
+    known = session.connections.urls
+    found = next((word for word in line.split() if "://" in word or word in known), session.connections.current)
+    return None if found is None or found.lower() == "duckdb://" else found
 
 
 def _query_before_cursor(context: Any) -> str:
@@ -186,7 +187,10 @@ class _ArgumentValues:
         return names
 
     def _connection(self) -> Iterable[str]:
-        return sorted(self.session.workbench.config.connections)
+        return sorted(self.session.connections.urls)
+
+    def _saved(self) -> Iterable[str]:
+        return [query.name for query in self.session.saved_queries]
 
     def _setting(self) -> Iterable[str]:
         return [row["setting"] for row in self.session.workbench.config.rows()]
@@ -207,6 +211,14 @@ class _ArgumentValues:
         from nbtools.jupyter.display.tables import frames_in
 
         return [*frames_in(self.session.shell.user_ns), "nbtools.memory", "nbtools.calls"]
+
+    def _source(self) -> Iterable[str]:
+        from nbtools.jupyter.display.tables import frames_in
+
+        return [*frames_in(self.session.shell.user_ns), *self._file()]
+
+    def _variable(self) -> Iterable[str]:
+        return [name for name in list(self.session.shell.user_ns) if not name.startswith("_")]
 
     def _file(self) -> Iterable[str]:
         return map(quote, matching_files(self.fragment.lstrip('"')))

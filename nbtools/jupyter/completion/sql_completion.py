@@ -102,12 +102,16 @@ def complete_query(
     found = _FRAGMENT.search(text)
     before, fragment = (found["before"], found[0]) if found else ("", "")
     quote = _identifier_writer(session, connection)
-    columns = _columns_of_frames(session) if connection is None else _columns_of_tables(session, connection)
+    columns = _columns_of_tables(session, connection) if connection is not None else {}
+    named_elsewhere = connection not in {None, session.connections.current}
+    if not named_elsewhere:
+        # DataFrames and kept queries are read whatever connection is current.
+        columns = {**_columns_of_frames(session), **_columns_of_saved(session, whole, connection), **columns}
     tables = [".".join(map(quote, name.split("."))) for name in columns]
     if _AFTER_TABLE.search(text[: len(text) - len(fragment)]):
         return fragment, tables
     named = _columns_by_name(
-        session, whole, columns if connection is not None else {**columns, **_columns_of_files(session, whole)}
+        session, whole, columns if named_elsewhere else {**columns, **_columns_of_files(session, whole)}
     )
     if before:
         return fragment, [f"{before}{quote(name)}" for name in named.get(_unquote(before[:-1]).casefold(), ())] + tables
@@ -128,8 +132,26 @@ def _columns_of_frames(session: NotebookSession) -> dict[str, list[str]]:
 def _columns_of_tables(session: NotebookSession, connection: str) -> dict[str, list[str]]:
     """Return the tables of a database that was asked before; the first question is not put by a completion."""
     sql = session.opened("sql_session")
-    known = [] if sql is None else collect_within(session.completion_timeout, lambda: sql.catalog(connection))
+    ask, timeout = session.connections.tables, session.completion_timeout
+    known = [] if sql is None else collect_within(timeout, lambda: ask(connection))
     return {table["name"]: [name for name, _ in table["columns"]] for table in known}
+
+
+def _columns_of_saved(session: NotebookSession, query: str, connection: str | None) -> dict[str, list[str]]:
+    """Return the kept queries, and the columns of those that a query names."""
+    saved, folded = session.saved_queries, query.casefold()
+    found: dict[str, list[str]] = {}
+    for kept in saved:
+
+        def columns(text: str = kept.sql) -> tuple[str, ...]:
+            sql = session.workbench.sql_session
+            text = saved.expand(text, lambda part: sql.check(part, connection=connection).tables)
+            asked: tuple[str, ...] = sql.query(text, connection=connection, limit=0).columns
+            return asked
+
+        named = kept.name.casefold() in folded
+        found[kept.name] = collect_within(session.completion_timeout, columns) if named else []
+    return found
 
 
 def _columns_of_files(session: NotebookSession, query: str) -> dict[str, list[str]]:
@@ -174,7 +196,7 @@ def _unquote(name: str) -> str:
 
 def _identifier_writer(session: NotebookSession, connection: str | None) -> Callable[[str], str]:
     """Return what writes a name for a connection, in quotes where it needs them."""
-    url = session.workbench.config.connections.get(connection, connection) if connection else "duckdb:"
+    url = session.connections.urls.get(connection, connection) if connection else "duckdb:"
     kind = str(url).partition(":")[0].partition("+")[0].lower()
     mark = "`" if kind in {"mysql", "mariadb", "bigquery", "spark"} else '"'
 

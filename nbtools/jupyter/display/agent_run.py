@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from nbtools import html_parts
 from nbtools.agent.records.events import ApprovalAsked, CallEnded, TextDelta
 from nbtools.agent.records.lines import RunLines, usage_line
+from nbtools.errors import Cancelled
 from nbtools.jupyter.display.blocks import Block
 from nbtools.jupyter.display.results import picture_bundles
+from nbtools.visible import visible
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun
@@ -52,9 +54,10 @@ def _next_steps(run: AgentRun) -> list[str]:
         names = ", ".join(item.tool for item in run.pending)
         return [f"→ it waits for approval of {names}: %agent resume {run.run_id[:8]}"]
     if run.status in {"budget", "failed"}:
-        told = f"{run.error.message} {run.error.hint or ''}".strip() if run.error else run.status
-        return [f"→ {told}", f"→ %agent resume {run.run_id[:8]} goes on with it"]
-    return []
+        told = [f"✗ {visible(run.error.message)}"] if run.error and run.status == "failed" else []
+        told += [f"→ {run.error.hint}"] if run.error and run.error.hint else []
+        return [*told, f"→ %agent resume {run.run_id[:8]} goes on with it"]
+    return ["→ that is a plan; a %%agent cell that says go carries it out"] if run.is_plan else []
 
 
 class RunView:
@@ -83,7 +86,7 @@ class RunView:
         try:
             await self._show()
         except asyncio.CancelledError:
-            self._run.cancel()
+            self._run.interrupt()
             await self._show()  # what it still says, until it has stored what the next one goes on from
         finally:
             self._write(self._line_end())
@@ -98,7 +101,7 @@ class RunView:
                 continue
             self._seen = number
             if isinstance(event, TextDelta):
-                self._write(event.text)
+                self._write(visible(event.text, lines=True))
             elif isinstance(event, CallEnded):
                 self._show_call(event)
             elif line := self._lines.line(event.to_dict()):
@@ -141,5 +144,7 @@ class RunView:
         inside = html_parts.preformatted(f"{event.tool} {given}") + html_parts.preformatted(told)
         opened = f"<details><summary>{html.escape(line)}</summary>{inside}</details>"
         self._live("display", data={"text/plain": line, "text/html": opened})
+        if event.result.error and event.result.error.code == Cancelled.code and event.result.text:
+            self._write(visible(event.result.text, lines=True))
         for bundle in picture_bundles(event.result.artifacts):
             self._live("display", data=dict(bundle))

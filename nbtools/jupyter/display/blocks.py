@@ -10,7 +10,7 @@ from typing import Any, overload
 from nbtools import html_parts
 from nbtools.visible import aligned, visible
 
-__all__ = ["Block", "Card", "Listing", "Records", "Table", "duration", "moment", "size"]
+__all__ = ["Block", "Card", "Listing", "Records", "Table", "duration", "moment", "outline", "size"]
 
 
 def moment(when: datetime | float | None) -> str:
@@ -216,3 +216,12 @@ class Records(Sequence[Any]):
 
     def __repr__(self) -> str:
         return f"Records({len(self)} items)"
+
+
+def outline(value: Any) -> str:
+    """Return kind and size of a value."""
+    shape = getattr(value, "shape", None)
+    kind = type(value).__name__
+    if isinstance(shape, tuple) and len(shape) == 2:
+        return f"{kind}, {shape[0]:,} rows x {shape[1]:,} columns"
+    return f"{kind}, {len(value):,} items" if isinstance(value, list | dict) else kind

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from nbtools import html_parts
+from nbtools.lazy import has
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
 
 __all__ = ["QueryFrame"]
+
+
+_SEEN = 20  # rows and columns that pandas' own table shows whole
 
 
 class QueryFrame(pd.DataFrame):
@@ -30,6 +34,20 @@ class QueryFrame(pd.DataFrame):
     @property
     def _constructor(self) -> Any:
         return pd.DataFrame
+
+    def _ipython_display_(self) -> None:
+        """Show a table of all rows beside the plain forms, where a front end may and they do not show everything."""
+        if max(self.shape, default=0) <= _SEEN or not has("anywidget"):
+            raise NotImplementedError  # IPython goes on with the plain forms
+        from nbtools.widgets.live.live_widget import has_kernel, publish, saved_output
+        from nbtools.widgets.table import TableView
+
+        if not has_kernel():
+            raise NotImplementedError
+        facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
+        shown = TableView.from_frame(pd.DataFrame(self), note=facts)
+        text = f"{self}\n{self.attrs.get('footer', '')}".rstrip()
+        publish(saved_output(text, self._repr_html_() or "", shown.saved_as), shown.outputs()[1])
 
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""

@@ -37,6 +37,7 @@ def status_card(facts: Mapping[str, Any], names: Mapping[str, str]) -> Card:
     ]
     if held:
         shown["names taken"] = "; ".join(held)
+    shown["next"] = "%nbtools help lists what can be asked, with a page on each; %nbtools doctor checks every part"
     return Card(title=f"nbtools {facts.get('version', '')}", facts=shown)
 
 

@@ -21,7 +21,7 @@ import html
 import re
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
 from nbtools.jupyter.catalogue import CATALOGUE
@@ -37,6 +37,8 @@ _MOST_LINES, _MOST_CHARACTERS = 2_000, 200_000
 _LAST_LINES, _LAST_CHARACTERS = 10, 4_000
 _MOST_DISPLAYS = 500
 _MOST_AGAIN = 2_000_000  # characters that are sent to the cell a second time
+# Charts that some front ends draw themselves; the others need a picture.
+_CHARTS = ("application/vnd.plotly", "application/vnd.vegalite")
 _NAMES = "|".join(name for entry in CATALOGUE for name in entry.names)
 _ALONE = re.compile(rf"\s*(?:\w+\s*<<\s*)?(?:%%(?:{_NAMES})\b|%(?:{_NAMES})\b[^\n]*\s*\Z)")
 _STYLE = "color:var(--jp-ui-font-color2,#777);font-size:85%;animation:nbtools-over 0s 8s forwards"
@@ -111,6 +113,7 @@ class Live:
         self._again = 0
         self._displays = 0
         self._display_id: str | None = None
+        self._chart: tuple[str, dict[str, Any]] | None = None
         self._owns_cell = _ALONE.match(_code_of(shell)) is not None
         self._context = contextvars.copy_context()
         self.displayed: set[str] = set()
@@ -137,7 +140,10 @@ class Live:
                 self.values += f"{data['text/plain']}\n"
             self._displays += 1
             if self._displays <= _MOST_DISPLAYS:
-                self._show(kind, dict(data))
+                shown = dict(data)
+                if any(mime.startswith(_CHARTS) for mime in shown):
+                    self._chart = fresh_id(), shown
+                self._show(kind, shown)
         elif kind == "progress":
             self._stage = text
 
@@ -156,7 +162,9 @@ class Live:
         self._send(kind, what)
 
     def _send(self, kind: str, what: Any) -> None:
-        if kind == "display":
+        if kind == "display" and self._chart is not None and what is self._chart[1]:
+            self._publish(what, transient={"display_id": self._chart[0]})
+        elif kind == "display":
             self._publish(what)
         else:
             self._write(sys.stdout if kind == "stdout" else sys.stderr, what)
@@ -168,6 +176,20 @@ class Live:
 
     def _publish(self, data: dict[str, Any], **how: Any) -> None:
         self._shell.display_pub.publish(data=data, metadata={}, **how)
+
+    def add_picture(self, picture: Mapping[str, Any]) -> bool:
+        """Add its picture to the chart that was shown last; tell whether there is such a chart.
+
+        A front end shows the richest form that it knows, so what needs the network to be drawn is taken out.
+        """
+        if self._chart is None:
+            return False
+        place, chart = self._chart
+        chart.pop("text/html", None)
+        chart.update({mime: drawn for mime, drawn in picture.items() if mime.startswith("image/")})
+        if hasattr(self._shell, "kernel"):
+            self._publish(chart, transient={"display_id": place}, update=True)
+        return True
 
     async def watch(self, work: Awaitable[T]) -> T:
         """Await the work, showing elapsed time when it takes long."""

@@ -1,14 +1,14 @@
-"""What SQL can ask, as tables: the frames of the notebook, the tables of a connection, the profile of one."""
+"""What SQL can ask, as a table: DataFrames, files, kept queries, the tables of a connection."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbtools.jupyter.display.blocks import Table
 from nbtools.visible import brief
 
-__all__ = ["frames_in", "tables_table"]
+__all__ = ["frame_rows", "frames_in", "tables_table"]
 
 
 def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,15 +18,22 @@ def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in list(namespace.items()) if not name.startswith("_") and is_frame(value)}
 
 
-def tables_table(catalog: Iterable[Mapping[str, Any]], namespace: Mapping[str, Any]) -> Table:
-    """Return what can be asked: a row each, with its columns."""
+def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, list[tuple[str, str]]]]:
+    """Return name, kind, number of rows and columns of each frame; a lazy one cannot tell its rows."""
     from nbtools.sql.frames import frame_columns
 
-    rows = [(name, "frame", _columns(frame_columns(value))) for name, value in frames_in(namespace).items()]
-    rows += [(entry["name"], entry["kind"], _columns(entry["columns"])) for entry in catalog]
-    return Table(
-        columns=("table", "kind", "columns"), rows=tuple(rows), title="tables", empty="nothing can be asked yet"
-    )
+    for name, value in frames.items():
+        lazy = hasattr(type(value), "collect_schema") and hasattr(type(value), "collect")
+        yield name, "frame", None if lazy else len(value), frame_columns(value)
+
+
+def tables_table(found: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
+    """Return what can be asked: a row each, with name, kind, number of rows, and columns or a text about them."""
+    rows = []
+    for name, kind, count, columns in found:
+        about = columns if isinstance(columns, str) else _columns(columns)
+        rows.append((name, kind, None if count is None else f"{count:,}", about))
+    return Table(columns=("table", "kind", "rows", "columns"), rows=tuple(rows), title=title)
 
 
 def _columns(columns: Iterable[tuple[str, str]]) -> str:

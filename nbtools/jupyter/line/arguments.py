@@ -99,7 +99,9 @@ class MagicParser(argparse.ArgumentParser):
     def values_of(self, word: str) -> int:
         """Return how many words that follow an option belong to it."""
         action = self._option_string_actions.get(word)
-        return 1 if action is not None and action.nargs != 0 else 0
+        if action is None:
+            return 0
+        return action.nargs if isinstance(action.nargs, int) else 1
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the arguments that the words give.

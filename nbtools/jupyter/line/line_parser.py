@@ -23,6 +23,7 @@ __all__ = ["Word", "check_name", "fill", "iter_words", "split", "take_target"]
 
 _TARGET = re.compile(r"\s*([^\W\d]\w*)\s*<<(?:\s+|$)")
 _LITERAL = re.compile(r"\{\{(?P<text>[^{}]*)\}\}")
+_ENVIRONMENT = re.compile(r"\$\{[^\W\d]\w*\}")
 _SHAPE = re.compile(r"(?:![rsa])?(?::[^{}]*)?\Z")
 _QUOTES = "'\""
 
@@ -153,8 +154,9 @@ def _read_quoted(line: str, start: int) -> tuple[str, int]:
 def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
     """Return a word with each ``{expression}`` replaced by its value; ``{{name}}`` stands for itself.
 
-    An expression names something of the user's: ``{2,3}`` inside a text, and JSON, stay as they are. A word of nothing
-    but one expression, or one dict, keeps the value itself.
+    An expression names something of the user's: ``{2,3}`` inside a text, and JSON, stay as they are, and so does
+    ``${NAME}`` in a URL, an environment variable. A word of nothing but one expression, or one dict, keeps the value
+    itself.
 
     Raises
     ------
@@ -181,7 +183,11 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
     parts, place = [], 0
     while place < len(word):
         literal, found = _LITERAL.match(word, place), _braces_at(word, place)
-        if literal:
+        outside = _ENVIRONMENT.match(word, place) if "://" in word else None
+        if outside:
+            parts.append(outside[0])
+            place = outside.end()
+        elif literal:
             parts.append("{" + literal["text"] + "}")
             place = literal.end()
         elif found and found.fills:

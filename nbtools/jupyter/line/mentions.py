@@ -1,14 +1,15 @@
-"""What ``@name`` in a prompt stands for: a variable, the last error, the cell before, or what a cell gave."""
+"""What ``@name`` in a prompt stands for: a variable, the last error, the cells before, or what a cell gave."""
 
 from __future__ import annotations
 
 import re
 import sys
 import traceback
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
-from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.errors import InvalidArguments, NbtoolsError, did_you_mean
+from nbtools.redaction import conceal
 
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing
@@ -17,6 +18,9 @@ __all__ = ["mentioned"]
 
 _MENTION = re.compile(r"(?<![\w@.])@([A-Za-z_]\w*)(?:\[(\d+)\])?")
 _MOST = 8_000
+_CELLS = 20
+_OURS = ("error", "cell", "history", "out")
+_PLAIN = (str, bool, int, float, list, tuple, dict)
 
 
 def mentioned(prompt: str, shell: Any, sharing: Sharing) -> str:
@@ -33,17 +37,36 @@ def mentioned(prompt: str, shell: Any, sharing: Sharing) -> str:
 
 def _told(name: str, number: str | None, shell: Any, sharing: Sharing) -> str:
     namespace = shell.user_ns
-    if name == "error" and name not in namespace:
+    if name in namespace and (number is None or name not in _OURS):
+        return _described(namespace[name], sharing)
+    if name == "error":
         return _error(sharing)
-    if name == "cell" and name not in namespace:  # the person's own words, whatever the level
-        return f"this code:\n{namespace.get('In', ['', ''])[-2:][0]}"
-    if name == "out" and number is not None and int(number) in namespace.get("Out", {}):
-        return _described(namespace["Out"][int(number)], sharing)
-    if name not in namespace:
-        known = [key for key in namespace if not key.startswith("_")]
-        told = did_you_mean(name, known, "@error, @cell and @out[3] are there too; @@ means nothing.")
-        raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=told, tried="reading the prompt")
-    return _described(namespace[name], sharing)
+    if name in {"cell", "history"}:  # the person's own words, whatever the level
+        return _code(shell, 1 if name == "cell" else int(number or _CELLS))
+    if name == "out":
+        return _described(_output(namespace.get("Out", {}), number), sharing)
+    known = [*_OURS, *(key for key in namespace if not key.startswith("_"))]
+    told = did_you_mean(name, known, "@error, @cell, @history and @out[3] are there too; @@ means nothing.")
+    raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=told, tried="reading the prompt")
+
+
+def _code(shell: Any, most: int) -> str:
+    """Return the code of the last cells before this one, the oldest first; the newest stay where it is too long."""
+    # As they were typed: a magic stands in `In` as the call that it becomes.
+    typed = shell.history_manager.input_hist_raw if shell.history_manager is not None else ()
+    cells = list(enumerate(typed))[1:-1][-most:] if most else []
+    told = "\n\n".join(f"# cell {number}\n{source}" for number, source in cells)
+    whole = conceal(told)
+    cut = f"[… {len(whole) - _MOST:,} characters before are left out]\n" if len(whole) > _MOST else ""
+    return f"this code:\n{cut}{whole[-_MOST:]}" if cells else "no code: this is the first cell"
+
+
+def _output(outputs: Mapping[int, Any], number: str | None) -> Any:
+    if number is not None and int(number) in outputs:
+        return outputs[int(number)]
+    told = "@out is the output of a cell." if number is None else f"cell {number} has no output."
+    known = ", ".join(f"@out[{n}]" for n in list(outputs)[-10:])
+    raise InvalidArguments(told, hint=f"Use {known or 'a name'}.", tried="reading the prompt")
 
 
 def _error(sharing: Sharing) -> str:
@@ -51,7 +74,9 @@ def _error(sharing: Sharing) -> str:
     if error is None:
         return "no error: none has happened yet"
     if sharing.level == "values":
-        return "this error:\n" + "".join(traceback.format_exception(error))[-_MOST:]
+        # How ours came about is of no use to whoever reads them.
+        told = error.three_lines() if isinstance(error, NbtoolsError) else traceback.format_exception(error)
+        return "this error:\n" + str(conceal("\n".join(line.rstrip("\n") for line in told)))[-_MOST:]
     places = [f"line {frame.lineno} in {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-5:]]
     return f"a {type(error).__name__}, raised at {', '.join(places)}; its message may hold values and is not shared"
 
@@ -62,12 +87,13 @@ def _described(value: Any, sharing: Sharing) -> str:
     columns = getattr(value, "columns", None)
     dtypes = getattr(value, "dtypes", None)
     if columns is not None and dtypes is not None and hasattr(value, "shape"):
-        named = ", ".join(f"{column}: {dtype}" for column, dtype in zip(columns, dtypes, strict=False))
+        kinds = (re.sub(r"\W.*", "", str(dtype), flags=re.DOTALL) for dtype in dtypes)  # some name values of theirs
+        named = ", ".join(f"{column}: {dtype}" for column, dtype in zip(columns, kinds, strict=False))
         told, rows = f"a {kind} of {value.shape[0]:,} rows with the columns {named}", value.head(sharing.rows)
     else:
         shape = getattr(value, "shape", None)
         size = f" of shape {shape}" if shape is not None else f" of {len(value):,}" if isinstance(value, Sized) else ""
-        told, rows = f"a {kind}{size}", "\n".join(str(value).splitlines()[: sharing.rows])[:_MOST]
+        told, rows = f"a {kind}{size}", sharing.shape(value if isinstance(value, _PLAIN) else str(value))
     if sharing.level == "schema":
         return told
     return f"{told}:\n{str(rows if sharing.level == 'sample' else value)[:_MOST]}"

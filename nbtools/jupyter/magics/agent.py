@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import io
-import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,8 @@ from nbtools.gate import Approver, AskFunction, Nobody, Reply
 from nbtools.jupyter.line.arguments import MagicParser, count, json_value, number, seconds
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.jupyter.session import read_line
+from nbtools.jupyter.session import NotebookSession, read_line
+from nbtools.visible import visible, wrapped
 
 __all__ = ["MAGIC"]
 
@@ -31,9 +31,11 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     show = parser.leaf("show", "show a run: what was asked, called, approved and answered")
     show.take("run", metavar="RUN", help=_RUN, kind="run")
     show.take("--sent", action="store_true", help="show every text that the model was sent")
-    export = parser.leaf("export", "write a run as a notebook that makes its calls again, without a model")
+    export = parser.leaf("export", "write a run as a notebook, or a workflow, that runs without a model")
     export.take("run", metavar="RUN", help=_RUN, kind="run")
-    export.take("file", metavar="FILE.ipynb", help="where, below the allowed folders", kind="file")
+    export.take("file", metavar="FILE.ipynb", nargs="?", help="the notebook, below the allowed folders", kind="file")
+    export.take("--prove", action="store_true", help="run it in a clean kernel, and say which results came again")
+    export.take("--workflow", metavar="FILE.yaml", help="write a workflow instead", kind="file")
     resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
     resume.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last one)", kind="run")
     resume.take("--yes", action="store_true", help="approve what waits, without asking")
@@ -82,7 +84,7 @@ def _run(request: MagicRequest) -> Any:
         name: found for name in ("script", "profile", "tools", "model") if (found := getattr(args, name)) is not None
     }
     if args.new:
-        session.agent_run = None
+        session.go_on_from(None)
     if session.agent_run is not None:
         given["after"] = session.agent_run
     given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
@@ -96,7 +98,11 @@ def _follow(request: MagicRequest, start: Any) -> Any:
     from nbtools.jupyter.display.agent_run import RunFooter, RunView
 
     session = request.session
-    how: dict[str, Any] = {"ask": _ask, "approver": _approver(request.args.approve)}
+    how: dict[str, Any] = {
+        "ask": _ask,
+        "look": session.agent_look,
+        "approver": _approver(request.args.approve, session),
+    }
     if budgets := _budgets(request.args):
         how["budgets"] = budgets
     if request.args.share is not None:
@@ -111,8 +117,15 @@ def _follow(request: MagicRequest, start: Any) -> Any:
         run = session.drive("agent", work, stopped=request.bind)[0]
     except Cancelled as exc:
         exc.hint = "The next %%agent cell goes on from here; %%agent --new starts afresh."
+        if session.agent_run is not None and session.workbench.agent.get(session.agent_run).status == "pending":
+            exc.hint = f"The call that was asked about waits: %agent resume {session.agent_run[:8]} asks again."
         raise
     request.bind(run)
+    if run.status == "pending" and "ipykernel" in sys.modules:
+        from nbtools.widgets.approval_card import has_person
+
+        if has_person():
+            session.show(session.workbench.pending_card(run))
     footer = RunFooter(run=run)
     if request.out is not None:
         request.note(str(footer))
@@ -124,20 +137,20 @@ def _budgets(args: argparse.Namespace) -> dict[str, float]:
     return {name: found for name in _BUDGETS if (found := getattr(args, name)) is not None}
 
 
-def _approver(how: str) -> Approver | None:
+def _approver(how: str, session: NotebookSession) -> Approver | None:
     """Return who is asked: `None` is whoever the workbench asks, here the person at the cell."""
     if how == "auto":
         return AskFunction(lambda _: Reply(answer="once", by="--approve auto"))
     if how == "later":
         return AskFunction(lambda _: "later")
-    return Nobody() if how == "never" else None
+    return Nobody() if how == "never" or session.is_alone else None
 
 
 def _ask(question: str, choices: tuple[str, ...]) -> str | None:
     """Put a question of the model to the person at the cell; `None` where nobody can answer."""
     told = f" ({', '.join(choices)})" if choices else ""
     try:
-        return read_line(f"{question}{told} ")
+        return read_line(wrapped(visible(f"{question}{told}", lines=True).replace("\n", "\n  │ ")) + " ")
     except EOFError:
         return None
 
@@ -191,20 +204,20 @@ def _show(request: MagicRequest) -> Any:
     agent = request.session.workbench.agent
     run, lines = agent.get(request.args.run), RunLines()
     if request.args.sent:
-        from nbtools.agent.history import sent_texts
-
-        return Listing(text="\n".join(sent_texts(agent.messages(run.run_id))))
+        return Listing(text=visible("\n".join(agent.sent(run.run_id)), lines=True))
     log = agent.log(run.run_id)
     told = [line for event in log if (line := _shown_event(lines, event))]
     used = {name.replace("_", " "): value for name, value in run.usage.items() if value is not None}
     facts = {"model": run.label or run.model, "asked": run.prompt, **used}
     facts |= {"error": run.error.message} if run.error else {}
-    parts = [Listing(text="\n".join(told)), *(Listing(text=item.text) for item in run.pending)]
-    return Card(title=f"run {run.run_id}: {run.status}", facts=facts, about=run.text, parts=tuple(parts))
+    parts = [Listing(text="\n".join(told)), *(Listing(text=wrapped(item.whole)) for item in run.pending)]
+    said = visible(run.text, lines=True)
+    return Card(title=f"run {run.run_id}: {run.status}", facts=facts, about=said, parts=tuple(parts))
 
 
 def _shown_event(lines: Any, event: Mapping[str, Any]) -> str:
-    return str(event["text"]).rstrip() if event["kind"] == "text" else str(lines.line(event))
+    is_text = event["kind"] == "text"
+    return visible(str(event["text"]).rstrip(), lines=True) if is_text else str(lines.line(event))
 
 
 def _cancel(request: MagicRequest) -> Any:
@@ -221,28 +234,16 @@ def _undo(request: MagicRequest) -> Any:
 
 
 def _export(request: MagicRequest) -> Any:
-    from nbtools.agent.export import notebook_of
-    from nbtools.tool import Effects
-
-    workbench, args = request.session.workbench, request.args
-    run = workbench.agent.get(args.run)
-    book = notebook_of(run.run_id, run.prompt, run.label or run.model, workbench.agent.log(run.run_id))
-    content = json.dumps(book, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
-
-    def write() -> int:
-        workbench.roots.write_file(
-            workbench.roots.resolve(args.file, must_exist=False, for_writing=True), io.BytesIO(content)
-        )
-        return sum("reproduce(\n" in cell["source"] for cell in book["cells"])
-
-    effects, told = Effects(destructive=True), {"run": run.run_id, "path": args.file}
-    calls = request.perform("agent_export", write, effects=effects, origins=("file_write",), arguments=told)[0]
-    request.note(f"{args.file} makes {calls} calls again; run it to see that they give the same")
+    args = request.args
+    if (args.file is None) is (args.workflow is None):
+        raise InvalidArguments("give FILE.ipynb or --workflow FILE.yaml.", hint="%agent export RUN proof.ipynb --prove")
+    given = {"as_workflow": args.workflow is not None, "prove": args.prove, "caller": "magic"}
+    return request.session.workbench.agent.export(args.run, args.workflow or args.file, **given)
 
 
 def _branch(request: MagicRequest) -> Any:
     run = request.session.workbench.agent.get(request.args.run)
-    request.session.agent_run = run.run_id
+    request.session.go_on_from(run.run_id)
     request.note(f"the next %%agent cell goes on from the end of run {run.run_id[:8]}")
 
 

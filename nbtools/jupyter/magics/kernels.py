@@ -10,18 +10,9 @@ from nbtools.jupyter.line.arguments import MagicParser, seconds
 from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.magic import READS, Magic, MagicRequest
 from nbtools.jupyter.magics.scripts import run_code, timeout_of
-from nbtools.tool import Effects
+from nbtools.kernels.sessions import CHANGES
 
 __all__ = ["MAGIC"]
-
-_ENDS = Effects(destructive=True, idempotent=True)
-# What changes a session: how it is told, and what it does to the world.
-_CHANGES = {
-    "start": ("runs", Effects()),
-    "stop": ("ended", _ENDS),
-    "restart": ("runs anew", _ENDS),
-    "interrupt": ("was interrupted", Effects()),
-}
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:
@@ -37,6 +28,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         ("variables", "list the variables of a session"),
     ):
         parser.leaf(name, about).take("name", metavar="NAME", kind="session")
+    parser.leaf("monitor", "show the sessions as they change, with buttons")
     execute = parser.leaf("exec", "run the rest of the line in a session")
     execute.take("name", metavar="NAME", kind="session")
     execute.take("--timeout", type=seconds, metavar="TIME")
@@ -69,11 +61,14 @@ def _run(request: MagicRequest) -> Any:
 
 
 def _list(request: MagicRequest) -> Records:
-    found = _read(request, "kernels_list", request.session.workbench.kernels.list)
-    return Records(found, _table, shown=request.session.options.max_rows)
+    kernels = request.session.workbench.kernels
+    found = _read(request, "kernels_list", kernels.list)
+    warm = kernels.describe().get("warm") if hasattr(kernels, "describe") else None
+    title = "managed kernels" + (f"; process {warm} keeps the libraries loaded for all your notebooks" if warm else "")
+    return Records(found, lambda rows: _table(rows, title), shown=request.session.options.max_rows)
 
 
-def _table(kernels: Sequence[dict[str, Any]]) -> Table:
+def _table(kernels: Sequence[dict[str, Any]], title: str) -> Table:
     columns = ("name", "language", "state", "pid", "age", "idle", "CPU", "memory", "last call")
     rows = tuple(
         (
@@ -90,12 +85,12 @@ def _table(kernels: Sequence[dict[str, Any]]) -> Table:
         for k in kernels
     )
     empty = "none yet; a script runs in a new kernel each time, with --session NAME in one that keeps its variables"
-    return Table(columns=columns, rows=rows, title="managed kernels", empty=empty)
+    return Table(columns=columns, rows=rows, title=title, empty=empty)
 
 
 def _change(request: MagicRequest) -> Any:
     verb, name = request.args.command, request.args.name
-    outcome, effects = _CHANGES[verb]
+    outcome, effects = CHANGES[verb]
     options = {"language": request.args.language} if verb == "start" else {}
     act = getattr(request.session.workbench.kernels, verb)
     return request.perform(
@@ -131,8 +126,9 @@ def _read(request: MagicRequest, name: str, work: Callable[[], Any], **arguments
 
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "list": _list,
-    **dict.fromkeys(_CHANGES, _change),
+    **dict.fromkeys(CHANGES, _change),
     "variables": _variables,
+    "monitor": lambda request: request.session.workbench.monitor(),
     "exec": _execute,
 }
 MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, MemoryNotFound
-from nbtools.jupyter.display.blocks import Card, Records, Table, moment
+from nbtools.jupyter.display.blocks import Card, Records, Table, moment, outline
 from nbtools.jupyter.line.arguments import MagicParser, count, json_value, seconds
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.toolbox.memory_tools import ACTS
@@ -29,7 +29,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         "value",
         metavar="VALUE",
         nargs="+",
-        help="JSON or text; {expression} saves the value of the expression",
+        help="JSON or text; {expression} saves the value of the expression, which may be a DataFrame or a time",
     )
     parser.leaf("get", "show the value of a key").take("key", metavar="KEY", kind="key")
     listing = parser.leaf("list", "list the items whose keys start with PREFIX", default=True)
@@ -51,12 +51,13 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     )
     forget.take("key", metavar="KEY", kind="key")
     for name, about in (
-        ("export", "write all items to a .jsonl or .parquet file"),
-        ("import", "read items from such a file"),
+        ("export", "write all items to a .jsonl or .parquet file, their tables into FILE.tables"),
+        ("import", "read items from such a file, and the tables beside it"),
     ):
         moved = parser.leaf(name, about)
         moved.take("file", metavar="FILE", kind="file")
         moved.take("--all", action="store_true", help="the items of all scopes, not only of this one")
+    parser.leaf("browse", "look through the notes in a widget: search, edit, restore, delete")
     scope = parser.leaf("scope", "show whose memory this is, or change it for this notebook")
     scope.take("level", nargs="?", choices=("agent", "workflow", "node"), metavar="agent|workflow|node")
     scope.take("ids", nargs="*", metavar="ID", help="workflow id, and node id for a node")
@@ -101,12 +102,18 @@ def _cell_value(request: MagicRequest) -> Any:
 def _save(request: MagicRequest, key: str, value: Any) -> Any:
     from nbtools.memory.records import tags_of, ttl_of
 
-    args, memory = request.args, request.session.memory
+    args, memory, tables = request.args, request.session.memory, request.session.workbench.memory_tables
     tags = tags_of(args.tags)
+    is_packed = tables.takes(value)
+
+    def write() -> Any:
+        kept = tables.pack(value, memory.scope.record_id(key)) if is_packed else value
+        return memory.write(key, kept, tags=tags, ttl=ttl_of(args.ttl))
+
     _, result = request.perform(
         "memory_save",
-        lambda: memory.write(key, value, tags=tags, ttl=ttl_of(args.ttl)),
-        arguments={"key": key, "value": value, "tags": tags, "ttl": args.ttl},
+        write,
+        arguments={"key": key, "value": outline(value) if is_packed else value, "tags": tags, "ttl": args.ttl},
         **ACTS["memory_save"],
         said=lambda record: f"Memory item '{record.key}' saved successfully.",
     )
@@ -125,7 +132,8 @@ def _text(words: Sequence[str]) -> str:
 
 def _get(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
-    return _read(request, "memory_retrieve", lambda: memory[key], key=key)
+    value = _read(request, "memory_retrieve", lambda: memory[key], key=key)
+    return request.session.workbench.memory_tables.unpack(value)
 
 
 def _list(request: MagicRequest) -> Any:
@@ -194,7 +202,7 @@ def _forget(request: MagicRequest) -> Any:
     key, memory = request.args.key, request.session.memory
 
     def work() -> int:
-        count = memory.forget(key)
+        count = request.session.workbench.memory_tables.forget(memory, key)
         if not count:
             _ = memory[key]  # raises, with the nearest key: a secret that stays for a slip in its name must be told
         return count
@@ -212,11 +220,12 @@ def _forget(request: MagicRequest) -> Any:
 
 def _move(request: MagicRequest) -> Any:
     args, memory = request.args, request.session.memory
-    move, done = (memory.export_to, "written to") if args.command == "export" else (memory.import_from, "read from")
+    tables = request.session.workbench.memory_tables
+    move, done = (tables.export_to, "written to") if args.command == "export" else (tables.import_from, "read from")
     return _change(
         request,
         f"memory_{args.command}",
-        lambda: move(args.file, all_scopes=args.all),
+        lambda: move(memory, args.file, all_scopes=args.all),
         said=lambda number: f"{number:,} memory items {done} {args.file}.",
         file=args.file,
     )
@@ -295,5 +304,6 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "export": _move,
     "import": _move,
     "scope": _scope,
+    "browse": lambda request: request.session.workbench.browse_memory(request.session.memory),
 }
 MAGIC = Magic(usage=_usage, run=_run)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, did_you_mean
-from nbtools.jupyter.display.blocks import Card, Table
+from nbtools.jupyter.display.blocks import Card, Listing, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
+from nbtools.jupyter.help_pages import help_page
 from nbtools.jupyter.line.arguments import MagicParser, count
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.tool import Effects
 
 __all__ = ["MAGIC"]
 
@@ -18,8 +21,12 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser = MagicParser(prog, description="Show the state and the settings of nbtools, check it, and serve its tools.")
     parser.leaf("status", "show memory, kernels, SQL and tools, and the names of the magics", default=True)
     parser.leaf("doctor", "check every part, and say how to repair or install what is missing")
+    page = parser.leaf("help", "show a page on a magic or a tool, or list them")
+    page.take("topic", nargs="?", metavar="TOPIC", help="such as memory or sql_query")
     config = parser.leaf("config", "show the settings, and where each value comes from")
     config.take("setting", nargs="?", metavar="SETTING", kind="setting")
+    allow = parser.leaf("allow", "let your own queries, scripts and tools use one more folder; no model")
+    allow.take("folder", nargs="?", metavar="FOLDER", kind="file", help="without it, those that are allowed are listed")
     parser.leaf("version", "show the version of nbtools")
     mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
     mcp.take("action", nargs="?", choices=("start", "stop"), metavar="start|stop")
@@ -54,6 +61,20 @@ def _config(request: MagicRequest) -> Table:
     )
 
 
+def _allow(request: MagicRequest) -> Listing:
+    workbench, asked = request.session.workbench, request.args.folder
+    if asked is None:
+        return Listing(text="\n".join(map(str, workbench.roots.roots)))
+    work = functools.partial(workbench.allow, asked)
+    real, _ = request.perform("allow_folder", work, effects=Effects(), arguments={"folder": asked})
+    what = "your queries, scripts and tools may use files below"
+    return Listing(text=f"{what} {real} until this notebook ends; a model may not")
+
+
+def _help(request: MagicRequest) -> Listing:
+    return Listing(text=help_page(request.args.topic, request.session.workbench.executor.tools()))
+
+
 def _version(request: MagicRequest) -> str:
     version: str = request.session.workbench.status()["version"]
     return version
@@ -69,7 +90,9 @@ def _mcp(request: MagicRequest) -> Card:
 _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "status": _status,
     "doctor": lambda request: doctor_table(request.session.workbench.doctor()),
+    "allow": _allow,
     "config": _config,
+    "help": _help,
     "version": _version,
     "mcp": _mcp,
 }

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from nbtools.errors import ExecutionFailed, InvalidArguments
+from nbtools.errors import ExecutionFailed, InvalidArguments, nearest
+from nbtools.jupyter.display.blocks import Listing, outline
+from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser, seconds
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.visible import counted
 
 __all__ = ["ANALYZE", "CODE", "VISUALIZE", "run_code", "timeout_of"]
+
+_SAVED = "figure saved"
 
 
 def _script_parser(prog: str, about: str, *, has_session: bool = True) -> MagicParser:
@@ -36,25 +44,139 @@ def _script_in(request: MagicRequest) -> str:
     return script
 
 
-def _file_magic(tool: str, script: str, about: str, *, draws: bool = False) -> Magic:
-    """Return the magic of a tool whose argument `script` runs over a file."""
+def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> Magic:
+    """Return the magic of a tool whose argument `script` runs over files and tables."""
 
     def usage(prog: str, cell: bool) -> MagicParser:
         parser = _script_parser(prog, about, has_session=not draws)
-        parser.take("file", metavar="FILE", help="the data file, below the allowed folders", kind="file")
+        what = "a DataFrame of the notebook, or a file below the allowed folders; NAME= names it in the script"
+        parser.take("sources", metavar="[NAME=]SOURCE", nargs="*", help=what, kind="source")
+        more = "more variables for the script: tables, arrays, plain values"
+        parser.take("--with", dest="more", metavar="NAME,NAME", help=more, kind="variable")
         if draws:
-            parser.take("-i", "--image", metavar="OUT.png", required=True, help="png, svg, pdf or jpg", kind="file")
+            parser.take("-i", "--image", metavar="OUT.png", help="save it there: png, svg, pdf or jpg", kind="file")
+        else:
+            out_file = "write the value to a .parquet, .csv, .json or .xlsx file"
+            parser.take("--out-file", metavar="FILE", help=out_file, kind="file")
+            parser.take("--overwrite", action="store_true", help="replace the file of --out-file that is there")
+            parser.epilog = (
+                "-o NAME binds what the script assigned to NAME or to result, else its last value.\n"
+                "In the script a table is a copy, and a named file its path; input_file_path is the first file."
+            )
         return parser
 
     def run(request: MagicRequest) -> Any:
-        given = {"timeout": timeout_of(request)}
+        given: dict[str, Any] = {script: _script_in(request), "timeout": timeout_of(request), **_sources(request)}
         if draws:
-            given["output_image_path"] = request.args.image
-        else:
-            given["session"] = request.args.session
-        return request.call(tool, {"input_file_path": request.args.file, script: _script_in(request), **given})
+            drawn = _told(request, request.call(tool, given | {"output_image_path": request.args.image}))
+            if _SAVED in drawn.data.get("notes", ()) and not request.pictured and request.live is not None:
+                # It is the chart that the cell has shown: one output with both, not two.
+                request.pictured = any(map(request.live.add_picture, picture_bundles(drawn.artifacts[:1])))
+            return drawn
+        wanted = request.out or ("result" if request.args.out_file else None)
+        result = _told(request, request.call(tool, given | {"session": request.args.session, "returns": wanted}))
+        if request.args.out_file:
+            written = _write_value(request, result.value)
+            if request.out is None:
+                return Listing(text=written)
+            request.note(written)
+        if request.out is not None and result.value is not None:
+            request.note(f"{request.out}: {outline(result.value)}")
+        return result
 
     return Magic(usage=usage, run=run)
+
+
+def _told(request: MagicRequest, result: Any) -> Any:
+    """Say what the run noted, such as a column that the script saw as text; the result tells of its figure itself."""
+    for note in (result.data or {}).get("notes", ()):
+        if not note.startswith("figure "):
+            request.note(note)
+    return result
+
+
+def _sources(request: MagicRequest) -> dict[str, Any]:
+    """Return the arguments of the tool that say what the script is given."""
+    known = request.session.shell.user_ns
+    file: str | None = None
+    inputs: dict[str, str] = {}
+    files: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for word in request.args.sources:
+        if _is_data(getattr(word, "value", None)):
+            hint = "Assign it to a variable first, and write that name."
+            raise InvalidArguments("the table in braces has no name.", hint=hint, tried="reading the sources")
+        name, equals, source = word.partition("=")
+        if not equals or not name.isidentifier() or Path(word).exists():
+            name, source = "", str(word)
+        if _is_data(known.get(source)):
+            inputs[name or source] = source
+        elif name:
+            files[name] = _as_file(source, known)
+            file = file or source
+        elif file is None or file in files.values():
+            file = _as_file(source, known)
+        else:
+            hint = f"Write NAME={source}, and find its path in the variable NAME."
+            raise InvalidArguments("two files have no name.", hint=hint, tried="reading the sources")
+    for name in filter(None, (request.args.more or "").split(",")):
+        if name not in known:
+            close = nearest(name, (key for key in known if not key.startswith("_")))
+            meant = f"Did you mean {close}?" if close else None
+            raise InvalidArguments(f"there is no variable {name!r}.", hint=meant, tried="reading --with")
+        if _is_data(known[name]):
+            inputs[name] = name
+        else:
+            values[name] = _plain_value(name, known[name])
+    found = {"input_file_path": file, "inputs": inputs, "files": files, "variables": values}
+    return {name: value for name, value in found.items() if value}
+
+
+def _is_data(value: Any) -> bool:
+    from nbtools.kernels.inside.stored import is_storable
+    from nbtools.sql.frames import is_frame
+
+    return is_storable(value) or is_frame(value)
+
+
+def _as_file(source: str, known: Mapping[str, Any]) -> str:
+    """Return the path that a word is, unless it looks like the name of a variable."""
+    if not source.isidentifier() or Path(source).exists():
+        return source
+    if source in known:
+        found = f"{source} is neither a table nor an array, but of type {type(known[source]).__name__}"
+        hint = f"Write {{{source}}} for the file that it names, or --with {source} for its value."
+    else:
+        close = nearest(source, (name for name, value in list(known.items()) if _is_data(value)))
+        found = f"there is no variable and no file {source!r}"
+        hint = f"Did you mean {close}?" if close else "Name a DataFrame of the notebook, or a file."
+    raise InvalidArguments(f"{found}.", hint=hint, tried="reading the sources")
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as exc:
+        hint = "A script gets tables, arrays, and values that JSON can hold: text, numbers, lists, dicts."
+        raise InvalidArguments(
+            f"{name} cannot be given to a script: {exc}.", hint=hint, tried="reading --with"
+        ) from exc
+    return value
+
+
+def _write_value(request: MagicRequest, value: Any) -> str:
+    """Write the table that a script made to a file, as a result of SQL is written; return what was done."""
+    from nbtools.sql.frames import is_frame
+
+    args = request.args
+    if not is_frame(value):
+        what = "no value" if value is None else f"a value of type {type(value).__name__}"
+        hint = "Assign a DataFrame to result, or end the script with one."
+        raise InvalidArguments(f"the script made {what}, and no table to write.", hint=hint, tried="writing the value")
+    request.bind(value)  # it is made; whatever becomes of the file
+    rows = request.export("from result", args.out_file, overwrite=args.overwrite, frames={"result": value})
+    return f"{counted(rows, 'row')} written to {args.out_file}"
 
 
 def _code_usage(prog: str, cell: bool) -> MagicParser:
@@ -92,13 +214,13 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
     return result
 
 
-ANALYZE = _file_magic(
-    "data_analyze", "analysis_script", "Run the cell in a clean kernel; input_file_path is defined in it."
+ANALYZE = _data_magic(
+    "data_analyze", "analysis_script", "Run the cell in a clean kernel, over DataFrames of the notebook and files."
 )
-VISUALIZE = _file_magic(
+VISUALIZE = _data_magic(
     "data_visualize",
     "visualization_script",
-    "Run the cell in a clean kernel and show what it draws from input_file_path into output_image_path.",
+    "Run the cell in a clean kernel, over DataFrames and files, and show what it draws.",
     draws=True,
 )
 CODE = Magic(usage=_code_usage, run=_run_cell)

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, SqlInvalid
-from nbtools.jupyter.display.blocks import Listing
+from nbtools.jupyter.display.blocks import Listing, Table
 from nbtools.jupyter.line.arguments import MagicParser, count, json_value
 from nbtools.jupyter.line.line_parser import check_name, iter_words, take_target
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.jupyter.magics import connections
+from nbtools.jupyter.magics.charts import MOST_DRAWN, plot_result
+from nbtools.jupyter.magics.connections import bound_values, tables_of
 from nbtools.lazy import need
 from nbtools.toolbox.sql_tools import ACTS
+from nbtools.visible import counted
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
@@ -33,13 +37,20 @@ def _usage(prog: str, cell: bool) -> MagicParser:
         "connection",
         nargs="?",
         metavar="CONNECTION",
-        help="its name in the settings, or a URL (DuckDB)",
+        help="name or URL of a database, current from now on; duckdb:// for DataFrames and files",
         kind="connection",
     )
     parser.take(
         "--limit", type=_limit, default=argparse.SUPPRESS, metavar="N", help="the most rows to return; none for all"
     )
-    parser.take("--file", metavar="FILE", help="write all rows to a .csv, .json or .parquet file", kind="file")
+    parser.take(
+        *("--out-file", "--file"),
+        dest="file",
+        metavar="FILE",
+        help="write all rows to a .parquet, .csv, .json or .xlsx file",
+        kind="file",
+    )
+    parser.take("--overwrite", action="store_true", help="replace the file of --out-file that is there")
     parser.take(
         "--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="a value for :NAME or $NAME"
     )
@@ -47,7 +58,16 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.take("--dialect", metavar="NAME", help="dialect of the query; it is translated for the connection")
     parser.take("--isolated", action="store_true", help="run the query in a separate process without rights")
     parser.take("--explain", action="store_true", help="show the plan; do not run the query")
-    parser.take("--tables", action="store_true", help="list the tables that a query can read")
+    drawn = "draw the whole result: bar, line, hist, box or scatter, of columns X and Y"
+    parser.take("--plot", nargs="+" if cell else 1, metavar=("KIND", "X Y") if cell else "KIND", help=drawn)
+    parser.take("--save", metavar="NAME", help="keep the query, not run; later ones use it by this name")
+    parser.take("--saved", action="store_true", help="list the queries that are kept")
+    parser.take("--forget", metavar="NAME", help="drop a query that is kept", kind="saved")
+    parser.take("--connect", nargs=2, metavar=("NAME", "URL"), help="open a database under a name, and make it current")
+    parser.take("--alias", "-A", metavar="NAME", help="name for the database whose URL is given")
+    parser.take("--connections", "-l", action="store_true", help="list the connections, and which one is current")
+    parser.take("--close", "-x", metavar="CONNECTION", help="close a connection", kind="connection")
+    parser.take("--tables", action="store_true", help="list DataFrames, files, kept queries, tables of the connection")
     parser.take(
         "--profile", metavar="TABLE", help="count rows, nulls and distinct values; least and greatest", kind="table"
     )
@@ -72,13 +92,15 @@ def _limit(word: str) -> int | None:
 
 def _free_from(session: Any, parser: MagicParser, line: str) -> int:
     """Return where the SQL begins: behind the options and the connection."""
-    skip = 0
+    skip = drawn = 0
     connected = False
     for word in iter_words(line):
-        if skip:
+        if skip and not (word.startswith("-") and skip <= drawn):
             skip -= 1
         elif word.startswith("-") and word != "--":
-            skip = parser.values_of(word)
+            # Over a cell, KIND may be followed by two columns.
+            drawn = MOST_DRAWN if word == "--plot" and "%%" in parser.prog else 0
+            skip = parser.values_of(word) + drawn
         elif not connected and _is_connection(session, word, line):
             connected = True
         else:
@@ -87,28 +109,81 @@ def _free_from(session: Any, parser: MagicParser, line: str) -> int:
 
 
 def _is_connection(session: Any, word: str, line: str) -> bool:
-    if "://" in word or word in session.workbench.config.connections:
+    if "://" in word or word in session.connections.urls:
         return True
-    # Alone on the line, it is an unknown connection over a cell, or the query that is being written.
-    return line.rstrip().endswith(word) and word.lower() not in {"select", "with", "from"}
+    # Alone on the line, it is an unknown connection, unless SQL begins so.
+    return line.rstrip().endswith(word) and not _begins_sql(word)
+
+
+def _begins_sql(word: str) -> bool:
+    from nbtools.sql.verdict.duckdb.judge import begins_statement
+
+    return begins_statement(word)
 
 
 def _run(request: MagicRequest) -> Any:
     args = request.args
-    if args.tables or args.profile:
-        return _catalog(request)
+    for asked, answer in (
+        (args.connections, connections.listing),
+        (args.close, connections.close),
+        (args.tables, connections.tables),
+        (args.profile, _profile),
+        (args.forget, _forget),
+    ):
+        if asked:
+            return answer(request)
+    if args.saved:
+        rows = tuple((query.name, query.reads, query.sql) for query in request.session.saved_queries)
+        return Table(columns=("name", "reads", "query"), rows=rows, title="saved queries", empty="no saved queries")
     # ``CONNECTION name <<`` is meant as ``name << CONNECTION``, and no SQL begins so.
     target, request.text = take_target(request.text)
     request.out = check_name(target) if target else request.out
     query = f"{request.text}\n{request.cell or ''}".strip()
+    opened = connections.open_named(request, query)
+    if not query and opened is not None:
+        return opened
     if not query:
         raise InvalidArguments("there is no SQL.", hint="Write a SELECT, on this line or below.", tried="running SQL")
-    return (_explain if args.explain else _ask)(request, query)
+    given = args.connection
+    args.connection = connections.chosen(request, query)
+    value = (_save if args.save else _answer)(request, query)
+    if given is not None:
+        request.session.connections.current = args.connection
+    return value
+
+
+def _answer(request: MagicRequest, query: str) -> Any:
+    from nbtools.sql.verdict.inquiries import asks_for_tables
+
+    args = request.args
+    if args.connection is None and asks_for_tables(query):
+        import pandas as pd
+
+        found = connections.tables(request)
+        return pd.DataFrame(list(found.rows), columns=list(found.columns))
+    expanded = request.session.saved_queries.expand(
+        query, functools.partial(tables_of, request), request.session.frame_of
+    )
+    if args.plot:
+        return plot_result(request, expanded)
+    return (_explain if args.explain else _ask)(request, expanded)
+
+
+def _save(request: MagicRequest, query: str) -> Listing:
+    args, name = request.args, request.args.save
+    options = {"connection": args.connection, "dialect": args.dialect, "params": bound_values(request, query)}
+    verdict = request.session.workbench.sql_session.check(query, **options)
+    verdict.raise_if_refused(query)
+    if request.session.frame_of(name) is not None:
+        hint = "Save the query under another name."
+        raise InvalidArguments(f"{name!r} is a DataFrame already.", hint=hint, tried="saving a query")
+    kept = request.session.saved_queries.save(name, query, verdict.tables, verdict.files)
+    return Listing(text=f"{kept.name} is saved; it reads {kept.reads}")
 
 
 def _ask(request: MagicRequest, query: str) -> Any:
     options = {
-        "params": _params(request, query),
+        "params": bound_values(request, query),
         "connection": request.args.connection,
         "limit": getattr(request.args, "limit", request.session.options.limit),
         "isolated": request.args.isolated,
@@ -116,9 +191,9 @@ def _ask(request: MagicRequest, query: str) -> Any:
     }
     if request.args.file:
         if request.out is not None:
-            raise InvalidArguments("rows go to a file or to a variable.", hint="Leave out --file or the name.")
-        rows = request.export(query, request.args.file, **options)
-        return Listing(text=f"{rows:,} {'row' if rows == 1 else 'rows'} written to {request.args.file}")
+            raise InvalidArguments("rows go to a file or to a variable.", hint="Leave out --out-file or the name.")
+        rows = request.export(query, request.args.file, overwrite=request.args.overwrite, **options)
+        return Listing(text=f"{counted(rows, 'row')} written to {request.args.file}")
     package, form = _FORMS[request.args.form]
     need(package, extra="engines", why=f"A result as {request.args.form}")
     with _misread_names(request, query):
@@ -166,21 +241,11 @@ _FORMS: dict[str, tuple[str, Callable[[QueryResult], Any]]] = {
 }
 
 
-def _params(request: MagicRequest, query: str) -> dict[str, Any] | None:
-    """Return the values to bind: those of --param, and the notebook's variables that the text names."""
-    from nbtools.sql.parameters import placeholders
-
-    given = dict(request.args.param)
-    known = request.session.shell.user_ns
-    found = {name: known[name] for name in placeholders(query) if name in known and name not in given}
-    return {**found, **given} or None
-
-
 def _explain(request: MagicRequest, query: str) -> Listing:
     session = request.session.workbench.sql_session
     args = request.args
     options = {"connection": args.connection, "isolated": args.isolated, "dialect": args.dialect}
-    params = _params(request, query)
+    params = bound_values(request, query)
     plan, _ = request.perform(
         "sql_query",
         lambda: session.explain(query, params=params, **options),
@@ -190,18 +255,15 @@ def _explain(request: MagicRequest, query: str) -> Listing:
     return Listing(text=plan)
 
 
-def _catalog(request: MagicRequest) -> Any:
-    from nbtools.jupyter.display.tables import tables_table
+def _profile(request: MagicRequest) -> Any:
+    given = {"table": request.args.profile, "connection": connections.here(request)}
+    work = functools.partial(request.session.workbench.sql_session.profile, **given)
+    return request.perform("sql_profile", work, arguments=given, **ACTS["sql_profile"])[0]
 
-    session: Any = request.session.workbench.sql_session
-    args = request.args
-    given = {"table": args.profile, "connection": args.connection}
-    if args.profile:
-        work = functools.partial(session.profile, args.profile, connection=args.connection)
-        return request.perform("sql_profile", work, arguments=given, **ACTS["sql_profile"])[0]
-    work = functools.partial(session.catalog, args.connection)
-    found, _ = request.perform("sql_tables", work, arguments=given, **ACTS["sql_tables"])
-    return tables_table(found, request.session.shell.user_ns if args.connection is None else {})
+
+def _forget(request: MagicRequest) -> Listing:
+    request.session.saved_queries.forget(request.args.forget)
+    return Listing(text=f"{request.args.forget} is forgotten")
 
 
 MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)

@@ -1,4 +1,4 @@
-"""``%tool NAME --arg v``: any tool of the shelf, its options made from its schema."""
+"""``%tool NAME --arg v`` and ``%tool_form NAME``: any tool of the shelf, its options made from its schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nbtools.jupyter.line.line_parser import Word
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.parameters import FunctionParameters, resolved
 
-__all__ = ["MAGIC", "tool_parser"]
+__all__ = ["FORM", "MAGIC", "tool_parser"]
 
 _KINDS = {"key": "key", "tags": "tag", "session": "session", "connection": "connection", "language": "language"}
 
@@ -124,4 +124,11 @@ def _unknown(words: Sequence[str]) -> dict[str, Any]:
     return dict.fromkeys([*names, *loose], "")
 
 
+def _form_usage(prog: str, cell: bool) -> MagicParser:
+    parser = MagicParser(prog, description="Show a form for a tool: its arguments as fields, the result below.")
+    parser.take("name", metavar="NAME", help="a tool of %%tools", kind="tool")
+    return parser
+
+
 MAGIC = Magic(usage=_usage, run=_run, refine=_refine)
+FORM = Magic(usage=_form_usage, run=lambda request: request.session.workbench.form(request.args.name))

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nbtools.jupyter.display.blocks import Card, Records, Table, duration, moment
+from nbtools.jupyter.display.blocks import Records, Table, duration, moment
+from nbtools.jupyter.display.tool_card import effects_in_words, tool_card
 from nbtools.jupyter.line.arguments import MagicParser, count
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.tool import Tool
 from nbtools.visible import brief
 
 __all__ = ["MAGIC"]
-
-
-# That a call may be repeated tells a program something, and a person nothing.
-_EFFECTS = {
-    "read_only": "only reads",
-    "destructive": "may replace or delete",
-    "open_world": "reaches beyond this machine",
-}
 
 
 def _usage(prog: str, cell: bool) -> MagicParser:
@@ -35,45 +28,15 @@ def _run(request: MagicRequest) -> Any:
     if request.args.history:
         return _history(request, name)
     tools = request.session.workbench.executor.tools()
-    return Records(tools.values(), _shelf_table) if name is None else _tool_card(tools[name])
+    return Records(tools.values(), _shelf_table) if name is None else tool_card(tools[name])
 
 
 def _shelf_table(tools: Sequence[Tool]) -> Table:
-    rows = tuple((t.name, _effects(t), brief(t.description.split("\n")[0], 100), t.signature_line) for t in tools)
+    rows = tuple(
+        (t.name, effects_in_words(t), brief(t.description.split("\n")[0], 100), t.signature_line) for t in tools
+    )
     columns = ("tool", "effects", "what it does", "call")
     return Table(columns=columns, rows=rows, title="tools", footer=f"{len(rows)} tools")
-
-
-def _effects(tool: Tool) -> str:
-    told = [words for name, words in _EFFECTS.items() if getattr(tool.effects, name)]
-    return ", ".join(told) or "adds or changes something"
-
-
-def _tool_card(tool: Tool) -> Card:
-    required = tool.schema.get("required", ())
-    rows = tuple(
-        (name, _type(prop), "required" if name in required else brief(prop.get("default")), prop.get("description", ""))
-        for name, prop in tool.schema["properties"].items()
-    )
-    facts: dict[str, Any] = {"effects": _effects(tool), "call": tool.signature_line}
-    if tool.examples:
-        facts["example"] = brief(dict(tool.examples[0]), 200)
-    arguments = Table(columns=("argument", "type", "default", "meaning"), rows=rows, empty="it takes no arguments")
-    return Card(title=tool.name, about=tool.description, facts=facts, parts=(arguments,))
-
-
-def _type(prop: Any) -> str:
-    """Return a property's type in a word or a few."""
-    if "enum" in prop:
-        return " | ".join(map(str, prop["enum"]))
-    if "anyOf" in prop:
-        return " | ".join(_type(option) for option in prop["anyOf"])
-    if "$ref" in prop:
-        return str(prop["$ref"]).rpartition("/")[2]
-    found = prop.get("type", "any")
-    if found == "array":
-        return f"list of {_type(prop.get('items', {}))}"
-    return " | ".join(found) if isinstance(found, list) else str(found)
 
 
 def _history(request: MagicRequest, name: str | None) -> Records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import read_line
+from nbtools.visible import wrapped
 
 if TYPE_CHECKING:
     from nbtools.workflow.runs.state import RunState
@@ -102,6 +104,9 @@ def _start(request: MagicRequest, source: str) -> Any:
 
 def _resume(request: MagicRequest) -> Any:
     run = request.session.workbench.workflows.show(request.args.run)
+    if run.has_ended:
+        request.note("it has ended: nothing is left to do")
+        return run
     if run.definition is None:  # resuming says what is wrong with the file
         return request.session.workbench.workflows.resume(run.run_id, executor=request.args.executor)
     return _drive(request, run.definition, run.progress, "aresume", run.run_id, executor=request.args.executor)
@@ -118,7 +123,7 @@ def _drive(
     async def ask(step: str, question: Mapping[str, Any]) -> Any:
         from nbtools.workflow.driver.questions import accept, question_text
 
-        prompt = f"{step} asks: {question_text(question)} "
+        prompt = wrapped(f"{step} asks: {question_text(question)}") + " "
         while True:
             try:
                 said = await in_thread(read_line, prompt)
@@ -131,16 +136,38 @@ def _drive(
 
     lives: list[Any] = []
     # Made here and not on the loop: this is the cell that asked.
-    view = LiveView(definition, progress, write=lambda line: lives[0]("stdout", f"{line}\n"))
+    view: Any = _clickable(request, definition, progress, ask)
+    if view is None:
+        view = LiveView(definition, progress, write=lambda line: lives[0]("stdout", f"{line}\n"))
+    else:
+        ask = view.ask
 
     def work(live: Any) -> Any:
         lives.append(live)
         return getattr(workflows, name)(*given, on_event=view, ask=ask, **options)
 
-    run = request.session.drive("workflow", work, stopped=request.bind, shows_time=False)[0]
-    view.draw(is_short=True)  # the run shows itself below
+    try:
+        run = request.session.drive("workflow", work, stopped=request.bind, shows_time=False)[0]
+    finally:
+        view.end()  # the run shows itself below
     request.bind(run)
     return run
+
+
+def _clickable(request: MagicRequest, definition: Workflow, progress: RunState | None, ask: Any) -> Any:
+    """Return the run as a widget in the cell; `None` where a page hands no clicks on while a cell runs."""
+    if "ipykernel" not in sys.modules:
+        return None
+    from nbtools.widgets.approval_card import can_click
+
+    if not can_click():
+        return None
+    from nbtools.widgets.workflow_view import WorkflowView
+
+    workflows = request.session.workbench.workflows
+    view = WorkflowView(definition, progress, stop=lambda run: workflows.cancel(run, by="notebook"), behind=ask)
+    request.session.show(view)
+    return view
 
 
 def _plan(request: MagicRequest, source: str) -> Any:

@@ -1,0 +1,164 @@
+"""The connections of a notebook: those of its settings and those that its person opens, one of which is current.
+
+They belong to the person's SQL session. A model has a session of its own, which knows those of the settings alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nbtools.errors import InvalidArguments, did_you_mean
+
+if TYPE_CHECKING:
+    from nbtools.workbench import Workbench
+
+__all__ = ["NotebookConnections"]
+
+# Seconds for which the tables of a database are remembered, for completion and to tell them from DataFrames.
+_FRESH_S = 30.0
+_LOCAL = frozenset({"duckdb://", "duckdb:///:memory:"})
+
+
+class NotebookConnections:
+    """Connections by name, and which one queries go to.
+
+    Parameters
+    ----------
+    workbench
+        Returns the notebook's workbench.
+
+    Attributes
+    ----------
+    current
+        The name of the connection that queries go to; `None` for DataFrames and files.
+    """
+
+    def __init__(self, workbench: Callable[[], Workbench]) -> None:
+        self._workbench = workbench
+        self.current: str | None = None
+        self._opened: dict[str, str] = {}
+        self._catalogs: dict[str, tuple[float, Sequence[Mapping[str, Any]]]] = {}
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The URLs of all connections by name."""
+        return {**self._workbench().config.connections, **self._opened}
+
+    def name_of(self, given: str) -> str | None:
+        """Return the name of a connection given by its name or URL, which has one from now on; `None` for local data.
+
+        Raises
+        ------
+        InvalidArguments
+            There is no connection of that name.
+        """
+        if given.lower() in _LOCAL:
+            return None
+        known = self.urls
+        if given not in known and "://" not in given:
+            there = f"There are {', '.join(known)}." if known else "Open one by its URL: %nbsql sqlite:///shop.db."
+            hint = did_you_mean(given, known, there)
+            raise InvalidArguments(f"there is no connection {given!r}.", hint=hint, tried="running SQL")
+        name = given
+        if given not in known:
+            from nbtools.sql.engines.urls import mask_url
+
+            name = mask_url(given)  # shown wherever a name is, so it holds no password
+            self._opened[name] = given
+        url, session = known.get(given, given), self._workbench().sql_session
+        if session.connections.get(name) != url:
+            session.connect(name, url)
+        return name
+
+    def takes_frames(self, name: str) -> bool:
+        """Tell whether queries over a connection see the DataFrames, too."""
+        return self.urls.get(name, name).lower().startswith("duckdb:")
+
+    def open(self, given: str, name: str | None = None) -> tuple[str | None, int]:
+        """Open a connection, make it the current one, and return its name and how many tables it has.
+
+        Parameters
+        ----------
+        given
+            Its name or URL.
+        name
+            What it is to be called; `None` for its name, or its URL without a password.
+
+        Raises
+        ------
+        InvalidArguments
+            The name is one of the settings, or none at all.
+        NbtoolsError
+            It cannot be reached; the current connection stays.
+        """
+        before = dict(self._opened)
+        try:
+            if name is not None:
+                self._take_name(name, given)
+            found = self.name_of(name or given)
+            tables = 0 if found is None else len(self.tables(found, fresh=True))
+        except BaseException:
+            for new in self._opened.keys() - before.keys():
+                self.close(new)
+            self._opened = before
+            raise
+        self.current = found
+        return found, tables
+
+    def _take_name(self, name: str, url: str) -> None:
+        if not name.isidentifier() or name in self._workbench().config.connections:
+            what = "is a connection of the settings" if name.isidentifier() else "is no name"
+            raise InvalidArguments(
+                f"{name!r} {what}.", hint="Take another name, of letters, digits and _.", tried="opening a connection"
+            )
+        if "://" not in url:
+            url = self.urls.get(url, url)
+        if "://" not in url:
+            hint = "Write --connect NAME URL, such as --connect shop sqlite:///shop.db."
+            raise InvalidArguments(f"{url!r} is no URL.", hint=hint, tried="opening a connection")
+        self._opened[name] = url
+        self._catalogs.pop(name, None)
+
+    def close(self, given: str) -> str:
+        """Close a connection and forget it, where the settings do not name it; return its name.
+
+        Raises
+        ------
+        InvalidArguments
+            There is no such connection.
+        """
+        name = self.name_of(given)
+        if name is None:
+            raise InvalidArguments("DataFrames and files need no connection.", hint="Name one of %nbsql --connections.")
+        session = self._workbench().sql_session
+        session.disconnect(name)
+        self._catalogs.pop(name, None)
+        self._opened.pop(name, None)
+        if name in (configured := self._workbench().config.connections):
+            session.connect(name, configured[name])
+        self.current = None if self.current == name else self.current
+        return name
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return name, state and URL without a password of each connection."""
+        from nbtools.sql.engines.urls import mask_url
+
+        session = self._workbench().opened("sql_session")
+        return [
+            (
+                name,
+                "current" if name == self.current else "open" if session and session.is_connected(name) else "",
+                mask_url(url),
+            )
+            for name, url in self.urls.items()
+        ]
+
+    def tables(self, name: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
+        """Return the tables of a connection, remembered for half a minute."""
+        when, known = self._catalogs.get(name, (0.0, ()))
+        if fresh or time.monotonic() - when > _FRESH_S:
+            known = self._workbench().sql_session.catalog(name)
+            self._catalogs[name] = (time.monotonic(), known)
+        return known

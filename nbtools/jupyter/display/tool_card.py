@@ -1,0 +1,52 @@
+"""What a tool is, on a card: its effects, how it is called, and each argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbtools.jupyter.display.blocks import Card, Table
+from nbtools.tool import Tool
+from nbtools.visible import brief
+
+__all__ = ["effects_in_words", "tool_card"]
+
+# That a call may be repeated tells a program something, and a person nothing.
+_EFFECTS = {
+    "read_only": "only reads",
+    "destructive": "may replace or delete",
+    "open_world": "reaches beyond this machine",
+}
+
+
+def effects_in_words(tool: Tool) -> str:
+    """Return what a call may change."""
+    told = [words for name, words in _EFFECTS.items() if getattr(tool.effects, name)]
+    return ", ".join(told) or "adds or changes something"
+
+
+def tool_card(tool: Tool) -> Card:
+    """Return the card of a tool."""
+    required = tool.schema.get("required", ())
+    rows = tuple(
+        (name, _type(prop), "required" if name in required else brief(prop.get("default")), prop.get("description", ""))
+        for name, prop in tool.schema["properties"].items()
+    )
+    facts: dict[str, Any] = {"effects": effects_in_words(tool), "call": tool.signature_line}
+    if tool.examples:
+        facts["example"] = brief(dict(tool.examples[0]), 200)
+    arguments = Table(columns=("argument", "type", "default", "meaning"), rows=rows, empty="it takes no arguments")
+    return Card(title=tool.name, about=tool.description, facts=facts, parts=(arguments,))
+
+
+def _type(prop: Any) -> str:
+    """Return a property's type in a word or a few."""
+    if "enum" in prop:
+        return " | ".join(map(str, prop["enum"]))
+    if "anyOf" in prop:
+        return " | ".join(_type(option) for option in prop["anyOf"])
+    if "$ref" in prop:
+        return str(prop["$ref"]).rpartition("/")[2]
+    found = prop.get("type", "any")
+    if found == "array":
+        return f"list of {_type(prop.get('items', {}))}"
+    return " | ".join(found) if isinstance(found, list) else str(found)

@@ -1,0 +1,62 @@
+"""``%%nbsql --plot``: a chart of a whole result, drawn from few numbers that SQL computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.jupyter.magic import MagicRequest
+from nbtools.jupyter.magics.connections import bound_values
+
+__all__ = ["MOST_DRAWN", "plot_result"]
+
+MOST_DRAWN = 2  # columns of a chart
+_HEAD = 100  # rows that tell the types, where an engine tells none
+
+
+def plot_result(request: MagicRequest, query: str) -> Any:
+    """Draw a result of any size by queries that compute what is drawn.
+
+    Raises
+    ------
+    InvalidArguments
+        There is no such chart, or no column that fits.
+    """
+    from nbtools.sql.chart import ResultChart
+    from nbtools.sql.plots import KINDS, columns_of, plot_query
+
+    args = request.args
+    kind, given = args.plot[0], args.plot[1:]
+    if kind not in KINDS or len(given) > MOST_DRAWN:
+        hint = f"Write --plot {'|'.join(KINDS)} X Y."
+        raise InvalidArguments(f"--plot {' '.join(args.plot)} cannot be drawn.", hint=hint, tried="drawing a result")
+    text = query.strip().rstrip(";")
+    options = {
+        "params": bound_values(request, query),
+        "connection": args.connection,
+        "isolated": args.isolated,
+        "dialect": args.dialect,
+    }
+    if args.connection is not None and not request.session.connections.takes_frames(args.connection):
+        return _plot_elsewhere(request, text, options)
+    head = request.ask(f"FROM (\n{text}\n) AS result LIMIT 0", **options)
+    x, y = columns_of(kind, given, head.columns, head.types)
+    drawn = plot_query(kind, text, x, y, head.types[head.columns.index(x)])
+    return ResultChart(kind, x, y, request.ask(drawn, **options).to_pandas())
+
+
+def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) -> Any:
+    """Draw what another engine answers: it gives the columns that are drawn, or their groups, and DuckDB the rest."""
+    from nbtools.sql.chart import ResultChart
+    from nbtools.sql.plots import columns_of, grouped_query, plot_query
+    from nbtools.sql.profile import quoting
+
+    kind, given = request.args.plot[0], request.args.plot[1:]
+    # Its first rows, as DuckDB sees them: engines name types in their own words, or not at all.
+    first = request.ask("FROM head LIMIT 0", frames={"head": request.ask(query, limit=_HEAD, **options)})
+    x, y = columns_of(kind, given, first.columns, first.types)
+    quote = quoting(request.session.workbench.sql_session.dialect(options["connection"]))
+    pulled = request.ask(grouped_query(kind, query, x, y, quote), **options)
+    height = pulled.columns[-1] if kind == "bar" else y
+    drawn = plot_query(kind, "FROM pulled", x, height, first.types[first.columns.index(x)])
+    return ResultChart(kind, x, y, request.ask(drawn, frames={"pulled": pulled}).to_pandas())

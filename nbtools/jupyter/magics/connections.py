@@ -1,0 +1,189 @@
+"""``%nbsql``: which connection a query goes to, and what there is to ask."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import NbtoolsError
+from nbtools.jupyter.display.blocks import Listing, Table
+from nbtools.jupyter.display.tables import frame_rows, frames_in, tables_table
+from nbtools.jupyter.magic import MagicRequest
+from nbtools.toolbox.sql_tools import ACTS
+from nbtools.visible import counted
+
+__all__ = ["bound_values", "chosen", "close", "here", "listing", "open_named", "tables", "tables_of"]
+
+_MOST_FILES = 100
+# Counting reads all of a text file.
+_COUNTED_BYTES = 50_000_000
+# Seconds for all counts of a listing, once a database is open; what was not counted by then has none.
+_COUNT_S = 5.0
+
+
+def open_named(request: MagicRequest, query: str) -> Listing | None:
+    """Open what the line asks for, as ``CONNECTION``, ``--connect NAME URL`` or ``URL --alias NAME``; `None` for none.
+
+    A connection over a query is opened by the query.
+    """
+    args, session = request.args, request.session
+    name, given = args.connect or (args.alias, args.connection)
+    if given is None or (query and not name):
+        return None
+    found, count = session.connections.open(given, name)
+    args.connection = found or "duckdb://"
+    if found is None:
+        return Listing(text="queries read DataFrames and files again")
+    from nbtools.sql.engines.urls import mask_url
+
+    url = session.connections.urls[found]
+    if ":***@" in mask_url(url) and "${" not in url:
+        request.note("the password stands in this cell: write ${NAME} for that of an environment variable")
+    place = "" if found == mask_url(url) else f" ({mask_url(url)})"
+    return Listing(
+        text=f"queries go to {found}{place} now; it has {counted(count, 'table')}, which %nbsql --tables lists"
+    )
+
+
+def listing(request: MagicRequest) -> Table:
+    """List the connections."""
+    return Table(
+        columns=("connection", "state", "url"),
+        rows=tuple(request.session.connections.rows()),
+        title="connections",
+        footer="%nbsql NAME makes one current, --close NAME closes it, duckdb:// goes back to DataFrames and files",
+        empty="no connections: open one by %nbsql sqlite:///FILE, or name some as [connections] in nbtools.toml",
+    )
+
+
+def close(request: MagicRequest) -> Listing:
+    """Close a connection."""
+    was = request.session.connections.current
+    name = request.session.connections.close(request.args.close)
+    rest = "; queries read DataFrames and files again" if name == was else ""
+    return Listing(text=f"{name} is closed{rest}")
+
+
+def here(request: MagicRequest) -> str | None:
+    """Return the connection that a line names, else the current one; `None` for DataFrames and files."""
+    given = request.args.connection
+    connections = request.session.connections
+    return connections.current if given is None else connections.name_of(given)
+
+
+def chosen(request: MagicRequest, query: str) -> str | None:
+    """Return the connection for a query: the one it names, else the current one, unless it reads local data alone."""
+    connections = request.session.connections
+    name = here(request)
+    if name is None or request.args.connection is not None or connections.takes_frames(name):
+        return name
+    local = _local_sources(request, query)
+    if not local:
+        return name
+    there = {table["name"].casefold() for table in connections.tables(name)}
+    both = [source for source in local if source.casefold() in there]
+    if not both:
+        return None
+    request.note(f"{both[0]} is a DataFrame and a table of {name}: this reads the table; duckdb:// reads the other")
+    return name
+
+
+def _local_sources(request: MagicRequest, query: str) -> tuple[str, ...]:
+    """Return the DataFrames, records and files that a query reads; nothing where it reads anything else."""
+    session = request.session
+    try:
+        whole = session.saved_queries.expand(query, functools.partial(_names_in, request), session.frame_of)
+        verdict = session.workbench.sql_session.check(whole, params=bound_values(request, whole))
+    except NbtoolsError:
+        return ()
+    if not verdict.allowed and not verdict.files:
+        return ()
+    local = (name.startswith("nbtools.") or session.frame_of(name) is not None for name in verdict.tables)
+    return (*verdict.tables, *verdict.files) if all(local) else ()
+
+
+def tables_of(request: MagicRequest, query: str) -> tuple[str, ...]:
+    """Return the tables that a query names."""
+    options = {"connection": request.args.connection, "dialect": request.args.dialect}
+    return _names_in(request, query, **options)
+
+
+def _names_in(request: MagicRequest, query: str, **options: Any) -> tuple[str, ...]:
+    check = request.session.workbench.sql_session.check
+    found: tuple[str, ...] = check(query, params=bound_values(request, query), **options).tables
+    return found
+
+
+def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
+    """Return the values to bind: those of --param, and the notebook's variables that the text names."""
+    from nbtools.sql.parameters import placeholders
+
+    given = dict(request.args.param)
+    known = request.session.shell.user_ns
+    found = {name: known[name] for name in placeholders(query) if name in known and name not in given}
+    return {**found, **given} or None
+
+
+def tables(request: MagicRequest) -> Table:
+    """List what a query can read: tables of the connection, DataFrames, kept queries, files of the folder."""
+    session = request.session
+    name = here(request)
+
+    def work() -> list[tuple[str, str, int | None, Any]]:
+        there = session.connections.tables(name, fresh=True) if name is not None else ()
+        counted = functools.partial(_count, session.workbench.sql_session, time.monotonic() + _COUNT_S)
+        found = list(_tables_there(request, name, there, counted)) if name is not None else []
+        found += frame_rows(frames_in(session.shell.user_ns))
+        saved = session.saved_queries
+        found += [(query.name, "saved query", None, f"reads {query.reads}") for query in saved]
+        found += [(record, "record", None, ()) for record in ("nbtools.memory", "nbtools.calls")]
+        return found + list(_files(session.workbench, counted))
+
+    given = {"connection": name}
+    found, _ = request.perform("sql_tables", work, arguments=given, **ACTS["sql_tables"])
+    return tables_table(found, f"tables of {name}, and what is here" if name is not None else "tables")
+
+
+def _tables_there(
+    request: MagicRequest, name: str, there: Sequence[Mapping[str, Any]], counted: Any
+) -> Iterator[tuple[str, str, int | None, Any]]:
+    from nbtools.sql.profile import quoting, source_of
+
+    session = request.session.workbench.sql_session
+    quote = quoting(session.dialect(name))
+    for table in there:
+        rows = counted(source_of(table["name"], quote), connection=name)
+        yield table["name"], table["kind"], rows, table["columns"]
+
+
+def _files(workbench: Any, counted: Any) -> Iterator[tuple[str, str, int | None, Any]]:
+    from nbtools.sql.engines.duckdb.frames import quote_text
+    from nbtools.sql.frames import EXCEL, FILES
+
+    folder = Path.cwd()
+    if not workbench.roots.allows(folder):
+        return
+    found = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in FILES and path.is_file()]
+    for path in found[:_MOST_FILES]:
+        source = quote_text(path.name)
+        is_workbook, is_large = path.suffix.lower() in EXCEL, path.stat().st_size > _COUNTED_BYTES
+        columns = () if is_workbook else counted(source, columns=True) or ()
+        # A Parquet file tells its rows without being read.
+        rows = None if is_workbook or (is_large and path.suffix != ".parquet") else counted(source)
+        yield source, "file", rows, columns
+
+
+def _count(session: Any, end: float, source: str, *, connection: str | None = None, columns: bool = False) -> Any:
+    """Return the rows, or the columns, of a source; `None` where it is too slow or cannot be read."""
+    left = end - time.monotonic()
+    if left <= 0:
+        return None
+    text = f"SELECT * FROM {source} LIMIT 0" if columns else f"SELECT count(*) FROM {source}"
+    try:
+        found = session.query(text, connection=connection, timeout=left)
+    except NbtoolsError:
+        return None
+    return list(zip(found.columns, found.types, strict=True)) if columns else found.to_rows()[0][0]

@@ -1,0 +1,46 @@
+"""``%explore``: a file, a frame or a query to look at, sort and filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.jupyter.line.arguments import MagicParser
+from nbtools.jupyter.line.line_parser import iter_words
+from nbtools.jupyter.magic import Magic, MagicRequest
+
+__all__ = ["MAGIC"]
+
+
+def _usage(prog: str, cell: bool) -> MagicParser:
+    about = "Look at all rows of a file, a DataFrame of the notebook, or a SELECT: sort, filter, and see their SQL."
+    form = "" if cell else " FILE|FRAME|TABLE|SELECT ..."
+    parser = MagicParser(prog, description=about, usage=f"{prog} [options]{form}".replace("%", "%%"))
+    parser.take("--connection", metavar="NAME", help="a database of the settings, or its URL", kind="connection")
+    parser.epilog = "Over a cell, the cell is the SELECT."
+    return parser
+
+
+def _free_from(session: Any, parser: MagicParser, line: str) -> int:
+    """Return where the name or the SELECT begins: options come first."""
+    skip = 0
+    for word in iter_words(line):
+        if skip:
+            skip -= 1
+        elif word.startswith("-"):
+            skip = parser.values_of(word)
+        else:
+            return word.start
+    return len(line)
+
+
+def _run(request: MagicRequest) -> Any:
+    source = f"{request.text}\n{request.cell or ''}".strip()
+    if not source:
+        raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
+    if source[:1] == source[-1:] == '"':  # a name with spaces
+        source = source[1:-1]
+    return request.session.workbench.explore(source, connection=request.args.connection, caller="magic")
+
+
+MAGIC = Magic(usage=_usage, run=_run, free_from=_free_from)

@@ -1,0 +1,40 @@
+"""What a workbench shows in a notebook that can be used by keyboard and mouse.
+
+::
+
+    live/            live_widget: requests and replies between a widget and its views, texts that grow, plain forms;
+                     lanes: threads that answer, so that a quick request never waits for a slow one; sources: JavaScript
+                     and CSS as text
+    forms/           calls as people see them: fields, what a call would change, answers, results
+    grid/            rows that page, sorted, filtered, with profiles
+    table, explorer, memory_browser, kernel_monitor, tool_form, approval_card, chat, workflow_view
+                     one widget each; none imports another
+    sources_at_hand  what can be explored
+    static/          shared.js (elements, theme, messages), tokens.css (colours, spaces), one module for each widget
+
+A widget is one class here and one hand-written ES module in ``static``. `live.sources.module_text` puts ``shared.js``,
+the parts that the widget names, and its own module into one text: nothing is built, nothing is fetched. The module gets
+a ``root`` by ``mount`` and a ``link`` by ``connect``; it asks with ``link.ask(name, given)``, which the method
+``answer_NAME`` of the Python class answers in a thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbtools.lazy import facade
+
+if TYPE_CHECKING:
+    from nbtools.widgets.live.live_widget import Asked, LiveWidget
+    from nbtools.widgets.table import TableView
+
+__all__ = ["Asked", "LiveWidget", "TableView"]
+
+__getattr__ = facade(
+    __name__,
+    {
+        "Asked": "nbtools.widgets.live.live_widget",
+        "LiveWidget": "nbtools.widgets.live.live_widget",
+        "TableView": "nbtools.widgets.table",
+    },
+)

@@ -1,0 +1,157 @@
+"""The approval card: a call in the cell with its arguments, what it would change, and a button for each scope of a yes.
+
+A cell that runs is busy, so its clicks must be read by another thread: a kernel with subshells has one. Whether the
+front end uses it shows at once: the card's view says that it is there. Where none does, whoever stood behind is asked,
+by ``input()`` in most cases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import html
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from nbtools import html_parts
+from nbtools.aio import in_thread
+from nbtools.errors import NbtoolsError
+from nbtools.gate import Answer, ApprovalRequest, Approver, Reply
+from nbtools.widgets.forms.fields import problems_of
+from nbtools.widgets.forms.proposals import Proposal, told_of
+from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.sources import module_text, style_text
+
+if TYPE_CHECKING:
+    from nbtools.memory import AgentMemory
+
+__all__ = ["ApprovalCard", "CardApprover", "can_click", "has_person"]
+
+
+def has_person() -> bool:
+    """Tell whether a kernel is here, and somebody before it: who runs notebooks alone, as nbclient does, says so."""
+    return bool(getattr(_kernel(), "_allow_stdin", False))
+
+
+def can_click() -> bool:
+    """Tell whether clicks may be handled while a cell runs, and somebody may be there to click."""
+    return has_person() and bool(getattr(_kernel(), "_supports_kernel_subshells", False))
+
+
+def _kernel() -> Any:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None)
+
+
+class ApprovalCard(LiveWidget):
+    """A call that waits for a yes.
+
+    Parameters
+    ----------
+    proposal
+        The call.
+    """
+
+    _esm = module_text("approval_card", "fields", "approval")
+    _css = style_text("cards")
+    asked = traitlets.Dict().tag(sync=True)
+    state = traitlets.Unicode("asking").tag(sync=True)  # asking, answered, or over: nobody waits for an answer
+    told = traitlets.Unicode("").tag(sync=True)
+    draft = traitlets.Dict().tag(sync=True)  # what was typed so far: a view that is drawn again shows it
+
+    def __init__(self, proposal: Proposal) -> None:
+        self._proposal = proposal
+        self._reply: concurrent.futures.Future[Reply] = concurrent.futures.Future()
+        view = proposal.view()
+        super().__init__(title=f"{view['tool']} asks for approval", asked=view)
+
+    def answer_check(self, asked: Asked) -> dict[str, Any]:
+        """Say what is wrong with what was typed, and what the call would change."""
+        return self._proposal.check(asked.given["edited"])
+
+    def answer_decide(self, asked: Asked) -> dict[str, Any]:
+        """Take an answer."""
+        given = asked.given
+        try:
+            reply = self._proposal.reply(given["answer"], given["edited"], given.get("reason", ""), "notebook")
+        except NbtoolsError as exc:
+            return {"problems": problems_of(exc, [field["name"] for field in self.asked["fields"]])}
+        if self.state == "asking":
+            self.told, self.state = told_of(reply), "answered"
+            self._reply.set_result(reply)
+        return {"problems": {}}
+
+    async def reply(self) -> Reply:
+        """Wait for the answer."""
+        return await asyncio.wrap_future(self._reply)
+
+    def end(self, told: str) -> None:
+        """Take no answer any more, and say why."""
+        if self.state == "asking":
+            self.told, self.state = told, "over"
+
+    def plain_text(self) -> str:
+        """Return the call as a person reads it."""
+        lines = [_plain(f"{field['name']}:", str(field["value"])) for field in self.asked["fields"]]
+        lines += [_plain(part["title"], part["text"]) for part in self.asked["parts"]]
+        return "\n".join([f"{self.title} ({self.asked['consequence']}) {self.told}".rstrip(), *lines])
+
+    def plain_html(self) -> str:
+        """Return the same in a frame that opens."""
+        head, _, rest = self.plain_text().partition("\n")
+        return f"<details><summary>{html.escape(head)}</summary>{html_parts.preformatted(rest)}</details>"
+
+
+def _plain(head: str, text: str) -> str:
+    """Return a head with its text: behind a bar where it has lines, none of which can look like another part."""
+    lines = text.split("\n")
+    return f"  {head} {text}".rstrip() if len(lines) == 1 else "\n  │ ".join([f"  {head}", *lines])
+
+
+class CardApprover:
+    """Asks by a card in the cell; where no front end takes clicks, whoever stands behind is asked.
+
+    Parameters
+    ----------
+    behind
+        Who is asked there.
+    show
+        Shows a widget in the cell.
+    memory
+        Returns the memory, so that a card shows which note is replaced.
+    """
+
+    def __init__(
+        self,
+        behind: Approver,
+        show: Callable[[LiveWidget], None],
+        *,
+        memory: Callable[[], AgentMemory] | None = None,
+    ) -> None:
+        self._behind = behind
+        self._show = show
+        self._memory = memory
+        self._is_unseen = False
+
+    async def approve(self, request: ApprovalRequest) -> Answer | Reply:
+        """Show the card and wait for the answer."""
+        if self._is_unseen or not can_click():
+            return await self._behind.approve(request)
+        card = await in_thread(self._open, request)
+        try:
+            if not await in_thread(card.wait_for_view):
+                self._is_unseen = True
+                card.end("asked below, because this page hands no clicks on while a cell runs")
+                return await self._behind.approve(request)
+            return await card.reply()
+        finally:
+            card.end("not answered: the cell has ended")
+
+    def _open(self, request: ApprovalRequest) -> ApprovalCard:
+        card = ApprovalCard(Proposal.of_request(request, self._memory))
+        self._show(card)
+        return card

@@ -1,0 +1,279 @@
+"""`Explorer`: a table whose state is one SQL text, which is shown, written, copied and put into cells."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import html
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+import traitlets
+
+from nbtools import html_parts
+from nbtools.errors import InvalidArguments, SqlInvalid
+from nbtools.result import ToolResult
+from nbtools.sql import Pager
+from nbtools.sql.chart import ResultChart
+from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.pages.pager import Arrangement
+from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.spelling import Language, spelled
+from nbtools.sql.plots import columns_of, plot_query
+from nbtools.widgets.forms.results import shown_result
+from nbtools.widgets.grid.grid_widget import GridWidget, controlled
+from nbtools.widgets.live.live_widget import Asked
+from nbtools.widgets.live.sources import module_text, style_text
+
+__all__ = ["ExploredPlace", "Explorer", "prepared"]
+
+_LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
+_MOST_BYTES = 512 * 2**20  # of the rows that a script is given
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExploredPlace:
+    """Where an explorer finds rows, as the rules allow. A connection is a name, `None` stands for files and frames.
+
+    Attributes
+    ----------
+    open_pages
+        Opens the pages of what stands behind FROM, given ``connection`` and ``control`` by name.
+    check
+        Raises where a whole query is not allowed on a connection, or wrong; else does what it is given as third.
+    dialect
+        Returns the dialect of a connection.
+    sources
+        Returns the files and frames, or the tables of a connection, that can be chosen.
+    connections
+        Returns the names of the connections.
+    run_script
+        Calls the tool that runs a script, given the code, the SQL of its rows, the rows, and what gets its output.
+    """
+
+    open_pages: Callable[..., Pager]
+    check: Callable[..., Any]
+    dialect: Callable[[str | None], str]
+    sources: Callable[[str | None], list[str]]
+    connections: Callable[[], list[str]]
+    run_script: Callable[[str, str, Any, Callable[..., None]], Coroutine[Any, Any, ToolResult]]
+
+
+class Explorer(GridWidget):
+    """Rows of a file, a frame or a query, to filter, sort and look at, with the SQL that gives them.
+
+    Parameters
+    ----------
+    shape
+        What is shown first.
+    pager
+        Its pages, see `prepared`.
+    place
+        Where its rows come from.
+    connection
+        The database it is asked of; empty for files and frames.
+
+    Attributes
+    ----------
+    sql
+        The SQL of what is shown, in the dialect of the connection.
+    connection
+        Where it is asked; empty for files and frames.
+    pinned
+        Charts that stay below the table: ``uri``, ``caption``.
+    """
+
+    _esm = module_text("explorer", "grid")
+    _css = style_text("grid", "explorer")
+    lanes: ClassVar[dict[str, str]] = {
+        **GridWidget.lanes,
+        **dict.fromkeys(("query", "reload"), "order"),
+        **dict.fromkeys(("check", "sources"), "aside"),
+        **dict.fromkeys(("chart", "pin", "unpin"), "charts"),
+        "script": "scripts",
+    }
+
+    sql = traitlets.Unicode("").tag(sync=True)
+    connection = traitlets.Unicode("").tag(sync=True)
+    connections: Any = traitlets.List().tag(sync=True)
+    pinned: Any = traitlets.List().tag(sync=True)
+
+    def __init__(self, shape: Shape, pager: Pager, place: ExploredPlace, connection: str = "") -> None:
+        self._place_of_rows = place
+        self._shape = shape
+        self._drawn: dict[str, str] | None = None
+        self._scripts = 0
+        super().__init__(pager, title=_title(shape))
+        self.connection, self.connections = connection, place.connections()
+        self._changed()
+
+    def _changed(self) -> None:
+        now = self._pager.arrangement
+        self._shape = self._shape.but(conditions=now.conditions, order=now.order)
+        self.title = _title(self._shape)
+        self.sql = self._shape.to_text()
+        super()._changed()
+
+    def _arrange(self, asked: Asked, **wanted: Any) -> None:
+        self._place_of_rows.check(self._shape.but(**wanted).to_text(), self.connection or None)
+        super()._arrange(asked, alias=self._shape.alias, **wanted)
+
+    def answer_query(self, asked: Asked) -> None:
+        """Show what a text asks for; where that fails, what was shown stays. The same text reads its source again."""
+        text, connection = str(asked.given["text"]), str(asked.given.get("connection", self.connection))
+        here = connection == self.connection
+        dialect = self._place_of_rows.dialect(connection or None)
+        shape = Shape.from_text(
+            text, dialect, lambda relation: not connection or (here and relation == self._shape.relation)
+        )
+        self._show(shape, connection, asked, afresh=not here or shape.to_text() == self.sql)
+
+    def answer_reload(self, asked: Asked) -> None:
+        """Read the source again."""
+        self._show(self._shape, self.connection, asked, afresh=True)
+
+    def _show(self, shape: Shape, connection: str, asked: Asked, *, afresh: bool) -> None:
+        place, named = self._place_of_rows, connection or None
+        place.check(shape.to_text(), named)
+        before = self._pager
+        same = shape.relation == self._shape.relation and not afresh
+
+        with controlled(asked) as control:
+
+            def opened(relation: str) -> Pager:
+                return before if same else place.open_pages(relation, connection=named, control=control)
+
+            pager = prepared(shape, opened, control, asked.report, kept=before)
+        self._shape, self._pager, self.connection = shape, pager, connection
+        if pager is not before:
+            pager.skip_versions(before.version + 1)
+            before.close()
+        self._changed()
+
+    def answer_code(self, asked: Asked) -> str:
+        """Return a cell that makes the same rows: SQL, pandas or polars."""
+        wanted = next(each for each in _LANGUAGES if each == asked.given["language"])
+        return spelled(self._shape, wanted, self.connection or None)
+
+    def answer_check(self, asked: Asked) -> bool:
+        """Tell whether the source is another by now."""
+        return self._pager.is_changed()
+
+    def answer_sources(self, asked: Asked) -> list[str]:
+        """Return what can be chosen, as SQL writes it."""
+        return self._place_of_rows.sources(asked.given.get("connection") or None)
+
+    # -- charts and scripts ------------------------------------------------------------------------------------------
+
+    def answer_chart(self, asked: Asked) -> dict[str, str]:
+        """Draw all rows that there are now, and return the picture and what it shows."""
+        given, pager = asked.given, self._pager
+        with controlled(asked) as control:
+            self._finish(asked, control)
+            names, types = pager.source.columns, pager.source.types
+            try:
+                x, y = columns_of(given["kind"], [each for each in (given["x"], given["y"]) if each], names, types)
+            except InvalidArguments as exc:
+                exc.hint = "Choose other columns."
+                raise
+            drawn_by = functools.partial(plot_query, given["kind"], x=x, y=y, x_type=types[names.index(x)])
+            rows = pager.ask(lambda query: drawn_by(query=query), control, most_bytes=_MOST_BYTES).rows.to_pandas()
+        chart = ResultChart(given["kind"], x, y, rows)
+        drawn = base64.b64encode(chart.png(dark=bool(given.get("dark")))).decode()
+        where = " · ".join(self._shape.conditions)
+        caption = f"{given['kind']}: {', '.join(filter(None, (x, y)))} · {pager.row_count:,} rows"
+        self._drawn = {"uri": f"data:image/png;base64,{drawn}", "caption": f"{caption} · {where}" if where else caption}
+        return self._drawn
+
+    def answer_pin(self, asked: Asked) -> None:
+        """Keep the chart that was drawn last below the table, whatever is shown there later."""
+        if self._drawn is not None:
+            self.pinned = [*self.pinned, self._drawn]
+
+    def answer_unpin(self, asked: Asked) -> None:
+        """Take a chart away."""
+        self.pinned = [each for place, each in enumerate(self.pinned) if place != asked.given["place"]]
+
+    def answer_script(self, asked: Asked) -> dict[str, Any]:
+        """Run a script in a clean kernel, in which `df` holds the rows that there are now."""
+        with controlled(asked) as control:
+            self._finish(asked, control)
+            columns = self._shape.columns or ()
+            found = self._pager.ask(lambda query: query, control, columns=columns, most_bytes=_MOST_BYTES)
+        self._scripts += 1
+        name, pictures = f"script-{self._scripts}", []
+
+        def show(kind: str, text: str = "", data: Any = None) -> None:
+            if kind in {"stdout", "stderr"}:
+                self.text(name).write(text)
+            elif kind == "display" and isinstance(data, dict) and "image/png" in data:
+                pictures.append({"name": "figure", "uri": f"data:image/png;base64,{data['image/png']}"})
+            elif kind == "display" and isinstance(data, dict):
+                self.text(name).write(f"{data.get('text/plain', '')}\n")
+
+        calling = self._place_of_rows.run_script(asked.given["code"], self.sql, found.rows.to_pandas(), show)
+        told = shown_result(self.wait_for_call(asked, calling, name))
+        return {**told, "pictures": [*pictures, *told["pictures"]]}
+
+    def _finish(self, asked: Asked, control: QueryControl) -> None:
+        """Read all rows first, where only the first ones are there."""
+        if not self._pager.source.is_whole:
+            self._pager.finish(control, asked.report)
+            self._changed()
+
+    # -- plain forms -------------------------------------------------------------------------------------------------
+
+    def _state(self, rev: int) -> dict[str, Any]:
+        state = super()._state(rev)
+        shape = getattr(self, "_shape", None)
+        chosen = shape.columns if shape is not None else None
+        # Columns keep their places, which pages are asked by; those that the text leaves out are not shown.
+        state["shown"] = None if chosen is None else [self._place(name) for name in chosen]
+        return state
+
+    def _place(self, name: str) -> int:
+        names = [each.casefold() for each in self._pager.source.columns]
+        return names.index(name.casefold())
+
+    def plain_html(self) -> str:
+        """Return the first rows as a table, the SQL, and the charts that are pinned."""
+        made = (f"<div><img src='{each['uri']}' alt='{html.escape(each['caption'])}'></div>" for each in self.pinned)
+        return super().plain_html() + html_parts.preformatted(self.sql) + "".join(made)
+
+
+def prepared(
+    shape: Shape,
+    open_pages: Callable[[str], Pager],
+    control: QueryControl | None = None,
+    on_progress: Callable[[float], None] | None = None,
+    *,
+    kept: Pager | None = None,
+) -> Pager:
+    """Return the pages of a query, sorted and filtered; where that fails they are closed, unless they are `kept`.
+
+    Raises
+    ------
+    SqlInvalid
+        It names a column that there is not, or something else in it does not fit.
+    """
+    pager = open_pages(shape.relation)
+    try:
+        known = {name.casefold() for name in pager.source.columns}
+        unknown = [name for name in shape.columns or () if name.casefold() not in known]
+        if unknown:
+            raise SqlInvalid(f"there is no column {unknown[0]!r}.", tried="reading a query")
+        if shape.conditions or shape.order:
+            pager.finish(control, on_progress)
+        if (shape.conditions, shape.order) != ((), ()) or pager is kept:
+            wanted = Arrangement(conditions=shape.conditions, order=shape.order, alias=shape.alias)
+            pager.arrange(wanted, control, on_progress)
+    except BaseException:
+        if pager is not kept:
+            pager.close()
+        raise
+    return pager
+
+
+def _title(shape: Shape) -> str:
+    return shape.source.strip("'") if len(shape.source) < 80 else f"{shape.source[:79]}…"

@@ -1,0 +1,133 @@
+"""The fields of a form, made from the schema of a tool's arguments: what a view shows, and what was typed as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.parameters import resolved
+
+__all__ = ["fields_of", "problems_of", "values_of"]
+
+# Texts of these names are written in several lines.
+_LONG = ("content", "code", "script", "query", "command", "text", "body", "value", "json_string", "yaml_string")
+
+
+def fields_of(schema: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the fields of a form, in the order of the schema.
+
+    Parameters
+    ----------
+    schema
+        Of an object; see `nbtools.tool.Tool.schema`.
+    values
+        What the fields show; those without one show their default.
+
+    Returns
+    -------
+    list
+        For each argument ``name``, ``kind`` (``text``, ``lines``, ``number``, ``flag``, ``choice`` or ``json``),
+        ``value`` (a boolean for a flag, else the text that stands in the field), ``choices``, ``help``, ``required``
+        and ``default``, the text of what holds where nothing is given.
+    """
+    required = schema.get("required", ())
+    known = values or {}
+    return [
+        _field(name, resolved(prop, schema), known, is_required=name in required)
+        for name, prop in schema.get("properties", {}).items()
+    ]
+
+
+def _field(name: str, prop: Mapping[str, Any], values: Mapping[str, Any], *, is_required: bool) -> dict[str, Any]:
+    kind, choices = _kind(name, prop)
+    default = prop.get("default")
+    value = values.get(name, default)
+    if kind == "text" and isinstance(value, str) and "\n" in value:
+        kind = "lines"
+    return {
+        "name": name,
+        "kind": kind,
+        "choices": [json.dumps(choice, ensure_ascii=False) for choice in choices],
+        "value": bool(value) if kind == "flag" else _text_of(value, kind),
+        "default": "" if default is None else _text_of(default, kind),
+        "help": str(prop.get("description", "")),
+        "required": is_required,
+    }
+
+
+def _kind(name: str, prop: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return the kind of a field, and the values that it lists."""
+    options = [option for option in prop.get("anyOf", (prop,)) if option.get("type") != "null"]
+    if len(options) != 1:
+        return "json", []
+    (only,) = options
+    if "enum" in only:
+        return "choice", list(only["enum"])
+    match only.get("type"):
+        case "boolean":
+            return "flag", []
+        case "integer" | "number":
+            return "number", []
+        case "string":
+            return "lines" if any(name == word or name.endswith(f"_{word}") for word in _LONG) else "text", []
+    return "json", []
+
+
+def _text_of(value: Any, kind: str) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) and kind in {"text", "lines"} else json.dumps(value, ensure_ascii=False)
+
+
+def values_of(schema: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of what was typed into fields; an empty field of an optional argument gives none.
+
+    Parameters
+    ----------
+    schema
+        That the fields were made from.
+    typed
+        Names of fields to what stands in them.
+
+    Raises
+    ------
+    InvalidArguments
+        A field holds no number, or no JSON; ``data["problems"]`` tells each.
+    """
+    made: dict[str, Any] = {}
+    problems = []
+    for field in fields_of(schema):
+        name, kind = field["name"], field["kind"]
+        if name not in typed:
+            continue
+        said = typed[name]
+        if kind == "flag" or (kind in {"text", "lines"} and (said or field["required"])):
+            made[name] = said
+        elif str(said).strip():
+            try:
+                made[name] = json.loads(said)
+            except ValueError:
+                problems.append(f"{name}: {_WANTED.get(kind, 'expected JSON')}, found {said!r:.60}")
+    if problems:
+        raise InvalidArguments("; ".join(problems), data={"problems": problems})
+    return made
+
+
+_WANTED = {"number": "expected a number", "json": 'expected JSON, such as ["a", "b"] or {"name": 1}'}
+
+
+def problems_of(exc: NbtoolsError, names: Iterable[str]) -> dict[str, str]:
+    """Return what is wrong by the names of fields; what concerns none of them stands under an empty name."""
+    found = (exc.data or {}).get("problems")
+    if not found:
+        return {"": f"{exc.message} {exc.hint or ''}".strip()}
+    known = set(names)
+    made: dict[str, str] = {}
+    for problem in map(str, found):
+        place, _, told = problem.partition(": ")
+        name = place.split(".")[0]
+        key, text = (name, told) if name in known else ("", problem)
+        made[key] = f"{made[key]}; {text}" if key in made else text
+    return made

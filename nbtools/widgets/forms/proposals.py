@@ -1,0 +1,141 @@
+"""A call that waits for a yes, as a card shows it: its arguments as fields, what it would change, and what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+from nbtools import aio
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.gate import Answer, ApprovalRequest, Reply, asker, is_yes
+from nbtools.redaction import redact
+from nbtools.visible import visible
+from nbtools.widgets.forms.consequences import consequences
+from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
+
+if TYPE_CHECKING:
+    from nbtools.agent.approvals import PendingApproval
+    from nbtools.memory import AgentMemory
+    from nbtools.prepared import PreparedCall
+    from nbtools.tool import Tool
+
+__all__ = ["Proposal", "told_of"]
+
+_TOLD: Mapping[str, str] = {
+    "once": "allowed once",
+    "tool": "allowed, as this tool is for the rest of the session",
+    "content": "allowed, as this exact call is for the rest of the session",
+    "no": "not allowed",
+    "later": "left for later",
+}
+
+
+class Proposal:
+    """A call that somebody may allow, change or refuse.
+
+    Parameters
+    ----------
+    tool
+        What would run.
+    arguments
+        As the tool would get them.
+    about
+        More for people: ``caller``, ``consequence``, ``reason``.
+    prepare
+        Returns the call as it would run with other arguments, or raises what is wrong with them; `None` where only the
+        door can tell.
+    parts
+        Returns what a prepared call would change.
+    """
+
+    def __init__(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        about: Mapping[str, str],
+        *,
+        prepare: Callable[[Mapping[str, Any]], PreparedCall] | None = None,
+        parts: Callable[[PreparedCall], list[dict[str, str]]] = lambda _: [],
+    ) -> None:
+        self._tool = tool
+        self._arguments = dict(arguments)
+        self._about = dict(about)
+        self._prepare = prepare
+        self._parts = parts
+
+    @classmethod
+    def of_request(cls, request: ApprovalRequest, memory: Callable[[], AgentMemory] | None = None) -> Proposal:
+        """Return what the gate asks."""
+        about = {"caller": asker(request.call.caller), "consequence": request.consequence, "reason": request.reason}
+        changed = request.changed
+        return cls(
+            request.tool,
+            request.call.arguments,
+            about,
+            prepare=None if changed is None else lambda given: aio.run(changed(given)),
+            parts=lambda prepared: consequences(prepared, memory),
+        )
+
+    @classmethod
+    def of_pending(cls, waiting: PendingApproval, tool: Tool, **how: Any) -> Proposal:
+        """Return what a run of an agent waits for; `how` is ``prepare`` and ``parts``."""
+        about = {"caller": asker("model"), "consequence": waiting.consequence, "reason": waiting.reason}
+        return cls(tool, waiting.arguments, about, **how)
+
+    def view(self) -> dict[str, Any]:
+        """Return what a card shows."""
+        fields = fields_of(self._tool.schema, redact(self._arguments))
+        for field in fields:
+            if isinstance(field["value"], str):
+                # Nothing in an argument may look like something else; what is not edited goes on as it is.
+                field["value"] = visible(field["value"], lines=True)
+        parts = []
+        if self._prepare is not None:
+            try:
+                parts = self._parts(self._prepare(self._arguments))
+            except NbtoolsError as exc:
+                parts = [{"title": exc.message, "text": ""}]
+        about = {name: visible(text) for name, text in self._about.items()}
+        return {"tool": self._tool.name, "title": self._tool.title, "fields": fields, "parts": parts, **about}
+
+    def check(self, edited: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is wrong with what was typed, by field, and what the call would change now."""
+        try:
+            prepared = self._prepared(self._changed(edited))
+        except NbtoolsError as exc:
+            return {"problems": problems_of(exc, self._tool.schema["properties"])}
+        return {"problems": {}, "parts": self._parts(prepared) if prepared is not None else []}
+
+    def reply(self, answer: str, edited: Mapping[str, Any], reason: str, by: str) -> Reply:
+        """Return what was answered.
+
+        Raises
+        ------
+        InvalidArguments
+            There is no such answer, or what was typed does not fit.
+        """
+        if answer not in get_args(Answer):
+            raise InvalidArguments(f"{answer!r} is no answer.", hint=f"Answers are {', '.join(get_args(Answer))}.")
+        arguments = None
+        if edited and is_yes(answer):
+            arguments = self._changed(edited)
+            self._prepared(arguments)
+        return Reply(answer=answer, arguments=arguments, reason=reason.strip(), by=by)  # type: ignore[arg-type]  # one of them
+
+    def _changed(self, edited: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with what was typed; an emptied field takes its argument away."""
+        made = values_of(self._tool.schema, edited)
+        kept = {name: value for name, value in self._arguments.items() if name not in edited}
+        return {**kept, **made}
+
+    def _prepared(self, arguments: Mapping[str, Any]) -> PreparedCall | None:
+        if self._prepare is not None:
+            return self._prepare(arguments)
+        self._tool.parameters.validate(arguments, None)
+        return None
+
+
+def told_of(reply: Reply) -> str:
+    """Return what was answered, in words."""
+    words = "allowed with changes" if reply.arguments is not None else _TOLD[reply.answer]
+    return f"{words}: {visible(reply.reason)}" if reply.reason else words

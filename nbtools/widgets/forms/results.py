@@ -1,0 +1,48 @@
+"""Results of calls as views show them."""
+
+from __future__ import annotations
+
+import base64
+import pprint
+from collections.abc import Mapping
+from typing import Any
+
+from nbtools.errors import NbtoolsError
+from nbtools.result import Artifact, ToolResult
+
+__all__ = ["cell_of", "pictures_of", "shown_result"]
+
+_LARGEST = 4 * 2**20  # bytes of a picture
+_MOST_TEXT = 200_000
+
+
+def cell_of(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return a call as the code of a cell."""
+    given = pprint.pformat(dict(arguments), width=100, sort_dicts=False)
+    return f"import nbtools\n\nnbtools.workbench().call({tool!r}, {given})"
+
+
+def pictures_of(artifacts: tuple[Artifact, ...]) -> list[dict[str, str]]:
+    """Return the pictures among files as data URIs with their names."""
+    made = []
+    for artifact in artifacts:
+        if artifact.mime in {"image/png", "image/jpeg"} and artifact.size <= _LARGEST:
+            try:
+                data = base64.b64encode(artifact.read()).decode()
+            except (OSError, NbtoolsError):
+                continue  # it is gone already
+            made.append({"name": artifact.path.rpartition("/")[2], "uri": f"data:{artifact.mime};base64,{data}"})
+    return made
+
+
+def shown_result(result: ToolResult) -> dict[str, Any]:
+    """Return a result as a view shows it."""
+    error = result.error
+    text = f"{error.message}\n→ {error.hint}" if error and error.hint else error.message if error else result.text
+    return {
+        "ok": result.ok,
+        "code": error.code if error else "",
+        "text": text[:_MOST_TEXT],
+        "seconds": round(result.duration_s or 0.0, 3),
+        "pictures": pictures_of(result.artifacts),
+    }

@@ -1,0 +1,1 @@
+"""The grid of rows and columns that the table and the explorer share."""

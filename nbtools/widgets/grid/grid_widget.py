@@ -1,0 +1,184 @@
+"""`GridWidget`: pages of rows that a view asks for, and what changes which rows there are and their order."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import traitlets
+
+from nbtools import html_parts
+from nbtools.errors import LimitExceeded
+from nbtools.sql import Pager
+from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.pages.conditions import condition_of
+from nbtools.sql.pages.pager import Arrangement
+from nbtools.visible import aligned, counted
+from nbtools.widgets.live.live_widget import Asked, LiveWidget
+
+__all__ = ["GridWidget", "controlled"]
+
+_PLAIN_ROWS, _PLAIN_COLUMNS = 10, 20
+_COPIED = 500_000  # cells of a rectangle
+_COPY_STEP = 2_000
+_WHOLE = 1_000_000  # characters of one value
+
+
+class GridWidget(LiveWidget):
+    """Rows that page from their source, to look at, sort, filter and copy from; a subclass brings its JavaScript.
+
+    Parameters
+    ----------
+    pager
+        The pages; the widget closes them.
+    title
+        Above the table.
+    note
+        Behind the count of rows, such as that a result was cut.
+    """
+
+    # Pages wait for nothing; what changes the rows, and profiles, go one after the other.
+    lanes: ClassVar[dict[str, str]] = {"sort": "order", "filter": "order", "finish": "order", "profile": "profiles"}
+
+    state = traitlets.Dict().tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, pager: Pager, *, title: str = "", note: str = "") -> None:
+        self._pager, self._note = pager, note
+        super().__init__(title=title, state=self._state(0))
+
+    def _state(self, rev: int) -> dict[str, Any]:
+        pager, source = self._pager, self._pager.source
+        columns = [
+            {"name": name, "type": kind, "kind": pager.kind(place)}
+            for place, (name, kind) in enumerate(zip(source.columns, source.types, strict=True))
+        ]
+        arrangement = pager.arrangement
+        return {
+            "rows": pager.row_count,
+            "of": source.row_count,
+            "whole": source.is_whole,
+            "columns": columns,
+            "order": [list(each) for each in arrangement.order],
+            "conditions": list(arrangement.conditions),
+            "rev": rev,
+            "note": self._note,
+        }
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def answer_cells(self, asked: Asked) -> list[list[str | None]]:
+        """Return the cells of some rows."""
+        given = asked.given
+        return self._pager.cells(given["start"], given["stop"], given["columns"], version=given["rev"])
+
+    def answer_whole(self, asked: Asked) -> str | None:
+        """Return a value whole, up to a million characters."""
+        row = asked.given["row"]
+        return self._pager.cells(row, row + 1, [asked.given["column"]], _WHOLE, version=asked.given["rev"])[0][0]
+
+    def answer_copy(self, asked: Asked) -> dict[str, Any]:
+        """Return a rectangle as TSV."""
+        start, stop, columns = asked.given["start"], asked.given["stop"], asked.given["columns"]
+        cells = (stop - start) * len(columns)
+        if cells > _COPIED:
+            raise LimitExceeded(
+                f"the rectangle has {cells:,} cells; {_COPIED:,} can be copied at once.",
+                hint="Choose fewer, or write a file: %%nbsql --out-file rows.csv",
+            )
+        names = [self._pager.source.columns[place] for place in columns]
+        lines = ["\t".join(map(_tsv, names))] if asked.given["heads"] else []
+        for first in range(start, stop, _COPY_STEP):
+            asked.check()
+            rows = self._pager.cells(first, min(first + _COPY_STEP, stop), columns, None)
+            lines += ["\t".join(map(_tsv, row)) for row in rows]
+        return {"text": "\n".join(lines), "cells": cells}
+
+    def answer_finish(self, asked: Asked) -> None:
+        """Read all rows of a source that began with its first ones."""
+        with controlled(asked) as control:
+            self._pager.finish(control, asked.report)
+        self._changed()
+
+    def answer_sort(self, asked: Asked) -> None:
+        """Sort by columns, each with whether the greatest comes first; none gives the original order."""
+        order = tuple((str(name), bool(down)) for name, down in asked.given["order"])
+        self._arrange(asked, conditions=self._pager.arrangement.conditions, order=order)
+
+    def answer_filter(self, asked: Asked) -> None:
+        """Add a condition, or take one or all away."""
+        now, given = self._pager.arrangement, asked.given
+        conditions = list(now.conditions)
+        if "add" in given:
+            made = self._condition(given["add"])
+            conditions += [made] if made not in conditions else []
+        elif "drop" in given:
+            del conditions[given["drop"] : given["drop"] + 1]
+        else:
+            conditions = []
+        self._arrange(asked, conditions=tuple(conditions), order=now.order)
+
+    def _condition(self, given: dict[str, Any]) -> str:
+        source, place = self._pager.source, given["column"]
+        return condition_of(source.columns[place], source.types[place], given, self._pager.zone(place))
+
+    def _arrange(self, asked: Asked, **wanted: Any) -> None:
+        with controlled(asked) as control:
+            self._pager.finish(control, asked.report)
+            self._pager.arrange(Arrangement(**wanted), control, asked.report)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.state = self._state(self._pager.version)
+
+    def answer_profile(self, asked: Asked) -> dict[str, Any] | None:
+        """Return what a column holds."""
+        if asked.given["rev"] != self._pager.version:
+            return None
+        with controlled(asked) as control:
+            return self._pager.profile(asked.given["column"], exact=asked.given["exact"], control=control).to_dict()
+
+    def close(self) -> None:
+        """Remove the views and close the pages."""
+        super().close()
+        if not sys.is_finalizing():  # ipywidgets closes what is left when Python ends, and then nothing can be imported
+            self._pager.close()
+
+    # -- plain forms -------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> str:
+        rows, columns = self.state["rows"], len(self.state["columns"])
+        told = counted(rows, "row") if self.state["whole"] else f"the first {rows:,} rows"
+        return f"{told} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
+
+    def _first(self) -> tuple[list[str], list[list[str]], str]:
+        names = [column["name"] for column in self.state["columns"][:_PLAIN_COLUMNS]]
+        rows = self._pager.cells(0, _PLAIN_ROWS, range(len(names)), 60)
+        shown = [["null" if text is None else text for text in row] for row in rows]
+        cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
+        return names, shown, " · ".join(filter(None, [self._facts(), self._note, *cut]))
+
+    def plain_text(self) -> str:
+        """Return the first rows."""
+        names, rows, facts = self._first()
+        return "\n".join([*filter(None, [self.title]), *aligned([names, *rows], 120), facts])
+
+    def plain_html(self) -> str:
+        """Return the first rows as a table."""
+        names, rows, facts = self._first()
+        return html_parts.table(names, rows, title=self.title, below=facts, empty="no rows")
+
+
+@contextlib.contextmanager
+def controlled(asked: Asked) -> Iterator[QueryControl]:
+    """Yield what ends a statement when nobody waits for the answer any more."""
+    control = QueryControl()
+    with asked.interrupted_by(lambda: control.stop("stop")):
+        yield control
+
+
+def _tsv(text: str | None) -> str:
+    plain = "" if text is None else text
+    return f'"{plain.replace(chr(34), chr(34) * 2)}"' if any(mark in plain for mark in '\t\n\r"') else plain

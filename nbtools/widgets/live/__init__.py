@@ -1,0 +1,1 @@
+"""What every widget stands on: requests and replies, texts that grow, threads that answer, scripts and styles."""

@@ -1,0 +1,337 @@
+"""`LiveWidget`: a widget whose views ask and get replies, on anywidget's custom messages.
+
+What goes over the wire, each a JSON object with its kind in ``t``::
+
+    view → kernel   ready                            a view listens from now on; nothing is sent before
+                    ask     id, name, given          answered by the method answer_NAME, in the lane of that name
+                    stop    id                       nobody waits for this reply any more
+    kernel → view   seen                             the answer to ready, which is said until then
+                    reply   id, value | error        error: message, hint, stopped
+                    progress id, share               0 to 1, while a request is answered
+                    tell    name, given              something happened
+                    text    name, offset, text       a piece of a text that grows, and where it belongs
+
+A view that comes late, or again after the page was reloaded, sees the traits and gets every text whole: its ``ready``
+is answered by them. An exception never gets lost: it is the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import html
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import anywidget
+import traitlets
+
+from nbtools import aio, html_parts
+from nbtools.errors import Cancelled, NbtoolsError
+from nbtools.widgets.live.lanes import Lane
+
+__all__ = ["VIEW_S", "Asked", "GrowingText", "LiveWidget", "Perform", "has_kernel", "publish", "saved_output"]
+
+T = TypeVar("T")
+
+Perform = Callable[..., Any]
+"""Does something through the door: name and work, then by name ``arguments``, ``effects`` and ``origins``."""
+
+VIEW_S = 8.0
+"""Seconds that a page has to show that it hands messages on while a cell runs."""
+
+_PIECES_S = 0.03  # between two pieces of a text: one for each token would be too many
+# A front end whose kernel is gone says "model not found" in the place of a widget: what was saved says more. It shows
+# after a moment, so that it is not seen before a live view takes its place.
+_SAVED_STYLE = """<style>
+@keyframes nbt-saved { from { max-height: 0; overflow: hidden; } }
+.nbt-saved { animation: nbt-saved 0s 0.6s backwards; }
+.jp-OutputArea-child:has(.nbt-saved) + * > .jp-OutputArea-output:not([data-mime-type], :has(.nbt)) { display: none; }
+</style>"""
+_SAVED_NOTE = "as it was when the cell ran; run the cell again to use it"
+
+
+def has_kernel() -> bool:
+    """Tell whether this process is a kernel, whose front end may show widgets."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def _shell() -> Any:
+    import sys
+
+    # Nothing is imported to look: without IPython there is no kernel.
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+class Asked:
+    """One request of a view, as the method that answers it sees it.
+
+    Parameters
+    ----------
+    name
+        What is asked for.
+    given
+        What the view sent along.
+    report
+        Gets the share that is done.
+    """
+
+    def __init__(self, name: str, given: Mapping[str, Any], report: Callable[[float], None]) -> None:
+        self.name = name
+        self.given = given
+        self.report = report
+        self.is_stopped = False
+        self._lock = threading.Lock()
+        self._interrupt: Callable[[], object] | None = None
+
+    def stop(self) -> None:
+        """End the work: nobody waits for the answer."""
+        with self._lock:
+            self.is_stopped = True
+            if self._interrupt is not None:
+                self._interrupt()
+
+    @contextlib.contextmanager
+    def interrupted_by(self, interrupt: Callable[[], object]) -> Any:
+        """Call a function when the request is stopped while the block runs.
+
+        Raises
+        ------
+        Cancelled
+            It was stopped before.
+        """
+        with self._lock:
+            self.check()
+            self._interrupt = interrupt
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._interrupt = None
+
+    def check(self) -> None:
+        """Raise `Cancelled` when the request was stopped; long work calls it between its steps."""
+        if self.is_stopped:
+            raise Cancelled("it was stopped.", tried=f"answering {self.name}")
+
+
+class GrowingText:
+    """A text that grows while it is shown, sent in pieces at most every 30 ms.
+
+    Parameters
+    ----------
+    send
+        Sends a piece, given its offset and the text.
+    """
+
+    def __init__(self, send: Callable[[int, str], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._parts: list[str] = []
+        self._sent_parts = 0
+        self._offset = 0
+        self._last = 0.0
+        self._timer: threading.Timer | None = None
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        with self._lock:
+            self._parts.append(text)
+            if time.monotonic() - self._last >= _PIECES_S:
+                self._flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(_PIECES_S, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        """Send what was not sent yet."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._timer = None
+        piece = "".join(self._parts[self._sent_parts :])
+        if piece:
+            self._send(self._offset, piece)
+            self._sent_parts = len(self._parts)
+            # The offset counts as JavaScript does: in units of UTF-16.
+            self._offset += len(piece.encode("utf-16-le", "surrogatepass")) // 2
+            self._last = time.monotonic()
+
+    def again(self) -> None:
+        """Send all from the start, for a view that came late."""
+        with self._lock:
+            self._offset = self._sent_parts = 0
+            self._flush()
+
+    def __str__(self) -> str:
+        return "".join(self._parts)
+
+
+class LiveWidget(anywidget.AnyWidget):
+    """A widget whose views ask and get replies; see the module for what goes over the wire.
+
+    A subclass sets ``_esm`` and ``_css`` (see `nbtools.widgets.live.sources`), answers requests by methods
+    ``answer_NAME``, which run in threads and may block, and overrides `plain_text` and `plain_html`.
+
+    Attributes
+    ----------
+    lanes
+        The lane of a request by its name; requests that are not in it take the lane ``"main"``. Each lane answers one
+        request after the other.
+    """
+
+    lanes: ClassVar[Mapping[str, str]] = {}
+    title = traitlets.Unicode("").tag(sync=True)
+    saved_as = traitlets.Unicode("").tag(sync=True)  # the output that a view takes the place of
+
+    def __init__(self, **traits: Any) -> None:
+        self._asked: dict[str, Asked] = {}
+        self._lanes_open: dict[str, Lane] = {}
+        self._texts: dict[str, GrowingText] = {}
+        self._watched = threading.Event()
+        super().__init__(saved_as=secrets.token_hex(6), **traits)
+        self.on_msg(self._receive)
+        if self.comm is not None:
+            # ipykernel 7 hands messages to whoever wrote last: the thread of a cell that runs. A front end that sends
+            # them to a subshell means that one, and there they are handled while the cell goes on.
+            self.comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - it has no public name
+
+    # -- to the views ------------------------------------------------------------------------------------------------
+
+    def tell(self, name: str, **given: Any) -> None:
+        """Tell all views that something happened; without a view nothing is sent, and what lasts belongs in a trait."""
+        if self._watched.is_set():
+            self.send({"t": "tell", "name": name, "given": given})
+
+    def wait_for_view(self) -> bool:
+        """Block until a view listens, which also shows that messages arrive now; tell whether one does in 8 seconds."""
+        return self._watched.wait(VIEW_S)
+
+    def text(self, name: str) -> GrowingText:
+        """Return the text of a name, which views show while it grows."""
+        if name not in self._texts:
+            self._texts[name] = GrowingText(functools.partial(self._send_piece, name))
+        return self._texts[name]
+
+    def wait_for_call(self, asked: Asked, calling: Coroutine[Any, Any, T], name: str) -> T:
+        """Wait for a call whose output goes to a text, which views show from now on; Stop cancels it."""
+        self.tell("begins", text=name)
+        running = asyncio.run_coroutine_threadsafe(calling, aio.loop())
+        with asked.interrupted_by(running.cancel):
+            result = running.result()
+        self.text(name).flush()
+        return result
+
+    def _send_piece(self, name: str, offset: int, text: str) -> None:
+        if self._watched.is_set():
+            self.send({"t": "text", "name": name, "offset": offset, "text": text})
+
+    # -- from the views ----------------------------------------------------------------------------------------------
+
+    def _receive(self, _widget: Any, message: Any, _buffers: Any) -> None:
+        """Hand a message on. This runs in the thread of the cells, and what it raises would be shown nowhere."""
+        kind = message.get("t") if isinstance(message, dict) else None
+        if kind == "ready":
+            self._watched.set()
+            self.send({"t": "seen"})
+            for text in list(self._texts.values()):
+                text.again()
+        elif kind == "stop":
+            asked = self._asked.get(str(message.get("id")))
+            if asked is not None:
+                asked.stop()
+        elif kind == "ask":
+            key, name = str(message.get("id")), str(message.get("name"))
+            asked = Asked(name, message.get("given") or {}, functools.partial(self._report, key))
+            self._asked[key] = asked
+            lane = self._lanes_open.setdefault(self.lanes.get(name, "main"), Lane(f"nbtools-{type(self).__name__}"))
+            lane.put(functools.partial(self._answer, key, asked))
+
+    def _report(self, key: str, share: float) -> None:
+        self.send({"t": "progress", "id": key, "share": share})
+
+    def _answer(self, key: str, asked: Asked) -> None:
+        reply: dict[str, Any] = {"t": "reply", "id": key}
+        try:
+            asked.check()
+            answer = getattr(self, f"answer_{asked.name}", None)
+            if answer is None:
+                raise NotImplementedError(f"{type(self).__name__} answers no {asked.name!r}")
+            reply["value"] = answer(asked)
+        except Exception as exc:
+            reply["error"] = _told(exc, stopped=asked.is_stopped)
+        finally:
+            self._asked.pop(key, None)
+        with contextlib.suppress(Exception):  # the connection may be gone by now, and then nobody waits
+            self.send(reply)
+
+    def close(self) -> None:
+        """Stop what is being answered and remove all views."""
+        # ipywidgets closes what Python collects, also what was never finished.
+        for asked in list(getattr(self, "_asked", {}).values()):
+            asked.stop()
+        super().close()
+
+    # -- where no front end runs -------------------------------------------------------------------------------------
+
+    def plain_text(self) -> str:
+        """Return what a terminal shows; subclasses override it."""
+        return f"{type(self).__name__}({self.title!r})"
+
+    def plain_html(self) -> str:
+        """Return what a page without scripts shows; subclasses override it. Styles may get lost, elements do not."""
+        return f"<pre>{html.escape(self.plain_text())}</pre>"
+
+    def __repr__(self) -> str:
+        return self.plain_text()
+
+    def outputs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return the outputs of a cell that shows this, each as data and metadata.
+
+        The first is what is saved, the second the view, which hides the first. In one output a front end would choose
+        the view even where nothing is left to show in it.
+        """
+        data, metadata = self._view()
+        return [
+            saved_output(self.plain_text(), self.plain_html(), self.saved_as),
+            ({**data, "text/plain": "", "text/html": ""}, metadata),
+        ]
+
+    def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        found: Any = super()._repr_mimebundle_()
+        return found if isinstance(found, tuple) else (found or {}, {})
+
+    def _ipython_display_(self) -> None:
+        if not has_kernel():
+            raise NotImplementedError  # IPython goes on with the plain forms
+        publish(*self.outputs())
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        data, metadata = self._view() if has_kernel() else ({}, {})
+        return {**data, "text/plain": self.plain_text(), "text/html": self.plain_html()}, metadata
+
+
+def publish(*outputs: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    """Show outputs in the cell that runs."""
+    for data, metadata in outputs:
+        _shell().display_pub.publish(data=data, metadata=metadata)
+
+
+def saved_output(text: str, page: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what stays of a widget in a saved notebook, and is hidden while a view with this key is shown."""
+    shown = f'<div class="nbt-saved" data-nbt-saved="{key}">{_SAVED_STYLE}{page}{html_parts.footer(_SAVED_NOTE)}</div>'
+    return {"text/plain": text, "text/html": shown}, {}
+
+
+def _told(exc: Exception, *, stopped: bool) -> dict[str, Any]:
+    """Return an error as a view shows it."""
+    if isinstance(exc, NbtoolsError):
+        return {"message": exc.message, "hint": exc.hint or "", "stopped": stopped or isinstance(exc, Cancelled)}
+    return {"message": f"{type(exc).__name__}: {exc}", "hint": "", "stopped": stopped}

@@ -1,0 +1,197 @@
+"""The memory browser: notes by words, tags and scope; edited with conflicts shown, restored from their history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import traitlets
+
+from nbtools import html_parts
+from nbtools.errors import InvalidArguments, MemoryNotFound, NbtoolsError, VersionConflict
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Query
+from nbtools.toolbox.memory_tools import ACTS
+from nbtools.visible import aligned, brief
+from nbtools.widgets.forms.consequences import as_lines, difference
+from nbtools.widgets.forms.fields import problems_of
+from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform
+from nbtools.widgets.live.sources import module_text, style_text
+
+if TYPE_CHECKING:
+    from nbtools.memory import AgentMemory, MemoryRecord
+
+__all__ = ["MemoryBrowser"]
+
+_MOST, _MOST_TAGS, _MOST_SCOPES, _MOST_VERSIONS = 200, 40, 50, 50
+_COLUMNS = ("key", "value", "tags", "version", "updated")
+
+
+class MemoryBrowser(LiveWidget):
+    """Shows the notes of a memory, finds them while one types, and changes them through the door.
+
+    Parameters
+    ----------
+    memory
+        Whose notes are shown first; other scopes of the same store can be chosen.
+    perform
+        See `nbtools.widgets.live.live_widget.Perform`.
+    """
+
+    _esm = module_text("memory_browser", "fields", "approval")
+    _css = style_text("cards", "workflow", "browser")
+    lanes: ClassVar[Mapping[str, str]] = {"find": "reading", "open": "reading"}
+    scopes: Any = traitlets.List().tag(sync=True)
+    scope = traitlets.Unicode("").tag(sync=True)
+    found: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, memory: AgentMemory, perform: Perform) -> None:
+        self._memory = memory
+        self._perform = perform
+        self._known = {str(scope): scope for scope in (memory.scope, *_scopes_in(memory))}
+        super().__init__(title="Memory", scopes=[*self._known], scope=str(memory.scope))
+        self.found = self._find("", (), self.scope)
+
+    def _of(self, scope: str) -> AgentMemory:
+        found = self._known[scope]
+        ids = {"agent_id": found.agent_id, "workflow_id": found.workflow_id, "node_id": found.node_id}
+        return self._memory.scoped(**ids, scope=found.name)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def answer_find(self, asked: Asked) -> dict[str, Any]:
+        """Return the notes that fit words and tags, and the tags that can be chosen."""
+        given = asked.given
+        self.scope = given["scope"]
+        self.found = self._find(given["words"], tuple(given["tags"]), self.scope)
+        return self.found  # type: ignore[no-any-return]  # what `_find` gave
+
+    def _find(self, words: str, tags: tuple[str, ...], scope: str) -> dict[str, Any]:
+        memory = self._of(scope)
+        records = memory.search(words, limit=_MOST, tags=tags) if words.strip() else memory.find(tags, limit=_MOST)
+        rows = [_row(record) for record in records]
+        return {"rows": rows, "total": len(memory), "tags": [*memory.tags().items()][:_MOST_TAGS]}
+
+    def answer_open(self, asked: Asked) -> dict[str, Any]:
+        """Return a note whole, and its versions, the newest first."""
+        return self._whole(self._of(asked.given["scope"]), asked.given["key"])
+
+    def _whole(self, memory: AgentMemory, key: str) -> dict[str, Any]:
+        record = memory.record(key)
+        if record is None:
+            raise MemoryNotFound(f"{key!r} is not there any more.", hint="Somebody has deleted it.")
+        versions = memory.history(key, limit=_MOST_VERSIONS)
+        before = ""
+        told = []
+        for version in versions:
+            text = "" if version.value is None and version.change != "write" else as_lines(version.value)
+            told.append(
+                {
+                    "version": version.version,
+                    "change": version.change,
+                    "when": _when(version),
+                    "difference": difference(before, text),
+                }
+            )
+            before = text
+        return {**_edited(record), "versions": told[::-1]}
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def answer_save(self, asked: Asked) -> dict[str, Any]:
+        """Write a note if it is still the version that was edited; else return what is there now."""
+        given = asked.given
+        memory, key, version = self._of(given["scope"]), given["key"].strip(), int(given["version"])
+        tags = tuple(dict.fromkeys(given["tags"].replace(",", " ").split()))
+        try:
+            value = _value(given["text"], is_json=given["is_json"])
+            self._perform(
+                "memory_save",
+                lambda: memory.write(key, value, tags=tags, if_version=version),
+                arguments={"key": key, "value": value, "tags": list(tags)},
+                **ACTS["memory_save"],
+            )
+        except VersionConflict:
+            record = memory.record(key)
+            theirs: dict[str, Any] = {"text": "", "version": 0} if record is None else _edited(record)
+            return {"conflict": {**theirs, "difference": difference(theirs["text"], given["text"])}}
+        except NbtoolsError as exc:
+            return {"problems": problems_of(exc, ("key", "value", "tags"))}
+        return self._whole(memory, key)
+
+    def answer_delete(self, asked: Asked) -> None:
+        """Delete a note if it is still the version that was seen; its history stays."""
+        memory, key, version = self._of(asked.given["scope"]), asked.given["key"], asked.given["version"]
+        work = lambda: memory.delete(key, if_version=version)  # noqa: E731 - the door calls it
+        self._perform("memory_delete", work, arguments={"key": key}, **ACTS["memory_delete"])
+
+    def answer_restore(self, asked: Asked) -> dict[str, Any]:
+        """Give a note one of its versions back; without a version the last one."""
+        memory, key, version = self._of(asked.given["scope"]), asked.given["key"], asked.given.get("version")
+        told = {"key": key, "version": version}
+        self._perform("memory_restore", lambda: memory.restore(key, version), arguments=told, **ACTS["memory_restore"])
+        return self._whole(memory, key)
+
+    # -- without a front end -------------------------------------------------------------------------------------------
+
+    def _told(self) -> list[list[str]]:
+        return [[str(row[name]) for name in _COLUMNS] for row in self.found["rows"]]
+
+    def plain_text(self) -> str:
+        """Return the notes as lines."""
+        return "\n".join([f"memory of {self.scope}", *aligned([_COLUMNS, *self._told()])])
+
+    def plain_html(self) -> str:
+        """Return them as a table."""
+        below = f"{len(self.found['rows']):,} of {self.found['total']:,} notes"
+        return html_parts.table(_COLUMNS, self._told(), title=f"memory of {self.scope}", below=below, empty="no notes")
+
+
+def _scopes_in(memory: AgentMemory) -> Iterator[Scope]:
+    """Yield the scopes that have notes: each question skips all notes of the one before."""
+    after = None
+    for _ in range(_MOST_SCOPES):
+        records = memory.repository.query(Query(scope=None, values=False, limit=1, after=after)).records
+        if not records:
+            return
+        yield records[0].scope
+        after = f"{records[0].scope.prefix}\U0010ffff"
+
+
+def _row(record: MemoryRecord) -> dict[str, Any]:
+    value = brief(record.value if isinstance(record.value, str) else json.dumps(record.value, ensure_ascii=False), 120)
+    return {
+        "key": record.key,
+        "value": value,
+        "tags": " ".join(record.tags),
+        "version": record.version,
+        "updated": _when(record),
+    }
+
+
+def _edited(record: MemoryRecord) -> dict[str, Any]:
+    """Return a note as it is edited: a text as it is, anything else as JSON."""
+    return {
+        "key": record.key,
+        "text": as_lines(record.value),
+        "is_json": not isinstance(record.value, str),
+        "tags": " ".join(record.tags),
+        "version": record.version,
+        "updated": _when(record),
+        "expires": "" if record.expires_at is None else record.expires_at.astimezone().strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+def _when(record: MemoryRecord) -> str:
+    return record.updated_at.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _value(text: str, *, is_json: bool) -> Any:
+    if not is_json:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        told = f"value: it is no JSON ({exc})"
+        raise InvalidArguments(f"{told}.", data={"problems": [told]}) from None

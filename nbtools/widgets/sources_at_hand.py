@@ -1,0 +1,94 @@
+"""What can be explored: what a person named, as a query, and what there is to choose from."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbtools.errors import InvalidArguments
+from nbtools.paths import Roots
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.engines.urls import mask_url
+from nbtools.sql.frames import FILES, is_frame
+from nbtools.sql.pages.shape import Shape
+
+__all__ = ["check_connection", "shape_of", "sources_at_hand"]
+
+_QUERY = re.compile(r"\s*(?:(?:select|from|with)[\s('\"*]|\()", re.IGNORECASE)
+_MOST = 200
+
+
+def shape_of(
+    source: Any, lookup: Callable[[str], Any] | None, dialect: str | None = None
+) -> tuple[Shape, Mapping[str, Any] | None]:
+    """Return the query for what a person named, and the frame that it names, where they gave one.
+
+    Parameters
+    ----------
+    source
+        A file, the name of a frame, a SELECT, or a frame; on a connection a table or a SELECT.
+    lookup
+        Returns the notebook's variable of a name.
+    dialect
+        Of the connection; `None` where there is none.
+    """
+    if not isinstance(source, str | os.PathLike):
+        name = _name_of(source)
+        return Shape(source=quote_identifier(name)), {name: source}
+    text = os.fspath(source)
+    if dialect is not None:
+        query = text if _QUERY.match(text) else f"SELECT * FROM {text}"
+        return Shape.from_text(query, dialect, lambda _: False), None
+    if isinstance(source, str) and _QUERY.match(text):
+        return Shape.from_text(text), None
+    if isinstance(source, str) and lookup is not None and is_frame(lookup(text)):
+        return Shape(source=quote_identifier(text)), None
+    return Shape.of_file(text), None
+
+
+def check_connection(connection: str) -> None:
+    """Refuse a URL with a password: what is explored is kept in the notebook.
+
+    Raises
+    ------
+    InvalidArguments
+        It has one.
+    """
+    if mask_url(connection) != connection:
+        raise InvalidArguments(
+            f"the URL {mask_url(connection)!r} has a password, which the notebook would keep.",
+            hint='Give it a name in nbtools.toml, connections = { shop = "postgresql://me:${PGPASSWORD}@host/db" }.',
+            tried="exploring a connection",
+        )
+
+
+def _name_of(frame: Any) -> str:
+    """Return the notebook's name of a frame, so that its SQL can be run there."""
+    names = (name for name, value in _variables().items() if value is frame and not name.startswith("_"))
+    return next(names, "frame")
+
+
+def _variables() -> dict[str, Any]:
+    # Nothing is imported to look: without IPython there is no notebook.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return {} if shell is None else dict(shell.user_ns)
+
+
+def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[str]:
+    """Return frames of the notebook and files below the allowed folders, as SQL writes them."""
+    named = {name for name, value in _variables().items() if not name.startswith("_") and is_frame(value)}
+    found = [quote_identifier(name) for name in sorted({*named, *(frames or {})})]
+    start = roots.start()
+    for folder, folders, names in os.walk(start):
+        folders[:] = sorted(each for each in folders if not each.startswith((".", "__", "node_modules")))
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(folder, name), start)  # noqa: PTH118 - a walk has texts
+            if name.lower().endswith(FILES) and roots.allows(path):
+                found.append(quote_text(path))
+        if len(found) >= _MOST or os.path.relpath(folder, start).count(os.sep) > 1:
+            break
+    return found[:_MOST]

@@ -1,0 +1,64 @@
+// A run of a workflow: its graph, the times of its steps, its questions.
+const TONES = { ok: "is-ok", reused: "is-ok", failed: "is-bad", running: "is-run", waiting: "is-warn", unknown: "is-warn" };
+
+export default { render({ model, el, signal }) {
+  const root = mount(el, model, `Run of ${model.get("title")}`, signal), link = connect(model, signal);
+  const pill = h("span", { class: "pill" }), head = h("span", { class: "dim" }), failed = h("div", {});
+  const stop = h("button", { type: "button", class: "danger", onclick: async () => {
+    stop.disabled = true;
+    try { await link.ask("stop"); } catch (error) { stop.disabled = false; showError(failed, error); }
+  } }, "Stop");
+  // A run that nobody drives goes on from a cell.
+  const resume = h("button", { type: "button", onclick: () => insertCell(root, `%load_ext nbtools\n%workflow resume ${model.get("run_id")}`) }, "Insert the cell that goes on");
+  const asks = h("div", { class: "asks", "aria-live": "polite" });
+  const graph = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "Graph of the run" });
+  const bars = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "When each step ran" });
+  const body = h("tbody"), steps = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "Steps of the run" },
+    h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ...model.get("columns").map((name) => h("th", { scope: "col" }, name)))), body));
+  const whole = h("details", { open: "" }, h("summary", {}, "Graph"), graph);
+  const times = h("details", {}, h("summary", {}, "Times"), bars), table = h("details", { open: "" }, h("summary", {}, "Steps"), steps);
+  root.append(h("div", { class: "bar" }, pill, h("span", { class: "title" }, model.get("title")), head, h("span", { class: "grow" }), resume, stop), failed, asks, whole, table, times);
+
+  const paint = () => {
+    const state = model.get("state");
+    pill.className = `pill ${TONES[state] ?? ""}`;
+    pill.textContent = state;
+    head.textContent = model.get("head");
+    stop.hidden = !model.get("is_driven");
+    resume.hidden = model.get("is_driven") || !model.get("is_followed") || model.get("questions").length > 0;
+    graph.innerHTML = model.get("graph"); // made by the kernel's side, which escapes every text in it
+    bars.innerHTML = model.get("bars");
+    body.replaceChildren(...model.get("rows").map((row) => h("tr", { "data-state": row[1] }, ...row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))));
+  };
+  const fold = () => { if (model.get("is_short")) whole.open = table.open = false; };
+  const cards = new Map();
+  const question = (one) => {
+    const wrong = h("div", { class: "wrong", role: "alert" }), form = one.fields.length ? fieldsForm(one.fields) : null;
+    const say = async (answer) => {
+      for (const each of buttons) each.disabled = true;
+      try {
+        const { problems } = await link.ask("answer", { step: one.step, answer });
+        if (form) form.showProblems(problems, true); else wrong.textContent = Object.values(problems).join("; ");
+        for (const each of buttons) each.disabled = false;
+      } catch (error) { showError(wrong, error); for (const each of buttons) each.disabled = false; }
+    };
+    const buttons = form ? [h("button", { type: "button", class: "primary", onclick: () => say(form.typed()) }, "Send")]
+      : one.answers.map(([answer, label], i) => h("button", { type: "button", class: i ? "" : "primary", onclick: () => say(answer) }, label));
+    return h("div", { class: "question", role: "group", "aria-label": `${one.step} asks` },
+      h("div", {}, h("code", { class: "mono" }, one.step), " asks: ", h("strong", {}, one.text)), form && form.element, wrong, h("div", { class: "answers" }, ...buttons));
+  };
+  const ask = () => {
+    const now = model.get("questions"), steps = new Set(now.map((one) => one.step));
+    for (const [step, card] of cards) if (!steps.has(step)) { card.remove(); cards.delete(step); }
+    for (const one of now) if (!cards.has(one.step)) { const card = question(one); cards.set(one.step, card); asks.append(card); }
+  };
+  const clock = setInterval(() => { if (model.get("is_followed") && !document.hidden) link.ask("look").catch((error) => showError(failed, error)); }, 2000);
+  signal?.addEventListener("abort", () => clearInterval(clock));
+  const painted = "change:is_followed change:questions change:state change:head change:graph change:bars change:rows change:is_driven";
+  let frame = 0;
+  const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
+  model.on(painted, soon); model.on("change:questions", ask); model.on("change:is_short", fold);
+  signal?.addEventListener("abort", () => { model.off(painted, soon); model.off("change:questions", ask); model.off("change:is_short", fold); });
+  paint(); fold(); ask();
+  link.ready();
+} };

@@ -1,0 +1,235 @@
+"""A run of a workflow to look at and to answer: its graph as it changes, the times of its steps, its questions."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from nbtools.aio import in_thread
+from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.redaction import redact
+from nbtools.visible import visible
+from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
+from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.sources import module_text, style_text
+from nbtools.workflow.driver.questions import accept, question_text
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import Workflow
+from nbtools.workflow.views.cards import run_card
+from nbtools.workflow.views.graph import GraphDrawing, graph_text
+from nbtools.workflow.views.live import LiveView
+from nbtools.workflow.views.table import COLUMNS, rows_of
+from nbtools.workflow.views.waterfall import waterfall_svg
+
+if TYPE_CHECKING:
+    from nbtools.workflow.service import WorkflowRun, Workflows
+
+__all__ = ["WorkflowView", "view_of"]
+
+_Behind = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+
+@dataclasses.dataclass
+class _AskedStep:
+    """What a person is asked, and who waits for the answer; nobody does where the run waits by itself."""
+
+    asked: Mapping[str, Any]
+    answered: concurrent.futures.Future[Any] | None = None
+
+
+class WorkflowView(LiveWidget):
+    """Shows a run; give it to ``on_event``, and its `ask` to ``ask``.
+
+    Parameters
+    ----------
+    workflow
+        What runs.
+    progress
+        Where the run stands; `None` for a new one.
+    stop
+        Ends the run of that name.
+    answer
+        Takes the answer to a question of a run that nobody drives here: run, step and answer.
+    behind
+        Asks a person where no page takes clicks.
+    look
+        Returns the run as it is now, where its events do not come here.
+    """
+
+    _esm = module_text("workflow_view", "fields")
+    _css = style_text("cards", "workflow")
+    state = traitlets.Unicode("pending").tag(sync=True)
+    run_id = traitlets.Unicode("").tag(sync=True)
+    head = traitlets.Unicode("").tag(sync=True)
+    graph = traitlets.Unicode("").tag(sync=True)
+    bars = traitlets.Unicode("").tag(sync=True)
+    columns = traitlets.List([*COLUMNS]).tag(sync=True)
+    rows: Any = traitlets.List().tag(sync=True)
+    questions: Any = traitlets.List().tag(sync=True)
+    is_driven = traitlets.Bool(False).tag(sync=True)  # whether it runs here, and can be stopped here
+    is_followed = traitlets.Bool(False).tag(sync=True)  # whether to look again and again what became of it
+    is_short = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        progress: RunState | None = None,
+        *,
+        stop: Callable[[str], None] | None = None,
+        answer: Callable[[str, str, Any], object] | None = None,
+        behind: _Behind | None = None,
+        look: Callable[[], WorkflowRun] | None = None,
+    ) -> None:
+        self._look = look
+        self._workflow = workflow
+        self._drawing = GraphDrawing(workflow)
+        self._stop, self._answer_to, self._behind = stop, answer, behind
+        self._open: dict[str, _AskedStep] = {}
+        self._lock = threading.RLock()
+        self._state = RunState.of([node.id for node in workflow.nodes], inputs={}) if progress is None else progress
+        self.follow = LiveView(workflow, progress, show=self.paint)
+        super().__init__(title=workflow.name)
+        self.paint(self._state, {})
+
+    def __call__(self, event: Any) -> None:
+        """Take an event of the run, from any thread."""
+        if not self.is_driven:
+            self.is_driven = True
+        self.follow(event)
+
+    def paint(self, state: RunState, now: Mapping[str, str]) -> None:
+        """Show a state, and the last line of what each running step shows."""
+        facts = [state.run_id, f"{state.seconds:.2f} s"]
+        facts += [f"{state.tokens:,} tokens"] * bool(state.tokens) + [f"{state.usd:.4f} USD"] * bool(state.usd)
+        rows = [[redact(cell) for cell in row] for row in rows_of(state)]
+        for row in rows:
+            row[-1] = row[-1] or now.get(row[0], "")
+        with self._lock, self.hold_trait_notifications():
+            self._state = state
+            self.state, self.run_id, self.head = state.state, state.run_id, " · ".join(filter(None, facts))
+            self.graph, self.bars = redact(self._drawing.svg(state)), redact(waterfall_svg(state))
+            self.rows = rows
+
+    def end(self) -> None:
+        """Show that nothing runs here any more; graph and times are a click away."""
+        self.follow.draw()
+        self.is_driven, self.is_short = False, True
+
+    def answer_look(self, asked: Asked) -> None:
+        """Show what became of a run whose events do not come here."""
+        if self._look is not None:
+            self.show_run(self._look())
+
+    def show_run(self, run: WorkflowRun) -> None:
+        """Show a run as its log tells it."""
+        self.paint(run.progress, {})
+        self.state, self.is_driven = run.state, run.driver is not None
+        self.is_followed = self._look is not None and run.state not in {"ok", "failed", "cancelled"}
+        with self._lock:
+            self._open = {found.step: _AskedStep(found.question) for found in run.questions}
+            self.questions = [_shown(name, one.asked) for name, one in self._open.items()]
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    async def ask(self, step: str, question: Mapping[str, Any]) -> Any:
+        """Put a question of the run to the person who looks at it, and return the answer."""
+        asked: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        try:
+            self._put(step, _AskedStep(question, asked))
+            if not await in_thread(self.wait_for_view):
+                self._put(step, None)
+                return None if self._behind is None else await self._behind(step, question)
+            return await asyncio.wrap_future(asked)
+        finally:
+            self._put(step, None)
+
+    def _put(self, step: str, question: _AskedStep | None) -> None:
+        with self._lock:
+            if question is None:
+                self._open.pop(step, None)
+            else:
+                self._open[step] = question
+            self.questions = [_shown(name, one.asked) for name, one in self._open.items()]
+
+    def answer_answer(self, asked: Asked) -> dict[str, Any]:
+        """Take an answer to a question."""
+        step, said = asked.given["step"], asked.given["answer"]
+        found = self._open.get(step)
+        if found is None:
+            return {"problems": {"": "It is answered already."}}
+        try:
+            if "fill" in found.asked and isinstance(said, dict):
+                said = values_of(found.asked["fill"], said)
+            taken = accept(found.asked, said)
+            if found.answered is None and self._answer_to is not None:
+                self._answer_to(self.run_id, step, taken)
+        except NbtoolsError as exc:
+            return {"problems": problems_of(exc, found.asked.get("fill", {}).get("properties", ()))}
+        if found.answered is not None and not found.answered.done():
+            found.answered.set_result(taken)
+        self._put(step, None)
+        return {"problems": {}}
+
+    def answer_stop(self, asked: Asked) -> None:
+        """Ask whoever drives the run to end it."""
+        if self._stop is not None:
+            self._stop(self.run_id)
+
+    # -- without a front end -------------------------------------------------------------------------------------------
+
+    def plain_text(self) -> str:
+        """Return the graph as lines, and what is asked."""
+        asked = [f"{one['step']} asks: {one['text']}" for one in self.questions]
+        return "\n".join([f"{self.title}: {self.state} {self.head}", graph_text(self._workflow, self._state), *asked])
+
+    def plain_html(self) -> str:
+        """Return the card of the run."""
+        asked = [(step, question_text(one.asked), one.asked) for step, one in self._open.items()]
+        return run_card(self.run_id, self.state, self._state, self._workflow, asked)
+
+
+def view_of(run: WorkflowRun, workflows: Workflows) -> WorkflowView:
+    """Return a run as a widget, wherever it is driven.
+
+    Raises
+    ------
+    InvalidArguments
+        Its file cannot be read any more.
+    """
+    if run.definition is None:
+        raise InvalidArguments(f"the file of {run.run_id} cannot be read.", hint="Look at it as text: print the run.")
+    view = WorkflowView(
+        run.definition,
+        run.progress,
+        stop=lambda name: workflows.cancel(name, by="notebook"),
+        answer=lambda name, step, said: workflows.answer(name, step, said, by="notebook"),
+        look=lambda: workflows.show(run.run_id),
+    )
+    view.show_run(run)
+    return view
+
+
+def _shown(step: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question as a view shows it: a text, and buttons with the answers, or the fields of a form."""
+    made: dict[str, Any] = {"step": step, "fields": [], "answers": []}
+    if "approve" in question:
+        told = visible(str(question["approve"]), lines=True)
+        return {**made, "text": told, "answers": [["yes", "Yes"], ["no", "No"]]}
+    if "choose" in question:
+        answers = [[choice, visible(choice)] for choice in question["choose"]]
+        told = visible(question.get("question") or "Choose one.", lines=True)
+        return {**made, "text": told, "answers": answers}
+    if "fill" in question:
+        return {
+            **made,
+            "text": question.get("question") or "Fill in the form.",
+            "fields": fields_of(question["fill"]),
+        }
+    answers = [["retry", "Run it again"], ["done", "Count it as done"], ["fail", "Count it as failed"]]
+    return {**made, "text": str(question.get("unknown", "")), "answers": answers}

@@ -1,0 +1,178 @@
+"""The data explorer: on a bare page by keys and mouse, light and dark, wide and narrow; and once in JupyterLab."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+
+from nbtools.workbench import Workbench
+from tests.browser.bare import axe_findings, open_bare, settled
+
+pytestmark = pytest.mark.slow
+
+TRAITS = ("state", "view", "sql", "connection", "connections", "pinned")
+
+
+def _sales() -> pd.DataFrame:
+    days = pd.date_range("2024-01-01", periods=600, freq="D")
+    return pd.DataFrame(
+        {
+            "day": days,
+            "city": [("Bern", "Chur", "Genève")[n % 3] for n in range(600)],
+            "amount": [None if n % 8 == 0 else round(n * 1.37 % 97, 2) for n in range(600)],
+            "note": [f"order {n}: שלום" if n % 50 == 0 else f"order {n}" for n in range(600)],
+        }
+    )
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
+    _sales().to_csv(tmp_path / "sales.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    with Workbench(home=tmp_path / "home", memory_url=":memory:", allowed_paths=[tmp_path]) as made:
+        yield made
+
+
+def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, tmp_path: Path) -> None:
+    explorer = workbench.explore("sales.csv")
+    open_bare(page, explorer, *TRAITS)
+    text = page.get_by_label("SQL of what is shown")
+    page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
+    settled(page)
+    page.locator("[role=columnheader][title^=city] .name").click()
+    page.wait_for_function("document.querySelector('.sql').value.includes('ORDER BY \"city\"')")
+    text.fill("select day, amount from 'sales.csv' where amount > 90 order by amount desc")
+    page.get_by_role("button", name="Discard the change").wait_for()
+    text.press("Control+Enter")
+    page.locator(".chip").wait_for()
+    kept = (_sales()["amount"] > 90).sum()
+    assert page.locator(".count").inner_text().startswith(f"{kept} of 600 rows")
+    assert page.locator("[role=columnheader]").count() == 3
+    page.locator(".chip").click()
+    page.wait_for_function("!document.querySelector('.sql').value.includes('WHERE')")
+    # A wrong text says what is wrong, and leaves what was shown.
+    text.fill("select nowhere from 'sales.csv'")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").wait_for()
+    assert "nowhere" in page.get_by_role("alert").inner_text()
+    page.get_by_role("button", name="Discard the change").click()
+    assert "nowhere" not in text.input_value()
+    # The summary of a column, by keys.
+    page.locator("[role=grid]").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Shift+F10")
+    page.get_by_role("menuitem", name="Summary").press("Enter")
+    page.locator(".summary table").wait_for()
+    assert "75 (12.5 %)" in page.locator(".summary").inner_text()
+    # Outside of JupyterLab the code is copied.
+    page.evaluate(
+        "() => { document.execCommand = () => { window.copied = document.querySelector('body > textarea').value } }"
+    )
+    page.get_by_label("Language of the cell").select_option("polars")
+    page.get_by_role("button", name="Insert as a cell").click()
+    page.wait_for_function("window.copied?.startsWith('import polars as pl')")
+    # A chart follows what is shown, and stays as it is when it is pinned.
+    page.get_by_role("button", name="Chart").press("Enter")
+    page.get_by_label("Kind of chart").select_option("hist")
+    page.locator(".panel figure img").wait_for()
+    page.get_by_role("button", name="Pin", exact=True).click()
+    page.locator(".pins figcaption").wait_for()
+    page.locator("[role=columnheader][title^=amount] .bars rect").nth(3).click()
+    page.wait_for_function("document.querySelector('.panel figcaption').textContent.includes('amount')")
+    assert "600 rows" in page.locator(".pins figcaption").inner_text()
+    page.locator(".chip").click()
+    page.get_by_role("button", name="Script").click()
+    page.get_by_label("Script", exact=True).locator("textarea").fill("print(len(df), df['amount'].max())")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("document.querySelector('.panel pre')?.textContent.startsWith('600 ')")
+    (tmp_path / "sales.csv").write_text("day,city,amount\n2024-01-01,Bern,1\n")
+    text.focus()
+    page.locator(".stale").wait_for()
+    page.get_by_role("button", name="Reload").click()
+    page.wait_for_function("document.querySelector('.count').textContent.startsWith('1 row')")
+    page.locator(".stale").wait_for(state="hidden")
+    explorer.close()
+
+
+def test_another_text_file_is_read_to_its_end_as_the_first_was(page: Any, workbench: Workbench, tmp_path: Path) -> None:
+    pd.concat([_sales(), _sales()]).to_csv(tmp_path / "more.csv", index=False)
+    explorer = workbench.explore("sales.csv")
+    open_bare(page, explorer, *TRAITS)
+    page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
+    picker = page.get_by_label("File or frame")
+    picker.fill("'more.csv'")
+    picker.press("Enter")
+    page.wait_for_function("document.querySelector('.count').textContent.startsWith('1,200 rows')")
+    assert page.locator(".is-error").count() == 0
+    explorer.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 700), ("dark", 700)])
+def test_the_explorer_is_found_good_by_axe_and_keeps_its_pictures(
+    page: Any, workbench: Workbench, theme: str, width: int
+) -> None:
+    explorer = workbench.explore("from 'sales.csv' where amount > 10 and city <> 'Chur' order by amount desc")
+    open_bare(page, explorer, *TRAITS, theme=theme, width=width)
+    page.locator(".sketch .bars").first.wait_for()
+    settled(page)
+    page.locator("[role=grid]").focus()
+    page.keyboard.press("Shift+F10")
+    page.get_by_role("menuitem", name="Summary").press("Enter")
+    page.locator(".summary table").wait_for()
+    page.get_by_role("button", name="Chart").click()
+    page.get_by_role("button", name="Draw").click()
+    page.locator(".panel figure img").wait_for()
+    page.get_by_role("button", name="Pin", exact=True).click()
+    page.locator(".pins img").wait_for()
+    page.get_by_role("button", name="Script").click()
+    if shots := os.environ.get("NBTOOLS_SHOTS"):
+        page.screenshot(path=Path(shots) / f"explorer-{theme}-{width}.png", full_page=True)
+    assert axe_findings(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing hangs over"
+    assert len(explorer._esm.encode()) < 50_000
+    explorer.close()
+
+
+@pytest.mark.parametrize("lab", ["light"], indirect=True)
+def test_a_cell_is_inserted_and_a_restart_is_told_in_jupyterlab(lab: Any, open_notebook: Any) -> None:
+    _sales().to_csv(lab.root / "sales.csv", index=False)
+    cells = [nbformat.v4.new_code_cell(cell) for cell in ("%load_ext nbtools", "%explore sales.csv")]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), lab.root / "explore.ipynb")
+    notebook = open_notebook("explore.ipynb")
+    page = notebook.page
+    notebook.run_all()
+    page.locator(".nbt .count", has_text="600 rows").wait_for()
+    page.locator("[role=columnheader][title^=amount] .name").click()
+    page.wait_for_function("document.querySelector('.nbt .sql').value.includes('ORDER BY')")
+    page.get_by_role("button", name="Insert as a cell").click()
+    page.wait_for_function(
+        "() => { const cells = window.tested.content.widgets.map((cell) => cell.model.sharedModel.getSource());"
+        " return cells.length >= 3 && cells[2].startsWith('%%nbsql\\nSELECT *') }"
+    )
+    notebook.run_all()
+    assert page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
+    page.locator(".nbt .count", has_text="600 rows").nth(1).wait_for()
+    page.evaluate("() => { window.tested.sessionContext.session.kernel.restart(); }")
+    page.get_by_role("button", name="Run the cell again").first.wait_for()
+    # What was saved says as much as can be said without a kernel, and gives way to a view.
+    assert page.locator("[data-nbt-saved]").count() == 2
+    assert page.locator("[data-nbt-saved]:visible").count() == 0
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("() => !window.tested.context.model.dirty")
+    session = page.evaluate("window.tested.sessionContext.session.id")
+    page.request.delete(f"{lab.url}/api/sessions/{session}?token={lab.token}")
+    page = open_notebook("explore.ipynb").page
+    page.wait_for_function("() => document.querySelectorAll('.jp-OutputArea [data-nbt-saved] table').length === 2")
+    assert page.evaluate("window.tested.content.model.cells.get(1).trusted")
+    page.locator("[data-nbt-saved]", has_text="SELECT *").first.wait_for()
+    page.wait_for_function("() => document.body.textContent.includes('model not found')")
+    assert "model not found" not in page.locator("body").inner_text()
+    assert notebook.abroad == []

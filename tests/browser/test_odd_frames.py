@@ -1,0 +1,106 @@
+"""Frames that break tables, as data: each is shown, sorted, profiled and walked through without an error."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from nbtools.widgets.table import TableView
+from tests.browser.bare import axe_findings, open_bare, settled
+
+pytestmark = pytest.mark.slow
+
+CASES = json.loads(Path(__file__).with_name("odd_frames.json").read_text(encoding="utf-8"))
+NAMES = {"pd": pd, "pl": pl, "math": math, "decimal": decimal, "dt": dt}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_an_odd_frame_is_shown_and_used(page: Any, case: dict[str, Any]) -> None:
+    table = TableView.from_frame(eval(case["frame"], NAMES), title=case["name"])
+    open_bare(page, table, "state", "view")
+    settled(page)
+    told = page.locator(".nbt").inner_text()
+    for expected in case["shows"]:
+        assert expected in told, (expected, told[:2_000])
+    columns, rows = len(table.state["columns"]), table.state["rows"]
+    grid = page.locator("[role=grid]")
+    assert grid.get_attribute("aria-rowcount") == str(rows + 1)
+    assert grid.get_attribute("aria-colcount") == str(columns + 1)
+    grid.focus()
+    for key in ("ArrowDown", "Control+End", "Control+Home", "ArrowUp", "End", "Shift+ArrowLeft", "Home"):
+        page.keyboard.press(key)
+    settled(page)
+    if columns:
+        for place in {0, min(columns, 3) - 1}:
+            page.evaluate("(at) => document.querySelector(`.head [data-place='${at}'] .name`)?.scrollIntoView()", place)
+            page.locator(f".head [data-place='{place}'] .name").click()
+            page.wait_for_function("document.querySelector('[aria-sort=ascending]')")
+    settled(page)
+    assert page.locator(".is-error").count() == 0, page.locator(".is-error").all_inner_texts()
+    assert page.evaluate("window.hacked") is None
+    assert axe_findings(page) == []
+    table.close()
+
+
+_SILENT = """([text, traits]) => {
+    const heard = new Map();
+    window.sent = [];
+    window.model = {
+        get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, save_changes: () => {},
+        on: (name, run) => heard.set(name, run), off: (name) => heard.delete(name),
+        send: (message) => window.sent.push(message),
+    };
+    window.fire = (name, ...given) => heard.get(name)?.(...given);
+    return import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })))
+        .then((module) => module.default.render({ model, el: document.body, signal: new AbortController().signal }));
+}"""
+
+
+def test_long_work_shows_how_far_it_is_and_stops_when_asked(browser: Any) -> None:
+    """The JavaScript alone, with a model that never answers by itself."""
+    page = browser.new_page()
+    page.set_content(f"<style>{TableView._css}</style>")
+    columns = [{"name": "a", "type": "BIGINT", "kind": "number"}]
+    state = {
+        "rows": 5,
+        "of": 5,
+        "whole": False,
+        "columns": columns,
+        "order": [],
+        "conditions": [],
+        "rev": 0,
+        "note": "",
+    }
+    page.evaluate(_SILENT, [TableView._esm, {"title": "t", "state": state, "view": {}}])
+    # All rows are read once the first ones are seen.
+    page.wait_for_function("window.sent.find((each) => each.name === 'cells')")
+    assert not page.evaluate("window.sent.some((each) => each.name === 'finish')")
+    first = page.evaluate("window.sent.find((each) => each.name === 'cells').id")
+    page.evaluate("(id) => fire('msg:custom', { t: 'reply', id, value: [['a'], ['b'], ['c'], ['d'], ['e']] })", first)
+    page.get_by_role("button", name="Stop").wait_for()
+    asked = page.evaluate("window.sent.find((each) => each.name === 'finish')")
+    page.evaluate("(id) => fire('msg:custom', { t: 'progress', id, share: 0.4 })", asked["id"])
+    assert page.locator("progress").evaluate("(each) => each.value") == 0.4
+    assert page.locator("[role=grid]").get_attribute("aria-rowcount") == "-1", "nobody knows yet how many"
+    page.get_by_role("button", name="Stop").click()
+    assert page.evaluate("window.sent.filter((each) => each.t === 'stop').map((each) => each.id)") == [asked["id"]]
+    page.get_by_role("button", name="Stop").wait_for(state="hidden")
+    # An answer that comes too late changes nothing; what a page says of rows of before is not shown.
+    page.evaluate("(id) => fire('msg:custom', { t: 'reply', id, value: null })", asked["id"])
+    arranged = "(rev) => { model.set('state', { ...model.get('state'), rev, whole: true }); fire('change:state'); }"
+    page.evaluate(arranged, 1)
+    page.wait_for_function("window.sent.filter((each) => each.name === 'cells').length === 2")
+    cells = page.evaluate("window.sent.findLast((each) => each.name === 'cells')")
+    page.evaluate(arranged, 2)
+    page.evaluate("(id) => fire('msg:custom', { t: 'reply', id, value: [['old'], ['old'], ['old']] })", cells["id"])
+    page.wait_for_function("window.sent.filter((each) => each.name === 'cells').length >= 3")
+    assert "old" not in page.locator("[role=grid]").inner_text()
+    page.close()

@@ -1,0 +1,226 @@
+"""The JavaScript that all widgets share, alone on a page, with a model that keeps what it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+NAMES = "h, isDark, mount, connect, showError, number, few, later, insertCell, fieldsForm, approvalPanel, diffOf"
+_SETUP = """async (text) => {
+    const heard = new Map();
+    window.sent = [];
+    window.traits = { saved_as: "abc" };
+    window.model = {
+        get: (name) => traits[name], set: (name, value) => { traits[name] = value; }, save_changes: () => {},
+        on: (name, run) => heard.set(name, [...(heard.get(name) ?? []), run]),
+        off: (name, run) => heard.set(name, heard.get(name).filter((each) => each !== run)),
+        send: (message) => sent.push(message),
+    };
+    window.fire = (name, ...given) => [...(heard.get(name) ?? [])].forEach((each) => each(...given));
+    window.ended = new AbortController();
+    window.ours = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+}"""
+
+
+@pytest.fixture
+def script(browser: Any) -> Iterator[Any]:
+    """Return a function that runs JavaScript with our functions in reach, and gives back what it returns."""
+    page = browser.new_page()
+    page.set_content("<body data-jp-theme-light='true'><div class='jp-Notebook'><div id='place'></div></div></body>")
+    static = files("nbtools.widgets").joinpath("static")
+    parts = [static.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in ("shared", "fields", "approval")]
+    page.evaluate(_SETUP, "\n".join([*parts, f"export {{ {NAMES} }};"]))
+    yield lambda code, given=None: page.evaluate(
+        f"async (given) => {{ const {{ {NAMES} }} = ours, place = document.getElementById('place'); {code} }}", given
+    )
+    page.close()
+
+
+def test_pieces_of_a_text_are_put_where_they_belong_and_a_lost_one_is_asked_for(script: Any) -> None:
+    told = script(
+        """const link = connect(model, ended.signal), seen = [];
+        link.text("a", (text) => seen.push(text));
+        const piece = (offset, text) => fire("msg:custom", { t: "text", name: "a", offset, text });
+        piece(0, "one 😀"); piece(6, " two"); piece(6, " two"); piece(20, "far"); piece(0, "one 😀 two three");
+        return [seen, sent];"""
+    )
+    assert told == [["one 😀", "one 😀 two", "one 😀 two three"], [{"t": "ready"}]]
+
+
+def test_a_text_that_nobody_named_goes_to_whoever_hears_all(script: Any) -> None:
+    told = script(
+        """const link = connect(model, ended.signal), seen = [];
+        link.text("*", (text, name) => seen.push([name, text]));
+        fire("msg:custom", { t: "text", name: "x", offset: 0, text: "a" });
+        fire("msg:custom", { t: "text", name: "y", offset: 0, text: "b" });
+        fire("msg:custom", { t: "text", name: "x", offset: 1, text: "c" });
+        return seen;"""
+    )
+    assert told == [["x", "a"], ["y", "b"], ["x", "ac"]]
+
+
+def test_a_request_is_answered_refused_stopped_and_tells_how_far_it_is(script: Any) -> None:
+    told = script(
+        """const link = connect(model, ended.signal), shares = [], stop = new AbortController();
+        const how = { signal: stop.signal, progress: (share) => shares.push(share) };
+        const asked = [link.ask("good"), link.ask("bad"), link.ask("long", { x: 1 }, how)];
+        const [good, bad, long] = sent.map((each) => each.id);
+        fire("msg:custom", { t: "reply", id: good, value: 7 });
+        fire("msg:custom", { t: "reply", id: bad, error: { message: "no", hint: "do", stopped: false } });
+        fire("msg:custom", { t: "progress", id: long, share: 0.5 });
+        stop.abort(); stop.abort();
+        fire("msg:custom", { t: "reply", id: long, value: "late" });
+        fire("msg:custom", null);
+        const ends = await Promise.allSettled(asked);
+        return [ends.map((each) => each.value ?? [each.reason.message, each.reason.hint, each.reason.stopped]), shares,
+            sent.map((each) => each.t), sent[2].given, new Set([good, bad, long]).size];"""
+    )
+    assert told == [
+        [7, ["no", "do", False], ["stopped", "", True]],
+        [0.5],
+        ["ask", "ask", "ask", "stop"],
+        {"x": 1},
+        3,
+    ]
+
+
+def test_it_says_ready_until_it_is_heard_and_stops_what_runs_when_it_ends(script: Any) -> None:
+    told = script(
+        """const link = connect(model, ended.signal);
+        link.ready();
+        const count = () => sent.filter((each) => each.t === "ready").length;
+        while (count() < 2) await new Promise((done) => setTimeout(done, 10));
+        fire("msg:custom", { t: "seen" });
+        const before = count();
+        link.ask("work").catch(() => {});
+        ended.abort();
+        await new Promise((done) => setTimeout(done, 700)); // it would have been said again by then
+        return [count() - before, sent.at(-1).t];"""
+    )
+    assert told == [0, "stop"]
+
+
+def test_an_error_is_shown_as_text_with_its_hint_and_goes_away(script: Any) -> None:
+    told = script(
+        """const shown = [];
+        const errors = [{ message: "<b>x</b>", hint: "try" }, { message: "m", stopped: true }, { message: "n" }, null];
+        for (const error of errors) {
+            showError(place, error); shown.push([place.textContent, place.querySelectorAll("b").length]);
+        }
+        return shown;"""
+    )
+    assert told == [["<b>x</b>→ try", 0], ["", 0], ["n", 0], ["", 0]]
+
+
+def test_keys_stay_in_a_widget_and_commands_of_the_browser_leave_it(script: Any) -> None:
+    told = script(
+        """const root = mount(place, model, "Label", ended.signal), field = h("input"), outside = [];
+        root.append(field);
+        document.body.addEventListener("keydown", (event) => outside.push(event.key));
+        for (const [key, ctrlKey] of [["a", false], ["Enter", false], ["s", true], ["c", true]])
+            field.dispatchEvent(new KeyboardEvent("keydown", { key, ctrlKey, bubbles: true }));
+        return [outside, field.hasAttribute("data-lm-suppress-shortcuts"), root.getAttribute("aria-label")];"""
+    )
+    # Ctrl+C is the widget's own: Notebook 7 is told so by the attribute.
+    assert told == [["s", "c"], True, "Label"]
+
+
+def test_the_theme_is_followed_and_a_lost_kernel_is_told_once(script: Any) -> None:
+    told = script(
+        """place.insertAdjacentHTML("beforebegin", "<div data-nbt-saved='abc'>saved</div>");
+        const saved = document.querySelector("[data-nbt-saved]"), found = [];
+        const root = mount(place, model, "x", ended.signal);
+        found.push(root.dataset.theme, saved.style.display);
+        document.body.dataset.jpThemeLight = "false";
+        await new Promise((done) => requestAnimationFrame(done));
+        found.push(root.dataset.theme);
+        fire("comm_live_update"); fire("comm_live_update");
+        found.push(root.querySelectorAll(".lost").length, root.querySelector(".lost button").textContent);
+        ended.abort(); fire("comm_live_update");
+        found.push(root.querySelectorAll(".lost").length, saved.style.display);
+        return found;"""
+    )
+    assert told == ["light", "none", "dark", 1, "Run the cell again", 1, ""]
+
+
+def test_a_cell_is_inserted_by_the_commands_of_jupyterlab_in_order(script: Any) -> None:
+    told = script(
+        """const root = mount(place, model, "x", ended.signal), seen = [];
+        document.addEventListener("click", ({ target: { dataset } }) =>
+            seen.push([dataset.commandlinkerCommand, JSON.parse(dataset.commandlinkerArgs)]));
+        insertCell(root, "print('<b>')");
+        return [seen, root.querySelectorAll("button").length];"""
+    )
+    assert told == [
+        [["notebook:insert-cell-below", {}], ["notebook:replace-selection", {"text": "print('<b>')"}]],
+        0,
+    ]
+
+
+def test_a_form_knows_what_was_edited_and_shows_what_is_wrong_at_its_field(script: Any) -> None:
+    told = script(
+        """const edits = [], edit = (all) => edits.push({ ...all });
+        const form = fieldsForm(given, { draft: { n: "2" }, edit });
+        place.append(form.element);
+        const [n, many, flag] = form.element.querySelectorAll("input, textarea");
+        const type = (control, value) => { control.value = value; control.dispatchEvent(new Event("input")); };
+        type(many, "x"); type(n, "1");
+        flag.checked = true; flag.dispatchEvent(new Event("change"));
+        form.showProblems({ n: "no number", "": "in all" }, true);
+        return [edits, form.edited(), form.typed(), document.activeElement.name,
+            n.getAttribute("aria-invalid"), flag.getAttribute("aria-invalid"),
+            [...form.element.querySelectorAll(".wrong")].map((each) => each.textContent), many.tagName];""",
+        [
+            {"name": "n", "kind": "number", "value": "1", "default": "1", "help": "", "required": False, "choices": []},
+            {"name": "t", "kind": "lines", "value": "", "default": "", "help": "", "required": True, "choices": []},
+            {"name": "f", "kind": "flag", "value": False, "default": "", "help": "", "required": False, "choices": []},
+        ],
+    )
+    assert told == [
+        [{"n": "2", "t": "x"}, {"t": "x"}, {"t": "x", "f": True}],
+        {"t": "x", "f": True},
+        {"t": "x", "f": True},
+        "n",
+        "true",
+        "false",
+        ["in all", "no number", "", ""],
+        "TEXTAREA",
+    ]
+
+
+def test_a_card_says_on_each_button_what_a_yes_covers_and_sends_what_was_changed(script: Any) -> None:
+    field = {"name": "path", "kind": "text", "value": "a", "default": "", "help": "", "required": True, "choices": []}
+    asked = {"tool": "file_write", "consequence": "c", "caller": "model", "reason": "r", "fields": [field], "parts": []}
+    told = script(
+        """const decided = [], labels = () => [...place.querySelectorAll("button")].map((each) => each.textContent);
+        const parts = { problems: {}, parts: [{ title: "changes", text: "@@\\n-old\\n+new" }] };
+        const decide = async (reply) => { decided.push(reply); return { problems: {} }; };
+        place.append(approvalPanel(given, { check: async () => parts, decide }));
+        const before = labels(), input = place.querySelector("input[name=path]");
+        input.value = "b"; input.dispatchEvent(new Event("input"));
+        const after = labels();
+        while (!place.querySelector(".is-added")) await new Promise((done) => setTimeout(done, 10));
+        place.querySelector("[data-answer=once]").click();
+        await new Promise((done) => setTimeout(done));
+        const lines = [...place.querySelectorAll(".diff span")].map((each) => each.className);
+        return [before, after[0], after[2], decided, lines,
+            [...place.querySelectorAll("button")].every((each) => each.disabled)];""",
+        asked,
+    )
+    assert told == [
+        ["Allow once", "Allow file_write all session", "Allow exactly this all session", "Later", "No"],
+        "Allow once with these changes",
+        "Allow exactly this, as changed, all session",
+        [{"answer": "once", "edited": {"path": "b"}, "reason": ""}],
+        ["dim", "is-removed", "is-added"],
+        True,
+    ]
+
+
+def test_short_numbers_are_read_at_a_glance(script: Any) -> None:
+    assert script("return [number(1234567), few(200000), few(100000000)];") == ["1,234,567", "200K", "100M"]

@@ -1,0 +1,60 @@
+"""The table below a query in JupyterLab and Notebook 7: pages from the kernel, in the theme, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.browser.bare import axe_findings, settled
+
+pytestmark = pytest.mark.slow
+
+CELLS = (
+    "%load_ext nbtools",
+    "%%nbsql\nselect range as id, (range * 7919) % 1009 as k, 'n' || range % 7 as name from range(1_000_000)",
+    "%%nbsql\nselect 42 as answer",
+)
+
+
+def _write(root: Path, *cells: str) -> None:
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    book.metadata["kernelspec"] = kernel
+    nbformat.write(book, root / "table.ipynb")
+
+
+@pytest.mark.parametrize("lab", ["dark", "notebook"], indirect=True)
+def test_a_query_shows_all_its_rows_in_the_browser(lab: Any, open_notebook: Any, request: Any) -> None:
+    _write(lab.root, *CELLS)
+    notebook, theme = open_notebook("table.ipynb"), request.node.callspec.id
+    page = notebook.page
+    problems: list[str] = []
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    notebook.run_all()
+    grid = page.locator("[role=grid]")
+    grid.wait_for()
+    assert "1,000,000 rows \N{MULTIPLICATION SIGN} 3 columns" in page.locator(".nbt .count").inner_text()
+    assert grid.count() == 1, "what pandas shows whole stays a plain table"
+    grid.focus()
+    page.keyboard.press("Control+End")
+    settled(page)
+    assert page.locator(".body .row").last.locator("[aria-colindex='2']").inner_text() == "999999"
+    # Keys of the notebook do not reach it: a, b and x would add and cut cells.
+    for key in ("a", "b", "x", "m"):
+        page.keyboard.press(key)
+    assert page.locator(".jp-Cell").count() == len(CELLS)
+    page.locator(".sketch .bars").first.wait_for()
+    if shots := os.environ.get("NBTOOLS_SHOTS"):
+        page.locator(".jp-Notebook").screenshot(path=Path(shots) / f"query-{theme}.png")
+    assert axe_findings(page) == []
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.reload(wait_until="domcontentloaded")
+    grid.wait_for()
+    settled(page)
+    page.evaluate("async () => { await window.jupyterapp.restored }")
+    assert not [line for line in problems if "nbtools" in line or "blob:" in line or "anywidget" in line], problems
+    assert notebook.abroad == []

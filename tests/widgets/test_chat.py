@@ -1,0 +1,133 @@
+"""A conversation with the scripted model: real calls, real approvals, a front end without a browser."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools import Workbench
+
+WORDS = " ".join(f"word{number} 🐘" for number in range(400))
+SCRIPT = f"""
+turns:
+  - when: {{prompt: count}}
+    say: "{WORDS}"
+    calls: [{{tool: calculator, arguments: {{expression: 6*7}}}}]
+  - when: {{tool: calculator}}
+    calls: [{{tool: file_write, arguments: {{path: out.txt, content: mine}}}}]
+  - when: {{tool: file_write, ok: true}}
+    say: Written.
+  - when: {{prompt: choose}}
+    calls: [{{tool: ask_user, arguments: {{question: "Which?", choices: [a, b]}}}}]
+  - say: Not written.
+"""
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
+    pytest.importorskip("pydantic_ai")
+    monkeypatch.chdir(tmp_path)
+    with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path], memory_url=":memory:") as opened:
+        yield opened
+
+
+class _Page:
+    """A front end that waits for what a conversation shows."""
+
+    def __init__(self, chat: Any, front_end: Any) -> None:
+        self.chat, self.view = chat, front_end(chat)
+        self._changed = threading.Condition()
+        chat.observe(self._note, ["items", "state"])
+        self.view.receive(t="ready")
+
+    def _note(self, _: Any) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, fits: Any) -> Any:
+        with self._changed:
+            found = self._changed.wait_for(lambda: fits(self.chat), 30)
+        assert found, (self.chat.state, self.chat.items)
+        return found
+
+    def item(self, kind: str, **facts: Any) -> dict[str, Any]:
+        def found(chat: Any) -> Any:
+            fitting = [one for one in chat.items if one["kind"] == kind and facts.items() <= one.items()]
+            return fitting[-1] if fitting else None
+
+        made: dict[str, Any] = self.wait(found)
+        return made
+
+    def decide(self, item: dict[str, Any], answer: str, **edited: Any) -> Any:
+        return self.view.ask("decide", id=item["id"], answer=answer, edited=edited, reason="")
+
+
+def test_text_loses_nothing_calls_are_cards_and_a_change_is_what_runs(
+    workbench: Workbench, front_end: Any, tmp_path: Path
+) -> None:
+    page = _Page(workbench.chat(script=SCRIPT), front_end)
+    page.view.ask("send", text="Please count.")
+    asked = page.item("approval", state="asking")
+    assert asked["asked"]["parts"] == [{"title": "a new file out.txt", "text": "+mine"}]
+    text = page.item("text")
+    pieces = [each for each in page.view.messages if each["t"] == "text" and each["name"] == text["id"]]
+    assert "".join(piece["text"] for piece in pieces) == WORDS
+    assert "6*7" in page.item("call", tool="calculator", state="done")["code"]
+    assert page.view.ask("check", id=asked["id"], edited={"path": "/etc/x"})["problems"]
+    assert page.decide(asked, "once", content="changed") == {"problems": {}}
+    page.wait(lambda chat: chat.state == "idle")
+    assert (tmp_path / "out.txt").read_text() == "changed"
+    assert page.item("approval")["told"] == "allowed with changes"
+    (row,) = page.view.ask("undo", run=page.item("end")["run"])
+    assert row["undone"]
+    assert not (tmp_path / "out.txt").exists()
+    assert "Written." in page.chat.plain_text()
+    assert "count" in page.chat.plain_html()
+
+
+def test_what_is_left_for_later_waits_in_its_card_and_goes_on(
+    workbench: Workbench, front_end: Any, tmp_path: Path
+) -> None:
+    page = _Page(workbench.chat(script=SCRIPT), front_end)
+    page.view.ask("send", text="Please count.")
+    page.decide(page.item("approval", state="asking"), "later")
+    page.wait(lambda chat: chat.state == "pending")
+    assert "%agent resume" in page.chat.plain_text()
+    run = workbench.agent.get(page.chat.run_id)
+    card = _Page(workbench.pending_card(run), front_end)  # as after a restart: nothing but what is stored
+    item = card.item("approval", state="asking")
+    assert item["asked"]["parts"] == [{"title": "a new file out.txt", "text": "+mine"}]
+    assert card.decide(item, "once", content="later") == {"problems": {}}
+    card.wait(lambda chat: chat.state == "idle")
+    assert (tmp_path / "out.txt").read_text() == "later"
+    assert not card.chat.can_write
+
+
+def test_a_question_is_answered_and_stop_ends_what_waits(workbench: Workbench, front_end: Any) -> None:
+    page = _Page(workbench.chat(script=SCRIPT), front_end)
+    page.view.ask("send", text="Please choose.")
+    question = page.item("question", told="")
+    assert (question["text"], question["choices"]) == ("Which?", ["a", "b"])
+    page.view.ask("tell", id=question["id"], answer="b")
+    page.wait(lambda chat: chat.state == "idle")
+    assert "b" in page.item("call", tool="ask_user")["text"]
+    page = _Page(workbench.chat(script=SCRIPT), front_end)
+    page.view.ask("send", text="Please count.")
+    page.item("approval", state="asking")
+    begun = time.monotonic()
+    page.view.ask("stop")
+    page.wait(lambda chat: chat.state == "idle")
+    assert time.monotonic() - begun < 10
+    assert page.item("approval")["state"] == "over"
+
+
+def test_a_model_that_cannot_be_had_is_told_in_the_reply(workbench: Workbench, front_end: Any) -> None:
+    page = _Page(workbench.chat(), front_end)
+    reply = page.view.reply(page.view.start("send", text="hello"))
+    assert "model" in reply["error"]["message"]
+    assert page.chat.items == []

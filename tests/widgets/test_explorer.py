@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
+from nbtools.workbench import Workbench
+
+
+@pytest.fixture
+def workbench(tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    home = tmp_path_factory.mktemp("home")
+    frame = pd.DataFrame({"n": range(100), "city": ["Bern", "Chur"] * 50})
+    frame.to_csv(tmp_path / "sales.csv", index=False)
+    frame.to_parquet(tmp_path / "sales.parquet")
+    monkeypatch.chdir(tmp_path)
+    database = tmp_path / "shop.db"
+    with sqlite3.connect(database) as shop:
+        frame.to_sql("orders", shop, index=False)
+    shop.close()
+    given: dict[str, Any] = {"frames": {"sales": frame}, "connections": {"shop": f"sqlite:///{database}"}}
+    with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path], **given) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("source", "begin"),
+    [
+        ("sales.csv", "SELECT *\nFROM 'sales.csv'"),
+        (Path("sales.parquet"), "SELECT *\nFROM 'sales.parquet'"),
+        ("sales", 'SELECT *\nFROM "sales"'),
+        (pd.DataFrame({"n": [1], "city": ["Bern"]}), 'SELECT *\nFROM "frame"'),
+        ("from sales.parquet where n > 5", None),
+    ],
+)
+def test_whatever_is_explored_has_its_sql(workbench: Any, source: Any, begin: str | None) -> None:
+    if begin is None:
+        source = "from 'sales.parquet' where n > 95 order by n desc"
+        begin = "SELECT *\nFROM 'sales.parquet'\nWHERE n > 95\nORDER BY \"n\" DESC"
+    explorer = workbench.explore(source)
+    assert explorer.sql == begin
+    assert "city" in explorer.plain_text()
+    assert "FROM" in explorer.plain_html()
+    explorer.close()
+
+
+def test_clicks_change_the_text_and_the_text_changes_the_rows(workbench: Any, front_end: Any) -> None:
+    explorer = workbench.explore("sales.csv")
+    view = front_end(explorer)
+    view.ask("finish")
+    view.ask("filter", add={"column": 1, "op": "=", "value": "Chur"})
+    view.ask("sort", order=[["n", True]])
+    assert explorer.sql == ("SELECT *\nFROM 'sales.csv'\nWHERE CAST(\"city\" AS VARCHAR) = 'Chur'\nORDER BY \"n\" DESC")
+    rev = explorer.state["rev"]
+    assert view.ask("cells", start=0, stop=1, columns=[0, 1], rev=rev) == [["99", "Chur"]]
+    view.ask("query", text="select city from 'sales.csv' where n < 3 or n = 50")
+    assert (explorer.state["rows"], explorer.state["shown"]) == (4, [1])
+    assert explorer.state["rev"] > rev
+    view.ask("query", text="select city, count(*) as c from sales group by city order by city limit 1")
+    assert [column["name"] for column in explorer.state["columns"]] == ["city", "c"]
+    assert not explorer.state["whole"]
+    view.ask("finish")
+    assert view.ask("cells", start=0, stop=9, columns=[0, 1], rev=explorer.state["rev"]) == [["Bern", "50"]]
+
+
+@pytest.mark.parametrize(
+    "text", ["delete from x", "select", "select nowhere from sales", "select * from sales where nowhere > 1", "x; y"]
+)
+def test_a_wrong_text_leaves_what_was_shown(workbench: Any, front_end: Any, text: str) -> None:
+    view = front_end(workbench.explore("sales"))
+    view.ask("filter", add={"column": 0, "op": "<", "value": "7"})
+    before = dict(view.widget.state), view.widget.sql
+    assert view.reply(view.start("query", text=text))["error"]["message"]
+    assert (dict(view.widget.state), view.widget.sql) == before
+    assert view.ask("cells", start=0, stop=1, columns=[0], rev=view.widget.state["rev"]) == [["0"]]
+
+
+def test_what_may_not_be_read_is_refused_first_and_later(
+    workbench: Any, front_end: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    secret = tmp_path_factory.mktemp("secret") / "s.csv"
+    secret.write_text("a\n1\n")
+    for source in (str(secret), f"from '{secret}'", "missing.csv", "select 1; select 2"):
+        with pytest.raises(NbtoolsError):
+            workbench.explore(source)
+    with pytest.raises((SqlNotAllowed, SqlInvalid)):
+        workbench.explore("with x as (delete from y returning *) from x")
+    view = front_end(workbench.explore("sales"))
+    told = view.reply(view.start("query", text=f"from sales where n in (select a from '{secret}')"))["error"]
+    assert "allowed" in told["message"]
+
+
+def test_code_makes_the_same_rows_in_every_language(workbench: Any, front_end: Any, tmp_path: Path) -> None:
+    view = front_end(workbench.explore("sales.csv"))
+    for text in (
+        "select n from 'sales.csv' where n >= 10 and city <> 'Bern' order by n desc",
+        "from 'sales.csv' where n % 10 = 3",
+    ):
+        view.ask("query", text=text)
+        expected = workbench.sql(text).astype(str).to_numpy().tolist()
+        assert view.ask("code", language="sql").startswith("%%nbsql\nSELECT")
+        for language in ("pandas", "polars"):
+            code = view.ask("code", language=language).replace("nbtools.workbench()", "workbench")
+            names: dict[str, Any] = {"workbench": workbench}
+            exec(code, names)
+            rows = names["df"].to_numpy().astype(str).tolist()
+            assert rows == expected, code
+
+
+def test_a_changed_source_is_told_and_read_again(workbench: Any, front_end: Any, tmp_path: Path) -> None:
+    view = front_end(workbench.explore("sales.csv"))
+    view.ask("finish")
+    assert view.ask("check") is False
+    (tmp_path / "sales.csv").write_text("n,city\n1,Chur\n")
+    assert view.ask("check") is True
+    view.ask("reload")
+    view.ask("finish")
+    assert (view.widget.state["rows"], view.ask("check")) == (1, False)
+
+
+def test_what_can_be_chosen_is_offered_as_sql_writes_it(workbench: Any, front_end: Any) -> None:
+    view = front_end(workbench.explore("sales.csv"))
+    assert view.ask("sources") == ["'sales.csv'", "'sales.parquet'"]
+
+
+def test_exploring_is_recorded_like_any_query(workbench: Any) -> None:
+    workbench.explore("sales.csv").close()
+    assert [call["tool"] for call in workbench.call_records()] == ["sql_query"]
+
+
+def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: Any, tmp_path: Path) -> None:
+    explorer = workbench.explore("orders", connection="shop")
+    view = front_end(explorer)
+    assert (explorer.sql, explorer.connections) == ("SELECT *\nFROM orders", ["shop"])
+    assert "Bern" in explorer.plain_text()
+    view.ask("finish")
+    view.ask("filter", add={"column": 1, "op": "contains", "value": "chu"})
+    view.ask("sort", order=[["n", True]])
+    assert view.ask("cells", start=0, stop=1, columns=[0, 1], rev=explorer.state["rev"]) == [["99", "Chur"]]
+    expected = workbench.sql(explorer.sql, connection="shop")
+    assert (len(expected), int(expected["n"].iloc[0])) == (explorer.state["rows"], 99) == (50, 99)
+    assert view.ask("code", language="sql") == f"%%nbsql shop\n{explorer.sql}"
+    names: dict[str, Any] = {"workbench": workbench}
+    exec(view.ask("code", language="pandas").replace("nbtools.workbench()", "workbench"), names)
+    assert names["df"].equals(pd.DataFrame(expected))
+    # What the database filters stays one query of its own; what is clicked then is done here.
+    view.ask("query", text="select n, city from orders as o where n >= 90 and city glob 'B*'")
+    assert explorer.sql == "SELECT *\nFROM (SELECT n, city FROM orders AS o WHERE n >= 90 AND city GLOB 'B*') AS \"q\""
+    view.ask("finish")
+    assert explorer.state["rows"] == 5
+    assert view.reply(view.start("query", text="delete from orders"))["error"]
+    assert view.reply(view.start("query", text="select * from nowhere"))["error"]
+    assert view.ask("sources", connection="shop") == ["orders"]
+    with sqlite3.connect(tmp_path / "shop.db") as shop:
+        shop.execute("delete from orders where n > 91")
+    shop.close()
+    assert view.ask("check") is True
+    view.ask("query", text=explorer.sql)
+    view.ask("finish")
+    assert explorer.state["rows"] == 1
+    view.ask("query", text="from sales", connection="")
+    assert (explorer.connection, explorer.state["rows"]) == ("", 100)
+
+
+def test_a_password_is_not_kept_and_an_unknown_connection_is_told(workbench: Any) -> None:
+    with pytest.raises(NbtoolsError, match="password") as refused:
+        workbench.explore("orders", connection="postgresql://me:secret@localhost/shop")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(NbtoolsError, match="no connection"):
+        workbench.explore("orders", connection="shp")
+    with pytest.raises(SqlNotAllowed):
+        workbench.explore("select load_extension('x')", connection="shop")
+
+
+def test_a_chart_shows_the_rows_there_are_and_stays_when_pinned(workbench: Any, front_end: Any) -> None:
+    explorer = workbench.explore("from 'sales.csv' where n < 10")
+    view = front_end(explorer)
+    for kind, x, y in (
+        ("bar", "city", ""),
+        ("line", "n", "n"),
+        ("hist", "", ""),
+        ("box", "", ""),
+        ("scatter", "n", "n"),
+    ):
+        drawn = view.ask("chart", kind=kind, x=x, y=y, dark=kind == "box")
+        assert drawn["uri"].startswith("data:image/png;base64,iVBOR")
+    assert "10 rows" in drawn["caption"]
+    assert "n < 10" in drawn["caption"]
+    view.ask("pin")
+    view.ask("filter", clear=True)
+    assert explorer.pinned == [drawn]
+    assert drawn["uri"] in explorer.plain_html()
+    told = view.reply(view.start("chart", kind="hist", x="city", y=""))["error"]
+    assert "numbers" in told["message"]
+    assert "--plot" not in told["hint"]
+    view.ask("unpin", place=0)
+    assert explorer.pinned == []
+
+
+def test_a_script_gets_the_rows_that_are_shown(workbench: Any, front_end: Any) -> None:
+    view = front_end(workbench.explore("select city, n from 'sales.csv' where n > 96 order by n desc"))
+    result = view.ask("script", code="print(list(df.columns), df['n'].tolist())")
+    assert (result["ok"], result["text"].strip()) == (True, "['city', 'n'] [99, 98, 97]")
+    assert "[99, 98, 97]" in str(view.widget.text("script-1"))
+    failed = view.ask("script", code="df['nowhere']")
+    assert not failed["ok"]
+    assert "nowhere" in failed["text"]
+    drawn = view.ask("script", code="df.plot.bar(x='city')\nimport matplotlib.pyplot as plt\nplt.savefig('bars.png')")
+    assert [each["name"] for each in drawn["pictures"]][-1:] == ["bars.png"]
+    call = next(call for call in workbench.call_records() if call["tool"] == "data_analyze")
+    assert call["arguments"]["inputs"] == {"df": view.widget.sql}

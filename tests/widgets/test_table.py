@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from nbtools.sql.session import SqlSession
+from nbtools.widgets.table import TableView
+
+
+def _frame() -> pd.DataFrame:
+    return pd.DataFrame({"n": range(50), "name": [f"it's {n % 5}" for n in range(50)], "gap": [None, 1.5] * 25})
+
+
+def test_a_view_gets_pages_of_the_arrangement_it_means(front_end: Any) -> None:
+    view = front_end(TableView.from_frame(_frame()))
+    assert view.ask("cells", start=10, stop=12, columns=[0, 2], rev=0) == [["10", "NaN"], ["11", "1.5"]]
+    view.ask("sort", order=[["n", True]])
+    assert view.widget.state["order"] == [["n", True]]
+    assert view.ask("cells", start=0, stop=1, columns=[0], rev=1) == [["49"]]
+    assert view.reply(view.start("cells", start=0, stop=1, columns=[0], rev=0))["error"]["stopped"]
+    assert view.ask("whole", row=0, column=1, rev=1) == "it's 4"
+
+
+def test_filters_are_added_and_taken_away_one_by_one(front_end: Any) -> None:
+    table = TableView.from_frame(_frame())
+    view = front_end(table)
+    view.ask("filter", add={"column": 0, "op": "≥", "value": "1,0"})
+    view.ask("filter", add={"column": 1, "op": "contains", "value": "IT'S 3"})
+    view.ask("filter", add={"column": 2, "op": "is there"})
+    assert [table.state["rows"], table.state["of"]] == [4, 50]
+    view.ask("filter", drop=0)
+    assert table.state["conditions"][0].startswith("contains(")
+    view.ask("filter", clear=True)
+    assert [table.state["rows"], table.state["conditions"]] == [50, []]
+    assert (
+        "no number" in view.reply(view.start("filter", add={"column": 0, "op": "=", "value": "x"}))["error"]["message"]
+    )
+    assert table.state["rows"] == 50
+
+
+def test_a_rectangle_is_copied_as_tab_separated_text_up_to_a_size(front_end: Any) -> None:
+    frame = pd.DataFrame({"a\tb": ['x "y"', None], "c": [1, 2]})
+    view = front_end(TableView.from_frame(frame))
+    told = view.ask("copy", start=0, stop=2, columns=[0, 1], heads=True)
+    assert told == {"text": '"a\tb"\tc\n"x ""y"""\t1\n\t2', "cells": 4}
+    refused = view.reply(view.start("copy", start=0, stop=600_000, columns=[0], heads=False))["error"]
+    assert "600,000 cells" in refused["message"]
+
+
+def test_a_text_file_shows_its_first_rows_and_then_all(front_end: Any, tmp_path: Any) -> None:
+    _frame().to_csv(tmp_path / "a.csv", index=False)
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        table = TableView(session.open_pages(f"'{tmp_path}/a.csv'"), title="a.csv")
+    view = front_end(table)
+    assert not table.state["whole"]
+    view.ask("finish")
+    assert (table.state["whole"], table.state["rows"]) == (True, 50)
+    facts = view.ask("profile", column=0, exact=False, rev=table.state["rev"])
+    assert (facts["least"], facts["greatest"], facts["rows"]) == ("0", "49", 50)
+
+
+def test_the_plain_forms_show_the_first_rows_and_how_many_there_are() -> None:
+    table = TableView.from_frame(_frame().assign(html="<script>"), title="things", note="cut at the row limit")
+    text, page = table.plain_text(), table.plain_html()
+    for told in (
+        "things",
+        "50 rows \N{MULTIPLICATION SIGN} 4 columns",
+        "cut at the row limit",
+        "the first 10 are shown",
+    ):
+        assert told in text
+        assert told in page
+    assert "<script>" not in page
+    table.close()

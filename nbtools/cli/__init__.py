@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import errno
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -24,15 +25,30 @@ _ABOUT = "A notebook with a memory, clean kernels, safe SQL and tools."
 _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong usage or settings."
 
 
-def _parser() -> argparse.ArgumentParser:
-    from nbtools.cli import agent, data, demo, runs, serve, tools, workflows
+# What each module declares. Only the one that is needed is imported, and all of them to say which commands there are.
+_COMMANDS = (
+    ("demo", ("demo",)),
+    ("tools", ("tools", "call", "check-tools", "doctor", "kernelspec")),
+    ("data", ("memory", "sql")),
+    ("serve", ("mcp", "skill")),
+    ("workflows", ("validate", "explain", "workflow-schema")),
+    ("runs", ("run", "runs")),
+    ("agent", ("agent",)),
+    # Its pages are about magics too, which the notebook's face declares.
+    (".jupyter.help_pages", ("help",)),
+)
+
+
+def _parser(first: str) -> argparse.ArgumentParser:
+    """Return the parser for a line whose first word is `first`."""
     from nbtools.cli.command_parser import CommandParser
 
     parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
-    for module in (demo, tools, data, serve, workflows, runs, agent):
-        module.add_commands(commands)
+    chosen = [] if first == "help" else [name for name, words in _COMMANDS if first in words]
+    for module in chosen or [name for name, _ in _COMMANDS]:
+        importlib.import_module(f".{module}", "nbtools.cli").add_commands(commands)
     for said in commands._choices_actions:  # noqa: SLF001 - see above
         commands.choices[said.dest].description = said.help
     return parser
@@ -41,8 +57,20 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     _print_anything()
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        print("nbtools: the folder you are in was removed; change to another one and try again.", file=sys.stderr)
+        return _USAGE
+    given = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        from nbtools.cli.forwarding import forward
+
+        code = forward(given)
+        if code is not None:
+            return code
+    parser = _parser(given[0] if given else "")
+    arguments = parser.parse_args(given)
     if arguments.version:
         from importlib.metadata import version
 

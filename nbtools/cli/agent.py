@@ -1,35 +1,38 @@
-"""``nbtools agent``: ask a model that works with the tools; list, show and resume its runs."""
+"""``nbtools agent``: ask a model that works with the tools; list, show, resume, export and undo its runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nbtools.errors import InvalidArguments
+from nbtools.errors import InvalidArguments, nearest
 from nbtools.gate import AskTerminal, Reply
-from nbtools.visible import visible
+from nbtools.visible import counted, visible, wrapped
 from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun
-    from nbtools.agent.records.events import AgentEvent
+    from nbtools.agent.records.lines import RunLines
 
 __all__ = ["add_commands"]
 
 _WAITS = 3
-_SHOWN = 100
+_USAGE = "PROMPT, or: runs | show RUN | resume RUN | export RUN FILE.ipynb | cancel RUN | undo RUN"
 
 
 def add_commands(commands: Any) -> None:
     """Add ``agent`` to the parser's commands."""
     parser = commands.add_parser(
         "agent",
-        help="let a model work with the tools; list, show and resume its runs",
-        epilog="Exit codes: 0 done, 1 failed, stopped or out of budget, 2 wrong usage, 3 a call waits for approval.",
+        help="let a model work with the tools; list, show, resume, export and undo its runs",
+        epilog="Exit codes: 0 done; 1 failed, stopped or out of budget, or not every result came "
+        "again (export --prove), or not everything could be taken back (undo); 2 wrong usage; "
+        "3 a call waits for approval; 130 Ctrl-C ended it.",
     )
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what is to be done")
+    parser.add_argument("words", nargs="*", metavar="PROMPT", help=_USAGE)
     parser.add_argument("--model", metavar="MODEL", help="PROVIDER:MODEL, a short name, or scripted:FILE")
     parser.add_argument("--profile", metavar="FILE", help="a file that says how the agent works")
     parser.add_argument("--tools", nargs="+", metavar="TOOL", help="the tools that are offered; all by default")
@@ -42,62 +45,64 @@ def add_commands(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--events", action="store_true", help="print each event as a line of JSON")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run that waits, failed or was stopped")
-    parser.add_argument("--answer", choices=("once", "tool", "content", "no"), help="what all calls that wait get")
+    answers = ("once", "tool", "content", "no", "later")
+    parser.add_argument("--answer", choices=answers, help="with resume: what all calls that wait get")
     parser.add_argument("--set", action="append", metavar="NAME=JSON", help="with --answer once: change an argument")
     parser.add_argument("--reason", default="", help="with --answer: why; the model is told")
-    parser.add_argument("--runs", action="store_true", help="list the newest runs")
-    parser.add_argument("--show", metavar="RUN", help="show what happened in a run")
-    parser.add_argument("--undo", metavar="RUN", help="take back what a run did to files and notes")
+    parser.add_argument("--sent", action="store_true", help="with show: all that the model was sent, the tools last")
+    parser.add_argument("--prove", action="store_true", help="with export: run it, and say which results came again")
+    parser.add_argument("--workflow", metavar="FILE.yaml", help="with export: write a workflow")
     parser.set_defaults(perform=_agent)
 
 
 def _agent(arguments: argparse.Namespace) -> int:
-    named = (arguments.prompt, arguments.resume, arguments.show, arguments.undo)
-    wanted = [arguments.runs, *(value is not None for value in named)]
-    if sum(wanted) != 1:
-        hint = "Such as nbtools agent 'How many rows has data.csv?' --model claude."
-        raise InvalidArguments("give one of PROMPT, --resume, --runs, --show and --undo.", hint=hint)
+    verb, *rest = arguments.words or [""]
+    least, most, perform = _VERBS.get(verb, (0, 0, _ask_model))
+    # A slip in a verb must not become the prompt of a model.
+    meant = None if verb in _VERBS or " " in verb.strip() else nearest(verb, _VERBS)
+    if not verb.strip() or meant or not least <= len(rest) <= most:
+        told = f"{counted(len(rest), 'word')} after {verb!r} {'does' if len(rest) == 1 else 'do'} not fit."
+        told = "there is nothing to do." if not verb.strip() else f"there is no command {verb!r}." if meant else told
+        did = f"Did you mean {meant!r}? " if meant else ""
+        raise InvalidArguments(told, hint=f"{did}Write {_USAGE}; a prompt of several words stands in quotes.")
     with Workbench() as wb:
-        if arguments.runs:
-            return _list(wb, as_json=arguments.json)
-        if arguments.show:
-            return _show(wb, arguments.show, as_json=arguments.json)
-        if arguments.undo:
-            return _undo(wb, arguments.undo, as_json=arguments.json)
-        run = _started(wb, arguments)
-        _follow(run, arguments)
-    return {"done": 0, "pending": _WAITS}.get(run.status, 1)
+        return perform(wb, arguments, *rest)
 
 
-def _started(wb: Workbench, arguments: argparse.Namespace) -> AgentRun:
-    is_terminal = sys.stdin is not None and sys.stdin.isatty()
-    budgets = dict(_number(word) for word in arguments.budget or ())
-    how: dict[str, Any] = {
-        "model": arguments.model,
-        "approver": AskTerminal() if is_terminal else None,
-        "ask": _ask if is_terminal else None,
-        "budgets": budgets or None,
-    }
-    if arguments.share:
-        how["share"] = arguments.share
-    if arguments.resume:
-        return wb.agent.start_again(arguments.resume, _answers(wb, arguments), **how)
+def _ask_model(wb: Workbench, arguments: argparse.Namespace) -> int:
+    how = _how(arguments)
     if arguments.tools:
         how["tools"] = arguments.tools
     if arguments.read_only or arguments.plan:
         how |= {"read_only": arguments.read_only, "plan": arguments.plan}
-    return wb.agent.start(arguments.prompt, profile=arguments.profile, after=arguments.after, **how)
+    run = wb.agent.start(arguments.words[0], profile=arguments.profile, after=arguments.after, **how)
+    return _follow(run, arguments)
 
 
-def _answers(wb: Workbench, arguments: argparse.Namespace) -> dict[str, Reply] | None:
+def _resume(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
+    return _follow(wb.agent.start_again(run_id, _answers(wb, arguments, run_id), **_how(arguments)), arguments)
+
+
+def _how(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that a new run and one that goes on both take."""
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    how: dict[str, Any] = {
+        "model": arguments.model,
+        "approver": AskTerminal() if is_terminal else None,
+        "ask": _ask if is_terminal else None,
+        "budgets": dict(_number(word) for word in arguments.budget or ()) or None,
+    }
+    return how | ({"share": arguments.share} if arguments.share else {})
+
+
+def _answers(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> dict[str, Reply] | None:
     """Return the same answer to every call that waits; changed arguments only where one does."""
     changes = dict(_pair(word) for word in arguments.set or ())
     if arguments.answer is None:
         if changes:
             raise InvalidArguments("--set changes what is approved.", hint="Add --answer once.")
         return None
-    pending = wb.agent.get(arguments.resume).pending
+    pending = wb.agent.get(run_id).pending
     if changes and len(pending) != 1:
         raise InvalidArguments(f"--set needs one call that waits, and {len(pending)} do.")
     return {
@@ -127,58 +132,54 @@ def _number(word: str) -> tuple[str, Any]:
 
 
 def _ask(question: str, choices: tuple[str, ...]) -> str | None:
-    told = f" ({', '.join(map(visible, choices))})" if choices else ""
+    told = f" ({', '.join(choices)})" if choices else ""
     try:
-        return input(f"{visible(question)}{told} ")
+        return input(wrapped(visible(f"{question}{told}", lines=True).replace("\n", "\n  │ ")) + " ")
     except EOFError:
         return None
 
 
-def _follow(run: AgentRun, arguments: argparse.Namespace) -> None:
-    """Print what the model writes as it comes, and a line for each call."""
-    is_quiet = arguments.json
+def _follow(run: AgentRun, arguments: argparse.Namespace) -> int:
+    """Print what the model writes as it comes, and a line for what else happens; return the exit code."""
+    from nbtools.agent.records.lines import RunLines
+
+    lines = RunLines()
     try:
         for event in run:
             if arguments.events:
                 print(json.dumps(event.to_dict(), ensure_ascii=False, default=str), flush=True)
-            elif not is_quiet:
-                _print(event)
+            elif not arguments.json:
+                _print(event.to_dict(), lines)
     except KeyboardInterrupt:
-        run.cancel()
+        run.interrupt()
         run.wait(5.0)
-        raise
+        if run.status != "pending":
+            raise
     if arguments.json:
         print(json.dumps(_as_dict(run), ensure_ascii=False, default=str))
     elif not arguments.events:
         print(f"\n{_footer(run)}", file=sys.stderr)
+    return {"done": 0, "pending": _WAITS}.get(run.status, 1)
 
 
-def _print(event: AgentEvent) -> None:
-    from nbtools.agent.records.events import CallEnded, TextDelta
-
-    if isinstance(event, TextDelta):
-        print(visible(event.text, lines=True), end="", flush=True)
-    elif isinstance(event, CallEnded):
+def _print(event: dict[str, Any], lines: RunLines) -> None:
+    if event["kind"] == "text":
+        print(visible(event["text"], lines=True), end="", flush=True)
+    elif line := lines.line(event):
         sys.stdout.flush()
-        print(f"\n{_line_of(event.tool, event.result.to_dict())}", file=sys.stderr)
+        print(f"\n{line}", file=sys.stderr)
 
 
-def _line_of(tool: str, result: dict[str, Any]) -> str:
-    error = result.get("error")
-    text = f"{error['code']}: {error['message']}" if error else result["text"]
-    line = visible(" ".join(str(text).split()))
-    shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
-    return f"· {visible(tool)} {result['duration_s']:.1f} s {'failed ' if error else ''}→ {shown}"
+def _footer(run: AgentRun, *, whole: bool = False) -> str:
+    """Return how the run ended, without the answer, which has been printed; and what waits, if wanted the `whole`."""
+    from nbtools.agent.records.lines import usage_line
 
-
-def _footer(run: AgentRun) -> str:
-    """Return how the run ended, without the answer, which has been printed."""
-    lines = str(run).splitlines()[:1]
+    lines = [usage_line(_as_dict(run) | run.usage)]
     if run.error:
         lines.append(f"{run.error.code}: {run.error.message}" + (f" ({run.error.hint})" if run.error.hint else ""))
-    lines += [item.text for item in run.pending]
+    lines += [wrapped(item.whole if whole else item.text) for item in run.pending]
     if run.pending:
-        lines.append(f"nbtools agent --resume {run.run_id} --answer once|no answers.")
+        lines.append(f"nbtools agent resume {run.run_id} asks again, or answers with --answer once or no.")
     return "\n".join(lines)
 
 
@@ -190,9 +191,9 @@ def _as_dict(run: AgentRun) -> dict[str, Any]:
     return {**made, "usage": run.usage, "error": error, "pending": [item.to_dict() for item in run.pending]}
 
 
-def _list(wb: Workbench, *, as_json: bool) -> int:
+def _list(wb: Workbench, arguments: argparse.Namespace) -> int:
     found = wb.agent.runs()
-    if as_json:
+    if arguments.json:
         print(json.dumps(found, ensure_ascii=False, default=str))
         return 0
     for record in found:
@@ -201,27 +202,61 @@ def _list(wb: Workbench, *, as_json: bool) -> int:
     return 0
 
 
-def _show(wb: Workbench, run_id: str, *, as_json: bool) -> int:
-    run, log = wb.agent.get(run_id), wb.agent.log(run_id)
-    if as_json:
+def _show(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
+    from nbtools.agent.records.lines import RunLines
+
+    run, lines = wb.agent.get(run_id), RunLines()
+    if arguments.sent:
+        sent = wb.agent.sent(run.run_id)
+        print(json.dumps(sent, ensure_ascii=False) if arguments.json else visible("\n".join(sent), lines=True))
+        return 0
+    log = wb.agent.log(run.run_id)
+    if arguments.json:
         print(json.dumps({**_as_dict(run), "events": log}, ensure_ascii=False, default=str))
         return 0
     print(f"> {visible(run.prompt, lines=True)}")
     for event in log:
-        if event["kind"] == "text":
-            print(visible(event["text"], lines=True))
-        elif event["kind"] == "call_ended":
-            print(_line_of(event["tool"], event["result"]))
-    print(_footer(run))
+        line = visible(event["text"], lines=True) if event["kind"] == "text" else lines.line(event)
+        if line:
+            print(line)
+    print(_footer(run, whole=True))
     return 0
 
 
-def _undo(wb: Workbench, run_id: str, *, as_json: bool) -> int:
+def _export(wb: Workbench, arguments: argparse.Namespace, run_id: str, path: str | None = None) -> int:
+    if (path is None) is (arguments.workflow is None):
+        raise InvalidArguments("give FILE.ipynb or --workflow FILE.yaml.", hint="nbtools agent export RUN proof.ipynb")
+    is_workflow = path is None
+    made = wb.agent.export(
+        run_id, path or arguments.workflow, as_workflow=is_workflow, prove=arguments.prove, caller="cli"
+    )
+    print(json.dumps(made.to_dict(), ensure_ascii=False) if arguments.json else visible(str(made), lines=True))
+    return 0 if made.is_good else 1
+
+
+def _cancel(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
+    run = wb.agent.cancel(run_id)
+    print(f"run {run.run_id} is {run.status}")
+    return 0
+
+
+def _undo(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
     rows = wb.agent.undo(run_id)
-    if as_json:
+    if arguments.json:
         print(json.dumps(rows, ensure_ascii=False))
     else:
         for row in rows:
             told = "taken back" if row["undone"] else f"not taken back: {row['why']}"
             print(f"{visible(row['tool'])} {visible(row['target'])} {told}")
     return 0 if all(row["undone"] for row in rows) else 1
+
+
+# How many words may follow, and what is done.
+_VERBS: dict[str, tuple[int, int, Callable[..., int]]] = {
+    "runs": (0, 0, _list),
+    "show": (1, 1, _show),
+    "resume": (1, 1, _resume),
+    "export": (1, 2, _export),
+    "cancel": (1, 1, _cancel),
+    "undo": (1, 1, _undo),
+}

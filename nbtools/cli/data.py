@@ -16,10 +16,12 @@ from nbtools.config import parse_seconds
 from nbtools.errors import ConfigInvalid, InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
 from nbtools.tool import ToolCall
 from nbtools.toolbox.memory_tools import ACTS
+from nbtools.visible import counted
 from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
+    from nbtools.memory.tables import TableFolder
 
 __all__ = ["add_commands"]
 
@@ -42,6 +44,8 @@ def add_commands(commands: Any) -> None:
         default="table",
         help="table shows some rows on a terminal; csv and json write all",
     )
+    sql.add_argument("--out-file", metavar="FILE", help="write all rows to a .parquet, .csv, .json or .xlsx file")
+    sql.add_argument("--overwrite", action="store_true", help="replace the file of --out-file that is there")
     sql.add_argument(
         "--limit", type=_limit, metavar="N", help="the most rows to return; none (the default) returns all"
     )
@@ -115,6 +119,8 @@ def _memory(arguments: argparse.Namespace) -> int:
             if arguments.workflow or arguments.node:
                 scope: Any = "node" if arguments.node else "workflow"
                 memory = memory.scoped(workflow_id=arguments.workflow, node_id=arguments.node, scope=scope)
+            if arguments.verb in _WITH_TABLES:
+                return _WITH_TABLES[arguments.verb](memory, arguments, wb.memory_tables)
             return _VERBS[arguments.verb](memory, arguments)
 
         try:
@@ -192,8 +198,8 @@ def _delete(memory: AgentMemory, arguments: argparse.Namespace) -> str:
     return f"deleted {arguments.key}"
 
 
-def _forget(memory: AgentMemory, arguments: argparse.Namespace) -> str:
-    count = memory.forget(arguments.key)
+def _forget(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFolder) -> str:
+    count = tables.forget(memory, arguments.key)
     if not count:
         memory[arguments.key]  # raises, with the nearest key
     return f"erased {arguments.key} (versions: {count})"
@@ -208,13 +214,15 @@ _VERBS: Mapping[str, Callable[[AgentMemory, argparse.Namespace], str]] = {
     "save": _save,
     "restore": _restore,
     "delete": _delete,
-    "forget": _forget,
     "list": lambda memory, a: _as_json_lines(memory.list(a.prefix)),
     "find": _find,
     "search": lambda memory, a: _as_json_lines(memory.search(" ".join(a.words), limit=a.limit)),
     "history": lambda memory, a: _as_json_lines(memory.history(a.key)),
-    "export": lambda memory, a: f"{memory.export_to(a.file)} items written to {a.file}",
-    "import": lambda memory, a: f"{memory.import_from(a.file)} items read from {a.file}",
+}
+_WITH_TABLES: Mapping[str, Callable[[AgentMemory, argparse.Namespace, TableFolder], str]] = {
+    "forget": _forget,
+    "export": lambda memory, a, tables: f"{tables.export_to(memory, a.file)} items written to {a.file}",
+    "import": lambda memory, a, tables: f"{tables.import_from(memory, a.file)} items read from {a.file}",
 }
 
 
@@ -240,7 +248,11 @@ def _sql(arguments: argparse.Namespace) -> int:
         }
         if arguments.check:
             return _verdict(wb, query, options)
-        if arguments.format == "table":
+        if arguments.out_file:
+            rows = wb.export(query, arguments.out_file, overwrite=arguments.overwrite, caller="cli", **options)
+            print(f"{counted(rows, 'row')} written to {arguments.out_file}", file=sys.stderr)
+        elif arguments.format == "table":
+            wb.sql_session.only_shown = True
             result = wb.query(query, caller="cli", **options)
             print(result.text() if sys.stdout.isatty() else result.text(max_chars=None, max_rows=None))
             print(result.footer(), file=sys.stderr)
@@ -265,5 +277,5 @@ def _verdict(wb: Workbench, query: str, options: Mapping[str, Any]) -> int:
     except (SqlInvalid, SqlNotAllowed) as exc:
         print("\n".join(exc.three_lines()), file=sys.stderr)
         return 1
-    print(f"allowed: reads {', '.join((*verdict.tables, *verdict.files)) or 'no table and no file'}")
+    print(f"allowed: reads {', '.join(wb.sql_session.names_read(verdict)) or 'no table and no file'}")
     return 0

@@ -111,6 +111,7 @@ def run_notebook(source: Path, target: Path, *, environment: dict[str, str] | No
         book,
         km=_own_kernel(),
         timeout=300,
+        store_widget_state=False,  # pages without a kernel show the plain forms
         resources={"metadata": {"path": str(target.parent)}},
         on_cell_start=progress,
         # A kernel on this machine's loopback warns of TCP; what it has to say beyond errors is in the notebook.

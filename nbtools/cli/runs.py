@@ -11,12 +11,14 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.aio import Interrupted
 from nbtools.cli.command_parser import CommandParser
 from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.gate import Answer, ApprovalRequest, Nobody
+from nbtools.visible import visible, wrapped
 from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ def _wait(word: str) -> float | None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with Workbench() as wb:
+    with Workbench(approver=_Later()) as wb:
         options = vars(arguments)
         inputs: dict[str, Any] = {}
         if arguments.file is not None:
@@ -117,15 +119,20 @@ def _run(arguments: argparse.Namespace) -> int:
             return 0
         is_quiet = bool(options.get("events") or options.get("json"))
         terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
+        has_person = sys.stdin is not None and sys.stdin.isatty()
+        wait_s = options.get("wait", None if has_person else 0.0)
         how: dict[str, Any] = {
             "executor": options.get("executor", "local"),
             "on_event": terminal.show,
-            "ask": terminal.ask if sys.stdin is not None and sys.stdin.isatty() else None,
-            "wait_s": options.get("wait", None if sys.stdin is not None and sys.stdin.isatty() else 0.0),
+            # Without waiting, what is open is printed once, at the end.
+            "ask": terminal.ask if has_person else None if wait_s == 0 else terminal.say_where_to_answer,
+            "wait_s": wait_s,
         }
         try:
             if arguments.file is None:
-                done = wb.workflows.resume(options["resume"], **how)
+                if (was := wb.workflows.show(options["resume"])).has_ended:
+                    print(f"{was.run_id} has ended ({was.state}): there is nothing left to do.", file=sys.stderr)
+                done = wb.workflows.resume(was.run_id, **how)
             else:
                 done = wb.workflows.run(arguments.file, inputs, cached=bool(options.get("cached")), **how)
         except Interrupted as exc:
@@ -161,6 +168,14 @@ def _pair(word: str) -> tuple[str, str]:
     return name, value
 
 
+class _Later(Nobody):
+    """Leaves calls of a workflow for an answer, here or from elsewhere; nobody allows those of a model in it."""
+
+    async def approve(self, request: ApprovalRequest) -> Answer:
+        """Leave it."""
+        return "later" if request.call.caller == "workflow" else "no"
+
+
 class _Terminal:
     """What a person at a terminal sees of a run, and how questions are asked there."""
 
@@ -169,12 +184,16 @@ class _Terminal:
         self._has_events = has_events
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._begun = time.monotonic()
+        self._run_id = ""
         self._reader: threading.Thread | None = None
 
     def show(self, event: RunEvent) -> None:
         """Print an event: as JSON, or what it means in a line."""
+        from nbtools.workflow.runs.events import RunStarted
         from nbtools.workflow.runs.lines import event_line
 
+        if isinstance(event, RunStarted):
+            self._run_id = event.run_id
         if self._has_events:
             print(json.dumps(event.to_dict(), ensure_ascii=False, default=repr), flush=True)
         elif not self._is_quiet and (line := event_line(event)):
@@ -188,7 +207,7 @@ class _Terminal:
             # One thread reads all lines: a question that was answered elsewhere must not swallow the next answer.
             self._reader = threading.Thread(target=self._read, name="nbtools-answers", daemon=True)
             self._reader.start()
-        print(f"{step} asks: {question_text(question)}", file=sys.stderr, flush=True)
+        print(wrapped(f"{step} asks: {question_text(question)}"), file=sys.stderr, flush=True)
         while True:
             with contextlib.suppress(queue.Empty):
                 line = self._lines.get_nowait()
@@ -199,6 +218,13 @@ class _Terminal:
                 except NbtoolsError as exc:
                     print("\n".join(exc.three_lines()), file=sys.stderr, flush=True)
             await asyncio.sleep(0.1)
+
+    async def say_where_to_answer(self, step: str, question: Mapping[str, Any]) -> None:
+        """Print a question, and how it is answered from elsewhere: nobody is here."""
+        from nbtools.workflow.driver.questions import question_text
+
+        for line in _question_lines(self._run_id, step, question_text(question)):
+            print(line, file=sys.stderr, flush=True)
 
     def _read(self) -> None:
         for line in sys.stdin:
@@ -212,22 +238,53 @@ def _print_run(run: WorkflowRun, *, as_json: bool, is_quiet: bool) -> None:
         return
     if not is_quiet:
         for name, value in run.outputs.items():
-            print(f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+            print(_output_line(name, value))
     error = run.error or {}
     if error:
         lines = [f"{run.workflow} {run.state}: {error.get('code')}", str(error.get("message"))]
         lines += [f"→ {error['hint']}"] if error.get("hint") else []
         print("\n".join(lines), file=sys.stderr)
+    for line in (*_printed(run), *_questions(run), *_next_steps(run), f"{run.state}: {run.folder}"):
+        print(line, file=sys.stderr)
+
+
+def _output_line(name: str, value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{name}: {visible(text, lines=True)}"
+
+
+def _printed(run: WorkflowRun) -> Iterator[str]:
+    """Yield what failed steps printed before they failed."""
+    from nbtools.workflow.views.signs import printed_of
+
+    for name, item, step in run.progress.steps():
+        if printed := printed_of(step.result):
+            yield f"{name if item is None else f'{name}[{item}]'} printed:"
+            yield from (f"  {line}" for line in printed.splitlines())
+
+
+def _questions(run: WorkflowRun) -> Iterator[str]:
     for asked in run.questions:
-        print(f"{asked.step} asks: {asked.text}", file=sys.stderr)
-        print(f"→ nbtools runs answer {run.run_id} {asked.step} ANSWER", file=sys.stderr)
-    if run.questions:
-        print(f"→ nbtools run --resume {run.run_id}", file=sys.stderr)
-    if run.state == "cancelled":
-        print("→ A run that was cancelled does not go on; --cached uses what has ended again.", file=sys.stderr)
+        yield from _question_lines(run.run_id, asked.step, asked.text)
+
+
+def _question_lines(run_id: str, step: str, text: str) -> tuple[str, str]:
+    return wrapped(f"{step} asks: {text}"), f"→ nbtools runs answer {run_id} {step} ANSWER"
+
+
+def _next_steps(run: WorkflowRun) -> Iterator[str]:
+    """Yield what can be done with a run as it stands."""
+    if run.questions and run.driver is None:
+        yield f"→ nbtools run --resume {run.run_id} goes on once that is answered."
+    if run.state == "lost":
+        yield "Its driver ended without a word. What has ended is kept, and what may have been done twice is asked."
+        yield f"→ nbtools run --resume {run.run_id}"
     for line in run.drift:
-        print(f"note: {line}; this run used it as it was", file=sys.stderr)
-    print(f"{run.state}: {run.folder}", file=sys.stderr)
+        yield f"note: {line}; this run uses it as it was" if " the run began" in line else f"note: {line}"
+    is_over = run.state in {"failed", "cancelled"}
+    if is_over or run.drift:
+        told = "It does not go on" if is_over else "It stays as it was"
+        yield f"→ {told}: nbtools run {run.source} --cached starts a new run that uses again what has not changed."
 
 
 def _as_json(run: WorkflowRun) -> dict[str, Any]:
@@ -288,6 +345,5 @@ def _details(run: WorkflowRun) -> str:
     if run.driver:
         lines.append(f"driven by process {run.driver.get('pid')} on {run.driver.get('host')}")
     lines += ["", run.graph(), "", run.table(), ""]
-    lines += [f"  {asked.step} asks: {asked.text}" for asked in run.questions]
-    lines += [f"  {name}: {value}" for name, value in run.outputs.items()]
-    return "\n".join([*lines, *(f"note: {line}" for line in run.drift)])
+    lines += [f"  {_output_line(name, value)}" for name, value in run.outputs.items()]
+    return "\n".join([*lines, *_printed(run), *_questions(run), *_next_steps(run)]).rstrip()

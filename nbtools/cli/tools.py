@@ -10,7 +10,6 @@ from typing import Any
 
 from nbtools.door import failure
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.health import not_offered
 from nbtools.tool import ToolCall
 from nbtools.workbench import Workbench
 
@@ -60,6 +59,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _tools(arguments: argparse.Namespace) -> int:
+    from nbtools.health import not_offered
+
     with Workbench() as wb:
         registry = wb.executor.tools()
         idle = [name for name in not_offered(wb.config) if name in registry]
@@ -110,7 +111,8 @@ def _call(arguments: argparse.Namespace) -> int:
     except InvalidArguments as exc:
         print("\n".join(exc.three_lines()), file=sys.stderr)
         return 2
-    with Workbench(allow_private=arguments.allow_private or None) as wb:
+    # One call, and nobody after it for whom a kernel would be kept ready.
+    with Workbench(allow_private=arguments.allow_private or None, spares=0) as wb:
         try:
             result = wb.call(arguments.tool, given, caller="cli", timeout=arguments.timeout)
         except NbtoolsError as exc:  # the tool's on_error is "fail"

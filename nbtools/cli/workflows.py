@@ -21,8 +21,9 @@ def add_commands(commands: Any) -> None:
         "--format", choices=("text", "json", "github", "sarif"), default="text", help="how findings are written"
     )
     validate.set_defaults(perform=_validate)
-    explain = commands.add_parser("explain", help="say what the code of a finding means")
-    explain.add_argument("code", nargs="?", metavar="CODE", help="such as WF012; none lists all")
+    explain = commands.add_parser("explain", help="say what a code means; `explain workflow` prints all keys of a file")
+    told = "such as WF012, or FILE_NOT_FOUND of a run; workflow prints all keys of a file; none lists all codes"
+    explain.add_argument("code", nargs="?", metavar="CODE", help=told)
     explain.set_defaults(perform=_explain)
     schema = commands.add_parser("workflow-schema", help="print the JSON Schema of workflow files, for editors")
     schema.set_defaults(perform=_schema)
@@ -42,10 +43,16 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    from nbtools.errors import CODES
     from nbtools.workflow.findings import explain, rules
+    from nbtools.workflow.reference import explain_failure, reference
 
     if arguments.code is None:
         print("\n".join(f"{code}  {rule.title}" for code, rule in rules().items()))
+        print(f"of runs: {', '.join(CODES)}\nworkflow: all keys of a file")
+        return 0
+    if arguments.code == "workflow" or arguments.code.upper() in CODES:
+        print(reference() if arguments.code == "workflow" else explain_failure(arguments.code.upper()))
         return 0
     try:
         print(explain(arguments.code))

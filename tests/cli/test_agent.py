@@ -31,9 +31,9 @@ def test_a_run_prints_text_calls_and_how_it_ended(nbtools: Callable[..., Any], s
     done = nbtools("agent", "Write!", "--model", script)
     assert done.code == 0
     assert done.out == "I write.It is not written."
-    assert "· file_write" in done.err
+    assert "✗ file_write(path=" in done.err
     assert "nobody is here to give it" in done.err
-    assert "done (scripted (no LLM); 2 steps, 1 calls" in done.err
+    assert "is done · 2 steps · 1 call" in done.err
     assert not (tmp_path / "out.txt").exists()
 
 
@@ -45,16 +45,16 @@ def test_what_waits_is_answered_with_changes_from_another_process(
 
     with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path]) as wb:
         run = wb.agent("Write!", model=script, approver=AskFunction(lambda _: "later"))
-    listed = nbtools("agent", "--runs")
+    listed = nbtools("agent", "runs")
     assert listed.out.startswith(f"{run.run_id}  pending      scripted (no LLM)  Write!")
-    done = nbtools("agent", "--resume", run.run_id[:8], "--answer", "once", "--set", "content=two", "--json")
+    done = nbtools("agent", "resume", run.run_id[:8], "--answer", "once", "--set", "content=two", "--json")
     assert (done.code, done.json["status"], done.json["text"]) == (0, "done", "It is written.")
     assert (tmp_path / "out.txt").read_text() == "two"
-    shown = nbtools("agent", "--show", run.run_id)
-    assert shown.out.startswith("> Write!\nI write.\n· file_write")
-    events = nbtools("agent", "--show", run.run_id, "--json").json["events"]
+    shown = nbtools("agent", "show", run.run_id)
+    assert shown.out.startswith("> Write!\n▸ scripted")
+    events = nbtools("agent", "show", run.run_id, "--json").json["events"]
     assert [event["answer"] for event in events if event["kind"] == "approval_answered"] == ["later", "once"]
-    undone = nbtools("agent", "--undo", run.run_id)
+    undone = nbtools("agent", "undo", run.run_id)
     assert (undone.code, undone.out) == (0, f"file_write {tmp_path}/out.txt taken back\n")
     assert not (tmp_path / "out.txt").exists()
 
@@ -62,14 +62,16 @@ def test_what_waits_is_answered_with_changes_from_another_process(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ([], 2, "give one of PROMPT, --resume, --runs, --show and --undo"),
-        (["Go!", "--runs"], 2, "give one of PROMPT"),
+        ([], 2, "there is nothing to do"),
+        (["Go", "on!"], 2, "a prompt of several words stands in quotes"),
+        (["show"], 2, "0 words after 'show' do not fit"),
+        (["export", "zzz"], 2, "give FILE.ipynb or --workflow FILE.yaml"),
         (["Go!"], 1, "no model was named"),
         (["Go!", "--model", "cluade"], 2, "Did you mean 'claude'?"),
         (["Go!", "--model", "scripted:gone.yaml"], 1, "cannot be read"),
         (["Go!", "--model", "scripted:turns.yaml", "--budget", "stepps=1"], 2, "Did you mean 'steps'?"),
-        (["--resume", "zzz"], 1, "there is no run 'zzz'"),
-        (["--resume", "zzz", "--set", "a=1"], 2, "Add --answer once"),
+        (["resume", "zzz"], 1, "there is no run 'zzz'"),
+        (["resume", "zzz", "--set", "a=1"], 2, "Add --answer once"),
     ],
 )
 def test_wrong_use_is_told_in_three_lines(
@@ -86,3 +88,13 @@ def test_a_budget_ends_with_its_code_and_events_are_lines_of_json(nbtools: Calla
     kinds = [json.loads(line)["kind"] for line in done.out.splitlines()]
     assert kinds[0] == "run_started"
     assert kinds[-2:] == ["budget_reached", "run_ended"]
+
+
+def test_a_slip_in_a_verb_starts_no_model(nbtools: Callable[..., Any], script: str) -> None:
+    for words in (["shwo", "abc"], ["run"], ["resum"]):
+        done = nbtools("agent", *words, "--model", script)
+        assert done.code == 2
+        assert "Did you mean" in done.err
+    assert nbtools("agent", "runs").out == ""
+    assert nbtools("agent", "Write", "--model", script).code == 0
+    assert nbtools("agent", "show", "nothing").code != 0

@@ -76,7 +76,7 @@ def test_items_are_exported_and_imported(nbtools: Callable[..., Any], tmp_path: 
     nbtools("memory", "save", "b", "two")
     assert nbtools("memory", "export", "all.jsonl").code == 0
     other = {"NBTOOLS_HOME": str(tmp_path / "other")}
-    assert nbtools("memory", "import", "all.jsonl", **other).code == 0
+    assert nbtools("memory", "import", "all.jsonl", **other).out == "2 items read from all.jsonl\n"
     assert (nbtools("memory", "get", "a", **other).out, nbtools("memory", "get", "b", **other).out) == ("1\n", "two\n")
 
 
@@ -87,6 +87,17 @@ def test_a_save_keeps_the_tags_and_the_end_that_it_does_not_name(nbtools: Callab
     assert (kept["value"], kept["tags"], kept["expires_at"]) == (2, ["x"], first["expires_at"])
     assert first["expires_at"]
     assert (freed["value"], freed["tags"], freed["expires_at"]) == (3, [], None)
+
+
+def test_rows_go_to_a_file_that_is_replaced_on_request(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    done = nbtools("sql", "select range as n from range(100_000)", "--out-file", "rows.csv")
+    assert (done.code, done.out) == (0, "")
+    assert "100,000 rows written to rows.csv" in done.err
+    again = nbtools("sql", "select 1 as n", "--out-file", "rows.csv")
+    assert again.code != 0
+    assert "exists already" in again.err
+    assert nbtools("sql", "select 1 as n", "--out-file", "rows.csv", "--overwrite").code == 0
+    assert (tmp_path / "rows.csv").read_text() == "n\n1\n"
 
 
 def test_a_query_reads_files_in_every_format(nbtools: Callable[..., Any], penguins: str) -> None:

@@ -51,6 +51,15 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
     assert (listed.code, run in listed.out, " ok " in listed.out) == (0, True, True)
 
 
+def test_a_run_that_waits_for_an_answer_from_elsewhere_says_what_it_asks(
+    nbtools: Callable[..., Any], flow: Path
+) -> None:
+    told = nbtools("run", "flow.yaml", "--wait", "0.1").err
+    asked = f"ask asks: Greet world? [yes/no]\n→ nbtools runs answer {nbtools('runs').out.split()[0]} ask ANSWER\n"
+    assert told.count(asked) == 2, "once while it waits, once at the end"
+    assert nbtools("run", "flow.yaml").err.count("ask asks: ") == 1
+
+
 def test_a_run_has_a_report_and_becomes_a_notebook(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text("version: 1\nname: plain\nnodes:\n  - {id: a, code: '6 * 7'}\n")
     run = nbtools("run", "plain.yaml", "--json").json["run_id"]
@@ -83,7 +92,9 @@ def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any],
     assert planned.out.splitlines() == ["coded:", "  run     a  (never ran)", "  run     b  (needs a)"]
     assert nbtools("runs").out == "There are no runs yet.\n"
     assert nbtools("run", "coded.yaml").code == 0
-    assert "reuse   a" in nbtools("run", "coded.yaml", "--plan").out
+    told = nbtools("run", "coded.yaml", "--plan").out
+    assert "reuse   a" in told
+    assert "used again with --cached" in told
     (tmp_path / "step.py").write_text("1 + 2\n")
     planned = nbtools("run", "coded.yaml", "--plan")
     assert planned.out.splitlines() == ["coded:", "  run     a  (changed: code)", "  run     b  (needs a)"]
@@ -94,7 +105,7 @@ def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any],
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("flow.yaml", "--n", "x"), 2, "which is no JSON"),
+        (("flow.yaml", "--n", "x"), 2, "a whole number is wanted"),
         (("flow.yaml", "--n", '"x"'), 2, "does not fit"),
         (("flow.yaml", "--m", "1"), 2, "unrecognized arguments: --m"),
         (("flow.yaml", "--input", "n"), 2, "has no value"),
@@ -145,3 +156,65 @@ def test_a_cluster_on_this_machine_gives_the_same_outputs(nbtools: Callable[...,
     here, there = (nbtools("run", "flow.yaml", "--executor", where) for where in ("local", "dask://local"))
     assert (here.code, there.code) == (0, 0), there.err
     assert here.out == there.out == "sum: 2\nlength: 5\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "--n VALUE on a command line"),
+        (["--n", "x"], "the input n is 'x', but a whole number is wanted"),
+        (["--n", "null"], "It is null, but a whole number is wanted"),
+        (["--n", "1", "--flag", "maybe"], "but true or false is wanted"),
+        (["--n", "1", "--tags", "[true]"], "true is true or false, but text is wanted"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_told_in_the_words_of_yaml(
+    nbtools: Callable[..., Any], tmp_path: Path, given: list[str], told: str
+) -> None:
+    (tmp_path / "w.yaml").write_text(
+        "version: 1\nname: w\ninputs:\n  n: {type: integer}\n  flag: {type: boolean, default: true}\n"
+        "  tags: {type: array, items: {type: string}, default: []}\nnodes:\n  - {id: a, code: '1'}\n"
+    )
+    done = nbtools("run", "w.yaml", *given)
+    assert (done.code, told in done.err) == (2, True), done.err
+    assert "None" not in done.err
+    assert "True" not in done.err
+
+
+def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "w.yaml"
+    file.write_text(
+        "version: 1\nname: w\nnodes:\n"
+        "  - {id: each, for_each: [1, 0], on_item_error: collect,\n"
+        "     code: \"print('\\\\x1bx' * 999); print('so far'); 1 / item\"}\n"
+    )
+    done = nbtools("run", "w.yaml", "--json")
+    run = done.json["run_id"]
+    shown = nbtools("runs", "show", run).out
+    assert "ok 2/2, 1 failed" in shown
+    assert f"each[1] printed:\n  {'<U+001B>x' * 200}…\n  so far" in shown, "a long line is cut, and no line draws"
+    ended = nbtools("run", "--resume", run)
+    assert (ended.code, "there is nothing left to do" in ended.err) == (0, True)
+    file.write_text(file.read_text().replace("1 / item", "2 / item") + "  - {id: new, code: '1'}\n")
+    shown = nbtools("runs", "show", run).out
+    assert "note: node added: new\nnote: node changed: each\n" in shown
+    assert "nbtools run w.yaml --cached starts a new run" in shown
+    log = Path(done.json["folder"]) / "log.jsonl"
+    log.write_text("\n".join(log.read_text().splitlines()[:2]) + "\n")  # as if its driver had been killed
+    assert f"→ nbtools run --resume {run}" in nbtools("runs", "show", run).out
+
+
+def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(
+    nbtools: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "nbtools.toml").write_text('[policy]\nfile_write = "ask"\n')
+    nodes = '  - {id: w, tool: file_write, args: {path: out.txt, content: "a\\e[2Kb"}}\n'
+    (tmp_path / "write.yaml").write_text(f"version: 1\nname: write\nnodes:\n{nodes}")
+    done = nbtools("run", "write.yaml")
+    assert (done.code, (tmp_path / "out.txt").exists()) == (3, False)
+    assert "w asks: file_write (" in done.err
+    assert "content: a<U+001B>[2Kb" in done.err
+    run = nbtools("runs").out.split()[0]
+    assert nbtools("runs", "answer", run, "w", "yes").code == 0
+    assert nbtools("run", "--resume", run).code == 0
+    assert (tmp_path / "out.txt").read_text() == "a\x1b[2Kb"

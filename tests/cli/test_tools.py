@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nbtools import cli
 from tests.conftest import wait_until
 
 COUNT = "import pandas as pd; print(len(pd.read_csv(input_file_path)))"
@@ -28,6 +29,19 @@ def test_without_a_command_the_usage_is_shown_and_the_code_is_two(nbtools: Calla
     assert done.code == 2
     assert "demo" in done.out
     assert nbtools("--version").out.startswith("nbtools-kit ")
+
+
+def test_each_command_is_declared_by_the_module_that_is_imported_for_it() -> None:
+    every = cli._parser("")
+    for name, parser in _commands(every).items():
+        alone = _commands(cli._parser(name))
+        assert alone[name].format_help() == parser.format_help()
+    assert list(_commands(every)) == [word for _, words in cli._COMMANDS for word in words]
+
+
+def _commands(parser: Any) -> dict[str, Any]:
+    found: dict[str, Any] = next(action.choices for action in parser._actions if action.dest == "command")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -204,3 +218,30 @@ def test_the_doctor_says_what_tools_need_that_can_do_nothing_here(nbtools: Calla
     assert not {"tool shell", "tool web_search"} & needs(SERPER_API_KEY="k", ALLOWED_COMMANDS="git").keys()
     other = needs(SERPER_API_KEY="k", WEB_SEARCH_PROVIDER="tavily", TAVILY_API_KEY="")
     assert "TAVILY_API_KEY" in other["tool web_search"]
+
+
+def test_help_lists_every_topic_and_each_has_a_page(nbtools: Callable[..., Any]) -> None:
+    from nbtools.jupyter.catalogue import CATALOGUE
+
+    listed = nbtools("help").out
+    rows = [line.split()[:2] for line in listed.splitlines() if line.startswith("  ")]
+    named = {words[1] if words[0] == "nbtools" else words[0].lstrip("%") for words in rows}
+    assert {entry.name for entry in CATALOGUE} <= named
+    assert {"data_analyze", "sql_query", "doctor", "help"} <= named
+    for topic in ("%nbexplore", "workflow", "doctor", "file_read"):
+        assert topic.lstrip("%") in nbtools("help", topic).out
+
+
+def test_a_page_is_what_the_declarations_say(nbtools: Callable[..., Any]) -> None:
+    both = nbtools("help", "memory").out
+    assert "usage: %memory" in both
+    assert "usage: %%memory" in both
+    assert nbtools("memory", "--help").out.strip() in both
+    assert "usage: nbtools" not in nbtools("help", "%memory").out
+    assert "expression" in nbtools("help", "calculator").out
+
+
+def test_help_on_nothing_offers_the_nearest_topic(nbtools: Callable[..., Any]) -> None:
+    done = nbtools("help", "memry")
+    assert done.code == 2
+    assert "'memory'" in done.err

@@ -110,3 +110,26 @@ def test_the_schema_for_editors_accepts_every_example_and_marks_unknown_keys(nbt
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(given, schema)
         assert json.dumps(given)
+
+
+def test_all_keys_of_a_file_are_on_one_page(nbtools: Callable[..., Any]) -> None:
+    page = nbtools("explain", "workflow").out
+    for key in ("version*", "for_each", "on_item_error", "backoff_s", "approve*", "fixed_config", "max_parallel"):
+        assert f"\n  {key} " in page
+    assert 'files["ID"]["NAME"]' in page
+    assert max(map(len, page.splitlines())) <= 120
+
+
+def test_codes_of_runs_are_explained(nbtools: Callable[..., Any]) -> None:
+    assert "With retry it is tried again" in nbtools("explain", "file_not_found").out
+    assert "retry makes none" in nbtools("explain", "INVALID_ARGUMENTS").out
+    assert "Did you mean TIMEOUT?" in nbtools("explain", "TIMEOUTS").err
+
+
+def test_what_other_programs_call_a_key_is_known(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text(
+        'version: 1\nname: w\nsteps: []\nnodes:\n  - {id: a, ask: "Sure?"}\n  - {id: b, code: "1", retry: 3, if: x}\n'
+    )
+    told = nbtools("validate", "other.yaml").out
+    for hint in ("Did you mean 'nodes'?", 'Write {approve: "Sure?"}.', "Write {attempts: 3}.", "Did you mean 'when'?"):
+        assert hint in told

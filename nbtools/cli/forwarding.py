@@ -1,0 +1,87 @@
+"""Have a command run in a fork of a process that has imported what it needs, where such a process is there.
+
+It is there to save time, and never a reason for failure: `forward` returns `None` as long as nothing has been done, and
+then this process runs the command. What is imported here is all that such a command waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nbtools.home import default_home
+from nbtools.kernels.forked.sameness import SOCKET, commands_place, is_private
+from nbtools.kernels.warden.fd_socket import FdSocket
+
+__all__ = ["forward"]
+
+# Those that ask nobody anything: a question needs the terminal of the process that asks.
+_FORWARDED = frozenset({"call", "sql", "memory", "tools"})
+_ANSWER_S = 2.0
+
+
+def forward(arguments: Sequence[str]) -> int | None:
+    """Return the exit code of a command that another process has run; `None` when this one is to run it."""
+    if not arguments or arguments[0] not in _FORWARDED or not sys.platform.startswith("linux"):
+        return None
+    if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or sys.gettrace() is not None:
+        return None
+    place = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())
+    if not is_private(place):
+        return None
+    with socket.socket(socket.AF_UNIX) as connection:
+        pipe = FdSocket(connection)
+        try:
+            pid = _hand_over(pipe, connection, place, arguments)
+        except (AttributeError, OSError, ValueError):
+            return None  # nobody listens, or a standard stream is closed
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return 130
+        return None if pid is None else _wait(pipe, pid)
+
+
+def _hand_over(pipe: FdSocket, connection: socket.socket, place: Path, arguments: Sequence[str]) -> int | None:
+    """Hand over all that the command is and has; return the process that has begun with it, `None` when none has."""
+    streams = [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)]
+    connection.settimeout(_ANSWER_S)
+    connection.connect(str(place / SOCKET))
+    pipe.send({"do": "command"})
+    answer = pipe.wait()
+    if answer is None or "refused" in answer[0]:
+        return None
+    connection.settimeout(None)
+    folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    asked = {"arguments": list(arguments), "program": sys.argv[0], "path": sys.path, "env": dict(os.environ)}
+    try:
+        pipe.send(asked, [*streams, folder])
+    finally:
+        os.close(folder)
+    return None if pipe.wait() is None else int(answer[0]["pid"])
+
+
+def _wait(pipe: FdSocket, pid: int) -> int:
+    """Wait for the end of the command; pass on Ctrl-C and Ctrl-Z, which the terminal sends to this process alone."""
+
+    def send(number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    def pause(*_: object) -> None:
+        send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        send(signal.SIGCONT)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: send(signal.SIGINT))
+    signal.signal(signal.SIGTSTP, pause)
+    done = pipe.wait()
+    if done is None:
+        print("nbtools: the process that ran the command was ended; what it did until then is done.", file=sys.stderr)
+        return 1
+    return int(done[0]["code"])

@@ -19,7 +19,7 @@ __all__ = ["Applied", "Confinement", "Level", "apply", "holds_programs", "lock_n
 
 Level = Literal["off", "limits", "strict"]
 
-_CAP_SYS_RESOURCE = 24
+_CAP_SYS_ADMIN, _CAP_SYS_RESOURCE, _CAP_PERFMON = 21, 24, 38
 # Out of memory, the kernel takes the process with the highest number first.
 _OOM_SCORE = "900"
 
@@ -59,6 +59,10 @@ class Confinement:
     supervised
         Whether a strict process asks a `Supervisor` before it changes a file's mode, times or attributes, or connects
         to a local socket of its own, which are refused otherwise: the listener in `Applied` has to be handed to one.
+    own_shared_memory
+        Whether a strict process gets a ``/dev/shm`` of its own; otherwise it shares the one of
+        all programs. `HostLimits.shared_memory` tells whether this host allows it. With it goes, where
+        `HostLimits.own_processes` says so, a ``/proc`` that shows no processes but its own.
     handover
         Descriptor of a local socket over which `apply` hands the listener to the supervisor, before it closes it.
     required
@@ -78,6 +82,7 @@ class Confinement:
     open_files: int | None = 4096
     sockets: bool = True
     supervised: bool = False
+    own_shared_memory: bool = False
     handover: int | None = None
     required: bool = True
 
@@ -143,10 +148,22 @@ def apply(confinement: Confinement) -> Applied:
         if confinement.programs is not None:
             only = confinement.programs
             attempt("Landlock (programs)", lambda: landlock.restrict_programs(only))
+        elif sys.platform.startswith("linux"):
+            # The owner's environment holds what was taken out of this one. Older systems leave it open.
+            with contextlib.suppress(OSError):
+                landlock.restrict_tracing()
         return Applied(level=floor, missing=tuple(missing))
     if not sys.platform.startswith("linux"):
         attempt("a sandbox", _no_sandbox)
         return Applied(level=floor, missing=tuple(missing))
+    if confinement.own_shared_memory:
+        # With more room than the owner's watch allows, so that it is the watch which ends a script, with a reason.
+        size = confinement.memory_bytes and 2 * confinement.memory_bytes
+        given = [path for path in (*confinement.read, *confinement.write) if path.startswith("/dev/shm/")]  # noqa: S108 - private folders in it
+        attempt("a /dev/shm of its own", lambda: linux.own_shared_memory(size, given))
+        # Names and arguments of others; their environment and memory are closed by Landlock all the same.
+        with contextlib.suppress(OSError):
+            linux.hide_processes()
     attempt("the loss of capabilities", linux.drop_capabilities)
     attempt("Landlock (files and signals)", lambda: _landlock(confinement))
     listener = attempt("seccomp (network and system calls)", lambda: _seccomp(confinement))
@@ -163,7 +180,7 @@ def prepare() -> None:
     if os.name == "posix":
         import resource  # noqa: F401 - so that the children find it loaded
     if sys.platform.startswith("linux") and linux.machine() in seccomp.NUMBERS:
-        places.system_places()
+        places.system_places(programs=True)  # as `_landlock` asks: the cache takes another spelling for another call
         abi = landlock.available_abi()
         for network in (False, True):
             for action in ("refuse", "notify"):
@@ -219,18 +236,21 @@ def _limit(confinement: Confinement) -> None:
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         if confinement.level == "limits":
-            # Root could raise its own limits again.
-            linux.drop_capabilities((_CAP_SYS_RESOURCE,))
+            # Root could raise its own limits again, and look into processes that Landlock closes.
+            linux.drop_capabilities((_CAP_SYS_ADMIN, _CAP_SYS_RESOURCE, _CAP_PERFMON))
 
 
 def _landlock(confinement: Confinement) -> None:
     folder = confinement.folder
     if folder is not None and os.getcwd() != folder:  # noqa: PTH109 - a text is compared
         raise OSError(errno.ENOTDIR, "the working folder leads elsewhere than when it was judged", folder)
+    read, listed = places.without_credentials(confinement.read)
+    # By its name the folder could be another one a moment later.
+    write, also_listed = places.without_credentials("." if path == folder else path for path in confinement.write)
     landlock.restrict(
-        read=(*places.system_places(programs=confinement.programs is None), *confinement.read),
-        # By its name the folder could be another one a moment later.
-        write=(*("." if path == folder else path for path in confinement.write), "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
+        read=(*places.system_places(programs=confinement.programs is None), *read),
+        write=(*write, "/dev/shm"),  # noqa: S108 - named semaphores, without which there is no multiprocessing
+        listed=(*listed, *also_listed),
         devices=places.DEVICES,
         programs=confinement.programs,
         network=confinement.network,

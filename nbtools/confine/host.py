@@ -15,6 +15,7 @@ from nbtools.errors import SandboxUnavailable
 __all__ = ["HostLimits", "capabilities"]
 
 _PROBE_S = 30.0
+_MEASURED = ("landlock_abi", "seccomp", "supervision", "limits", "shared_memory", "own_processes")
 # What a strict child must be refused, by the name under which the probe reports it.
 _STRICT = {
     "files": "files outside are closed",
@@ -24,6 +25,8 @@ _STRICT = {
     "metadata": "modes and times of files outside cannot be changed",
     "trace": "nothing can be traced",
     "namespaces": "no namespace can be made",
+    "terminals": "no terminal can be opened",
+    "sockets": "no socket without a connection can be made",
 }
 
 
@@ -43,6 +46,10 @@ class HostLimits:
         Whether system calls can be filtered, and handed to a supervisor.
     limits
         Whether resource limits can be set.
+    shared_memory
+        Whether a strict child can have a ``/dev/shm`` of its own; otherwise it sees that of all programs.
+    own_processes
+        Whether a strict child sees its own processes alone; otherwise it can read names and arguments of all.
     refused
         What a strict child was refused, by short name.
     missing
@@ -57,6 +64,8 @@ class HostLimits:
     seccomp: bool = False
     supervision: bool = False
     limits: bool = False
+    shared_memory: bool = False
+    own_processes: bool = False
     refused: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
@@ -68,6 +77,8 @@ class HostLimits:
             "seccomp": self.seccomp,
             "supervision": self.supervision,
             "resource limits": self.limits,
+            "a /dev/shm of its own": self.shared_memory,
+            "no sight of others' processes": self.own_processes,
         }
         found = ", ".join(name for name, there in parts.items() if there) or "none of its parts"
         missing = f"missing: {'; '.join(self.missing)}" if self.missing else "nothing is missing"
@@ -136,7 +147,7 @@ def _judge(platform: str, found: dict[str, Any]) -> HostLimits:
     refused = tuple(name for name in _STRICT if found["refused"].get(name))
     missing = found["failed"] or [f"that {told}" for name, told in _STRICT.items() if name not in refused]
     level: Level = "off" if not found["limits"] else "limits" if missing else "strict"
-    measured = {name: found[name] for name in ("landlock_abi", "seccomp", "supervision", "limits")}
+    measured = {name: found[name] for name in _MEASURED}
     remedies = _remedies(found)
     return HostLimits(
         platform=platform, level=level, refused=refused, missing=tuple(missing), remedies=remedies, **measured
@@ -150,6 +161,12 @@ def _remedies(found: dict[str, Any]) -> tuple[str, ...]:
         "Landlock needs Linux 5.13 or newer with `landlock` in the boot parameter lsm=.": not found["landlock_abi"],
         "Linux 6.12 or newer also keeps signals apart exactly; here elder processes are shielded by number.": (
             1 <= found["landlock_abi"] < 6
+        ),
+        "Without the right to mount, here or in a user namespace, strict kernels share /dev/shm with all programs.": (
+            not found["shared_memory"]
+        ),
+        "Without the right to mount /proc, strict kernels can read names and arguments of other processes.": (
+            not found["own_processes"]
         ),
         "seccomp needs a kernel with CONFIG_SECCOMP_FILTER and an x86_64 or aarch64 processor.": not found["seccomp"],
     }

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 
 from nbtools.confine import linux
 
-__all__ = ["available_abi", "restrict", "restrict_programs"]
+__all__ = ["available_abi", "restrict", "restrict_programs", "restrict_tracing"]
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every architecture
 _RULE_PATH_BENEATH = 1
@@ -57,6 +57,7 @@ def restrict(
     *,
     read: Iterable[str],
     write: Iterable[str],
+    listed: Iterable[str] = (),
     devices: Iterable[str] = (),
     programs: Iterable[str] | None = None,
     network: bool,
@@ -70,6 +71,8 @@ def restrict(
         Files and folders that may be read, with all below them. What does not exist is skipped.
     write
         Files and folders where everything is allowed but making devices.
+    listed
+        Folders of which, and of all below them, the names may be listed.
     devices
         Device files, or folders of them, that may be opened for reading and writing and controlled.
     programs
@@ -88,7 +91,10 @@ def restrict(
     governed = _ABI_1 | (abi >= 2 and _REFER) | (abi >= 3 and _TRUNCATE) | (abi >= 5 and _IOCTL_DEV)
     writing = governed & ~(_MAKE_CHAR | _MAKE_BLOCK)
     kept = 0 if programs is None else _EXECUTE
-    rules = ((_READ & ~kept, read), (writing & ~kept, write), (_DEVICE & governed, devices), (_READ, programs or ()))
+    rules = (
+        *((_READ & ~kept, read), (writing & ~kept, write), (_READ_DIR, listed)),
+        *((_DEVICE & governed, devices), (_READ, programs or ())),
+    )
     _enforce(abi, (governed, _TCP if abi >= 4 and not network else 0, _SCOPE if abi >= 6 else 0), rules)
 
 
@@ -103,6 +109,21 @@ def restrict_programs(programs: Iterable[str]) -> None:
     abi = available_abi()
     # Moving files between folders is refused by every ruleset that does not allow it, which takes the second ABI.
     _enforce(abi if abi >= 2 else 0, (_EXECUTE | _REFER, 0, 0), ((_EXECUTE, programs), (_REFER, ("/",))))
+
+
+def restrict_tracing() -> None:
+    """Keep this thread, and all it starts from now on, from looking into processes that are not below it.
+
+    Their environment, memory and descriptors are closed; files stay as they are.
+
+    Raises
+    ------
+    OSError
+        The kernel has no Landlock of ABI 2, or refused the ruleset.
+    """
+    # Any ruleset does it. This one governs the moving of files between folders, and allows it everywhere.
+    abi = available_abi()
+    _enforce(abi if abi >= 2 else 0, (_REFER, 0, 0), ((_REFER, ("/",)),))
 
 
 def _enforce(abi: int, fields: tuple[int, int, int], rules: Iterable[tuple[int, Iterable[str]]]) -> None:

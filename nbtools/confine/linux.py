@@ -7,8 +7,18 @@ import ctypes
 import os
 import platform
 import struct
+from collections.abc import Sequence
 
-__all__ = ["LIBC", "drop_capabilities", "machine", "no_new_privileges", "prctl", "syscall"]
+__all__ = [
+    "LIBC",
+    "drop_capabilities",
+    "hide_processes",
+    "machine",
+    "no_new_privileges",
+    "own_shared_memory",
+    "prctl",
+    "syscall",
+]
 
 # On Windows there is no C library to ask for by `None`; nothing below is called there.
 LIBC = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
@@ -18,6 +28,11 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
+_NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+_PRIVATE = 0x4000 | 1 << 18  # MS_REC, MS_PRIVATE
+_HARMLESS = 2 | 4  # MS_NOSUID, MS_NODEV
+_BIND = 0x1000
+_NO_PROGRAMS = 8  # MS_NOEXEC
 
 
 def machine() -> str:
@@ -74,6 +89,58 @@ def drop_capabilities(only: tuple[int, ...] | None = None) -> None:
     with contextlib.suppress(OSError):  # Linux older than 4.3 has no ambient set
         prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     _check("capset", LIBC.capset(header, struct.pack("6I", *words)))
+
+
+def own_shared_memory(size: int | None = None, keep: Sequence[str] = ()) -> None:
+    """Give this process, and all it starts from now on, a ``/dev/shm`` of its own, empty and gone with the last.
+
+    Whoever may not mount by right does it in a user namespace where it is the same user. Call it while there is only
+    one thread.
+
+    Parameters
+    ----------
+    size
+        The most bytes that fit; `None` takes half of the machine's memory.
+    keep
+        Folders in it that stay to be seen, those of others' included.
+
+    Raises
+    ------
+    OSError
+        This host allows neither.
+    """
+    user, group = os.geteuid(), os.getegid()
+    assert LIBC is not None
+    if LIBC.unshare(_NEW_MOUNTS) < 0:
+        _check("unshare", LIBC.unshare(_NEW_USER | _NEW_MOUNTS))
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - pathlib would be loaded for it
+                file.write(text)
+    # What is mounted here must not be seen by others, who see the same folders.
+    _check("mount", LIBC.mount(b"none", b"/", None, ctypes.c_ulong(_PRIVATE), None))
+    kept = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in keep]
+    options = b"mode=1777" + (b"" if size is None else b",size=%d" % size)
+    _check("mount", LIBC.mount(b"nbtools", b"/dev/shm", b"tmpfs", ctypes.c_ulong(_HARMLESS), options))
+    for path, handle in kept:
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - pathlib would be loaded for it
+        source = b"/proc/self/fd/%d" % handle
+        _check("mount", LIBC.mount(source, os.fsencode(path), None, ctypes.c_ulong(_BIND), None))
+        os.close(handle)
+
+
+def hide_processes() -> None:
+    """Show this process, and all it starts, only those processes in ``/proc`` that it may trace.
+
+    Call it after `own_shared_memory`, which makes the view of the file system that is changed.
+
+    Raises
+    ------
+    OSError
+        It takes the right to mount in the namespace of processes, or Linux 5.8.
+    """
+    assert LIBC is not None
+    flags = ctypes.c_ulong(_HARMLESS | _NO_PROGRAMS)
+    _check("mount", LIBC.mount(b"nbtools", b"/proc", b"proc", flags, b"hidepid=ptraceable"))
 
 
 def _check(what: str, result: int) -> None:

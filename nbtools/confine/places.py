@@ -8,7 +8,7 @@ import site
 import sys
 from collections.abc import Iterable, Iterator
 
-__all__ = ["DEVICES", "SYSTEM", "python_places", "system_places"]
+__all__ = ["CREDENTIALS", "DEVICES", "SYSTEM", "python_places", "system_places", "without_credentials"]
 
 _ETC = (
     *("alternatives", "ssl", "pki", "crypto-policies", "ca-certificates", "ca-certificates.conf", "fonts", "localtime"),
@@ -31,10 +31,15 @@ SYSTEM = (
 )
 """Files and folders of the system that every program may read."""
 
-DEVICES = (
-    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"),
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""Devices that every program may use. No terminals: whoever can make one can read the keys typed into others."""
+
+CREDENTIALS = (
+    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".oci", ".databricks", ".password-store", ".netrc"),
+    *(".pypirc", ".npmrc", ".git-credentials", ".pgpass", ".my.cnf", ".snowflake", ".databrickscfg", ".terraform.d"),
+    *(".config/gcloud", ".config/gh", ".config/op", ".config/rclone", ".local/share/keyrings", ".mozilla"),
 )
-"""Devices that every program may use: a pseudo-terminal is how IPython runs ``!command``."""
+"""Files and folders below a home that are never opened, even where a folder that holds them is allowed."""
 
 
 def python_places(more: Iterable[str] = ()) -> list[str]:
@@ -62,6 +67,33 @@ def system_places(*, programs: bool = True) -> tuple[str, ...]:
     return found if programs else tuple(part for place in found for part in _without_programs(place))
 
 
+def without_credentials(paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return what may be opened of files and folders, and the folders of which only the names may be listed.
+
+    Landlock opens a folder with all below it. One that holds `CREDENTIALS` of this user is therefore replaced by what
+    else lies in it; what is made in it later is not opened.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - must not fail where there is no home
+    secret = [place for name in CREDENTIALS if os.path.lexists(place := f"{home}/{name}")]
+    secret += [real for place in secret if (real := os.path.realpath(place)) != place]
+    opened, listed = list[str](), list[str]()
+    todo = list(paths)
+    while todo:
+        path = todo.pop(0)
+        real = os.path.realpath(path)
+        if any(_holds(place, real) for place in secret):
+            continue
+        if not any(_holds(real, place) for place in secret):
+            opened.append(path)
+            continue
+        listed.append(path)
+        try:
+            todo += [f"{path}/{name}" for name in os.listdir(path)]  # noqa: PTH208 - strings all along
+        except OSError:
+            continue  # a file, or a folder that nobody may list
+    return opened, listed
+
+
 def _without_programs(place: str) -> Iterator[str]:
     name = os.path.basename(place)  # noqa: PTH119 - strings all along
     if name in {"bin", "sbin"}:
@@ -78,4 +110,4 @@ def _without_programs(place: str) -> Iterator[str]:
 
 
 def _holds(folder: str, path: str) -> bool:
-    return path == folder or path.startswith(folder + os.sep)
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

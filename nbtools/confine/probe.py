@@ -18,6 +18,14 @@ def _is_refused(action: Callable[[], object]) -> bool:
     return False
 
 
+def _tries(action: Callable[[], object]) -> bool:
+    """Tell whether an action works in a child: it could leave this process half changed."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(_is_refused(action)))
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def main(package: str, inside: str, outside: str) -> None:
     """Confine this process as strictly as the host allows and print what it was refused.
 
@@ -43,6 +51,13 @@ def main(package: str, inside: str, outside: str) -> None:
         "seccomp": is_linux and seccomp.is_available(),
         "supervision": is_linux and seccomp.is_available("notify"),
     }
+    found["shared_memory"] = is_linux and _tries(linux.own_shared_memory)
+
+    def hides_processes() -> None:
+        linux.own_shared_memory()
+        linux.hide_processes()
+
+    found["own_processes"] = is_linux and _tries(hides_processes)
     applied = apply(Confinement(level="strict", write=(inside,), file_bytes=1 << 30, required=False))
     found["limits"] = applied.level != "off"
     found["failed"] = list(applied.missing)
@@ -64,6 +79,8 @@ def main(package: str, inside: str, outside: str) -> None:
             "network": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close(),
             "metadata": lambda: os.chmod(outside, 0o600),  # noqa: PTH101 - as an attacker would
             "trace": lambda: linux.syscall("ptrace", number.get("ptrace", -1), 16, parent, 0, 0),
+            "terminals": lambda: os.close(os.openpty()[0]),
+            "sockets": lambda: socket.socket(socket.AF_UNIX, socket.SOCK_RAW).close(),
             "namespaces": lambda: linux.syscall("unshare", number.get("unshare", -1), 0x10000000),
         }
     found["refused"] = {name: _is_refused(action) for name, action in attempts.items()}

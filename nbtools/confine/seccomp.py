@@ -2,8 +2,8 @@
 
 A rule names system calls, conditions on their arguments, and what happens when all conditions hold. Rules are tried in
 order; what no rule catches is allowed. A filter can see numbers only, never what a pointer points to. That decides the
-shape of several rules: a socket is judged when it is made (by family), because its address is behind a pointer; a
-datagram socket of the local family is refused, because each message may carry an address.
+shape of several rules: a socket is judged when it is made (by family), because its address is behind a pointer; the
+local family has streams and packets with a connection alone, because a datagram may carry an address.
 
 Three filters come out of it:
 
@@ -71,6 +71,7 @@ utime 132 -          utimes 235 -           futimesat 261 -        utimensat 280
 setxattr 188 5       lsetxattr 189 6        fsetxattr 190 7        setxattrat 463 463
 removexattr 197 14   lremovexattr 198 15    fremovexattr 199 16    removexattrat 466 466   file_setattr 469 469
 truncate 76 45       open 2 -               openat 257 56          openat2 437 437
+prctl 157 167
 """
 _MACHINES = ("x86_64", "aarch64")
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -118,6 +119,10 @@ _FORBIDDEN = (
 _SIGNALLING = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
+_DIRECTION, _READS = 0xC0000000, 0x80000000
+_FS_SET_ENCRYPTION, _FAT_SET_ATTRIBUTES = 0x800C6613, 0x40047211
+_FS_FIEMAP, _FICLONE, _FICLONERANGE = 0xC020660B, 0x40049409, 0x4020940D
+_PR_SET_DUMPABLE = 4
 _O_ACCMODE, _O_TRUNC = 0b11, 0o1000
 _SOCK_TYPE_MASK = 0xF
 _AF_NETLINK = 16  # read by getifaddrs
@@ -233,13 +238,51 @@ def _halve(blocks: list[tuple[int, list[_Instruction]]]) -> list[_Instruction]:
 
 def _socket_rules(network: bool) -> tuple[CallRule, ...]:
     families = (socket.AF_UNIX, *((socket.AF_INET, socket.AF_INET6, _AF_NETLINK) if network else ()))
-    local_datagram = (
+    kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+    # By a list of what is allowed: a raw socket of the local family is a datagram socket under another name.
+    local = (
         When(argument=0, op="eq", value=socket.AF_UNIX),
-        When(argument=1, op="eq", value=socket.SOCK_DGRAM, mask=_SOCK_TYPE_MASK),
+        *(When(argument=1, op="ne", value=kind, mask=_SOCK_TYPE_MASK) for kind in kinds),
+    )
+    internet = tuple(
+        (
+            When(argument=0, op="eq", value=family),
+            *(
+                When(argument=1, op="ne", value=kind, mask=_SOCK_TYPE_MASK)
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+            ),
+        )
+        for family in families
+        if family in (socket.AF_INET, socket.AF_INET6)
     )
     return (
         CallRule(calls=("socket", "socketpair"), when=tuple(When(argument=0, op="ne", value=f) for f in families)),
-        CallRule(calls=("socket", "socketpair"), when=local_datagram),
+        *(CallRule(calls=("socket", "socketpair"), when=when) for when in (local, *internet)),
+    )
+
+
+def _ioctl_rules() -> tuple[CallRule, ...]:
+    """Refuse to type into terminals, and the controls by which file systems change a file's metadata.
+
+    Landlock governs the controls of devices only. Those of files come in families by their second byte; the ones that
+    only read have the direction "read" in their upper two bits.
+    """
+
+    def family(letter: int, *spared: int) -> CallRule:
+        when = (
+            When(argument=1, op="eq", value=letter << 8, mask=0xFF00),
+            When(argument=1, op="ne", value=_READS, mask=_DIRECTION),
+            *(When(argument=1, op="ne", value=number) for number in spared),
+        )
+        return CallRule(calls=("ioctl",), when=when)
+
+    named = (_TIOCSTI, _TIOCLINUX, _FS_SET_ENCRYPTION, _FAT_SET_ATTRIBUTES)
+    return (
+        *(CallRule(calls=("ioctl",), when=(When(argument=1, op="eq", value=number),)) for number in named),
+        family(ord("f"), _FS_FIEMAP),
+        family(ord("X")),
+        family(ord("v")),
+        family(0x94, _FICLONE, _FICLONERANGE),
     )
 
 
@@ -299,8 +342,12 @@ def sandbox(*, network: bool, metadata: Action | None, abi: int, connect: Action
         # The flags of clone3 are behind a pointer. Said to be missing, the C library falls back to clone.
         CallRule(calls=("clone3",), action="missing"),
         CallRule(calls=("clone",), when=(When(argument=0, op="any", value=_NEW_NAMESPACES),)),
-        CallRule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCSTI),)),
-        CallRule(calls=("ioctl",), when=(When(argument=1, op="eq", value=_TIOCLINUX),)),
+        # Its memory and descriptors could not be counted any more.
+        CallRule(
+            calls=("prctl",),
+            when=(When(argument=0, op="eq", value=_PR_SET_DUMPABLE), When(argument=1, op="eq", value=0)),
+        ),
+        *_ioctl_rules(),
         *_socket_rules(network),
         *_elder_rules(signals=abi < 6),
     ]

@@ -6,7 +6,12 @@ process that started it) opens the file, looks where it really lies, makes the c
 answers. The process cannot swap the file in between, because its own call is never carried out.
 
 In the same way a process connects to local sockets that lie where it may write, so that multiprocessing's servers work
-while every other service of the machine stays out of reach.
+while every other service of the machine stays out of reach: the supervisor connects a socket of its own, which the
+process cannot name until it gets it in the place of the one it asked for.
+
+The supervisor believes nothing of the process. It uses the numbers of the notice, never a name or a text that the
+process could choose; a path leads through no descriptor of the supervisor's own, however it is spelled; a call that
+takes too long is given up; and whatever goes wrong is an error for that call alone.
 """
 
 from __future__ import annotations
@@ -16,8 +21,11 @@ import ctypes
 import errno
 import os
 import select
+import signal
 import socket
+import stat
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +35,12 @@ from nbtools.confine import linux, seccomp
 
 __all__ = ["Supervisor"]
 
-_RECEIVE, _SEND, _ID_VALID = 0xC0502100, 0xC0182101, 0x40082102
+_RECEIVE, _SEND, _ID_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
+_ADDITION = struct.Struct("=QIIII")  # id, flags, descriptor here, descriptor there, flags there
+_IN_ITS_PLACE = 1
+_HOW = struct.Struct("=3Q")  # flags, mode, how to resolve
+_NO_MAGIC_LINKS, _IN_ROOT = 2, 16
+_SHARED_MEMORY = b"/dev/shm/"
 _NOTICE = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction, arguments
 _ANSWER = struct.Struct("=QqiI")
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
@@ -38,6 +51,7 @@ _SECOND = 1_000_000_000
 _FAMILY, _TIMEVAL = struct.Struct("=H"), struct.Struct("@ll")
 _ADDRESS_BYTES = 110
 _CONNECT_US = 50_000
+_ANSWER_S = 0.5
 _NO_CHANGE = 0xFFFFFFFF
 
 
@@ -86,7 +100,8 @@ class Supervisor:
         except OSError as exc:
             return exc.errno in (errno.ENOENT, errno.EINTR)  # the caller was killed while it waited
         notice_id, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
-        code = self._carry_out(notice_id, pid, self._calls.get(number, ""), arguments)
+        with _bounded(_ANSWER_S):
+            code = self._carry_out(notice_id, pid, self._calls.get(number, ""), arguments)
         try:
             _ioctl(self._listener, _SEND, _ANSWER.pack(notice_id, 0, -code, 0))
         except OSError as exc:
@@ -96,7 +111,7 @@ class Supervisor:
     def _carry_out(self, notice_id: int, pid: int, call: str, arguments: Sequence[int]) -> int:
         """Do what a call asks for, where allowed; return an error number, 0 for success."""
         try:
-            with _Caller(pid) as caller:
+            with _Caller(pid, notice_id) as caller:
                 # The process may have died and its number be somebody else's by now: then what was opened is wrong.
                 _ioctl(self._listener, _ID_VALID, struct.pack("=Q", notice_id))
                 change = _CHANGES.get(call)
@@ -105,7 +120,8 @@ class Supervisor:
                 return change(self, caller, call, list(arguments)) or 0
         except OSError as exc:
             return exc.errno or errno.EPERM
-        except (ValueError, OverflowError, struct.error):
+        except Exception:
+            # Whatever a process sends, only its own call fails.
             return errno.EINVAL
 
     @contextlib.contextmanager
@@ -117,8 +133,12 @@ class Supervisor:
             real = os.fspath(place.readlink())
             mine = place.stat().st_uid == caller.uid
             inside = any(real == root or real.startswith(root + "/") for root in self._write)
-            # What has no path (a pipe, a memory file) is nobody else's.
-            if not (inside or not real.startswith("/") or real.startswith("/memfd:")) or not mine:
+            # What has no path (a pipe, a memory file) is nobody else's, when it is a descriptor of the process itself.
+            nameless = not real.startswith("/") or real.startswith("/memfd:")
+            is_own = (
+                nameless and caller.names_own(path) is not None
+            ) or place.stat().st_dev == caller.own_shared_memory()
+            if not (inside or is_own) or not mine:
                 raise PermissionError(errno.EPERM, "outside")
             yield place
         finally:
@@ -187,14 +207,14 @@ class Supervisor:
         path = data[_FAMILY.size :].partition(b"\0")[0]
         if _FAMILY.unpack_from(data)[0] != socket.AF_UNIX or not path:
             return errno.EPERM
-        with self._target(caller, _AT_FDCWD, path) as place, caller.socket(descriptor) as theirs:
-            # A full queue must not hold up whoever answers; this is the socket's own option, so it is put back.
-            before = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.size)
-            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, _CONNECT_US))
-            try:
-                theirs.connect(os.fspath(place))
-            finally:
-                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, before)
+        flags = caller.socket_flags(ctypes.c_int(descriptor & 0xFFFFFFFF).value)
+        with self._target(caller, _AT_FDCWD, path) as place:
+            if not stat.S_ISSOCK(place.stat().st_mode):
+                return errno.ECONNREFUSED
+            with _connected(os.fspath(place)) as ours:
+                ours.setblocking(not flags & os.O_NONBLOCK)
+                addition = (caller.notice, _IN_ITS_PLACE, ours.fileno(), descriptor & 0xFFFFFFFF, flags & os.O_CLOEXEC)
+                _ioctl(self._listener, _ADD, _ADDITION.pack(*addition))
         return None
 
     def _at(self, caller: _Caller, directory: int, address: int, flags: int) -> contextlib.AbstractContextManager[Path]:
@@ -218,8 +238,8 @@ _CHANGES: dict[str, Callable[[Supervisor, _Caller, str, list[int]], int | None]]
 class _Caller:
     """The process that waits for an answer: its memory, folders and descriptors."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, notice: int) -> None:
+        self.notice = notice
         # By descriptor, so that a later process of the same number is not mistaken for it.
         self._proc = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -243,16 +263,16 @@ class _Caller:
             raise OSError(errno.EFAULT, "memory")
         return data
 
-    def socket(self, descriptor: int) -> socket.socket:
-        """Return a socket of its, as one of ours."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        # A thread asked; descriptors are had from its process.
-        process = os.pidfd_open(int(status.partition("Tgid:")[2].split()[0]))
+    def socket_flags(self, descriptor: int) -> int:
+        """Return the flags of a socket of its; what is none is refused."""
+        if not os.readlink(f"fd/{descriptor}", dir_fd=self._proc).startswith("socket:"):
+            raise OSError(errno.ENOTSOCK, "no socket")
+        handle = os.open(f"fdinfo/{descriptor}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         try:
-            number = seccomp.NUMBERS[linux.machine()]["pidfd_getfd"]
-            return socket.socket(fileno=linux.syscall("pidfd_getfd", number, process, descriptor, 0))
+            # Numbers of the kernel's, in lines of its own: "pos:", "flags:" in octal, and more.
+            return int(os.read(handle, 4096).partition(b"flags:")[2].split()[0], 8)
         finally:
-            os.close(process)
+            os.close(handle)
 
     def path(self, address: int, most: int = _MAX_PATH) -> bytes:
         """Return a NUL-terminated string of its memory, read by pages because the next one may not be there."""
@@ -273,21 +293,86 @@ class _Caller:
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
         if path is None:
             return os.open(f"fd/{directory}", flags & ~os.O_NOFOLLOW, dir_fd=self._proc)
-        for own in (b"/proc/self/", b"/proc/thread-self/", b"/dev/fd/"):
-            if path.startswith(own):
-                inner = b"fd/" if own == b"/dev/fd/" else b""
-                return os.open(inner + path[len(own) :], flags, dir_fd=self._proc)
-        if path.startswith(b"/"):
-            return os.open(path, flags)
+        own = self.names_own(path)
+        if own is not None:
+            return os.open(own, flags, dir_fd=self._proc)
         if not path:
             raise FileNotFoundError(errno.ENOENT, "empty path")
-        base = os.open(
-            "cwd" if directory == _AT_FDCWD else f"fd/{directory}", os.O_PATH | os.O_CLOEXEC, dir_fd=self._proc
-        )
+        if path.startswith(_SHARED_MEMORY):
+            # It may see another one than we do.
+            start, resolve = "root", _NO_MAGIC_LINKS | _IN_ROOT
+        elif path.startswith(b"/"):
+            return _open_plain(path, flags, _AT_FDCWD)
+        else:
+            start, resolve = "cwd" if directory == _AT_FDCWD else f"fd/{directory}", _NO_MAGIC_LINKS
+        base = os.open(start, os.O_PATH | os.O_CLOEXEC, dir_fd=self._proc)
         try:
-            return os.open(path, flags, dir_fd=base)
+            return _open_plain(path, flags, base, resolve)
         finally:
             os.close(base)
+
+    def own_shared_memory(self) -> int | None:
+        """Return the device of its ``/dev/shm``, when that is another one than ours."""
+        try:
+            device = os.stat("root" + os.fsdecode(_SHARED_MEMORY), dir_fd=self._proc).st_dev
+            return device if device != os.stat(_SHARED_MEMORY).st_dev else None  # noqa: PTH116 - bytes
+        except OSError:
+            return None
+
+    @staticmethod
+    def names_own(path: bytes | None) -> bytes | None:
+        """Return a path below the process' folder in ``/proc``, empty for the descriptor itself; else `None`."""
+        if path is None:
+            return b""
+        for own, inner in ((b"/proc/self/", b""), (b"/proc/thread-self/", b""), (b"/dev/fd/", b"fd/")):
+            rest = path.removeprefix(own)
+            # Only a descriptor: what leads on from there could lead back to one of the supervisor.
+            if rest != path and (inner + rest).startswith(b"fd/") and rest.rpartition(b"/")[2].isdigit():
+                return inner + rest if (inner + rest).count(b"/") == 1 else None
+        return None
+
+
+def _open_plain(path: bytes, flags: int, base: int, resolve: int = _NO_MAGIC_LINKS) -> int:
+    """Open a path in which no link of ``/proc`` is followed: there lie the descriptors of whoever opens it."""
+    how = _HOW.pack(flags, 0, resolve)
+    number = seccomp.NUMBERS[linux.machine()]["openat2"]
+    return linux.syscall("openat2", number, base, path, how, len(how))
+
+
+@contextlib.contextmanager
+def _connected(path: str) -> Iterator[socket.socket]:
+    """Connect a socket of our own; a queue that stays full is given up after 50 ms."""
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as ours:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, _CONNECT_US))
+            try:
+                ours.connect(path)
+            except OSError as exc:
+                if exc.errno == errno.EPROTOTYPE and kind == socket.SOCK_STREAM:
+                    continue
+                raise
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
+            yield ours
+            return
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Interrupt a system call that waits longer; outside of the main thread nothing does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "took too long")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _ioctl(descriptor: int, request: int, argument: bytes | bytearray) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import stat
 import sys
 import time
@@ -22,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nbtools.errors import NbtoolsError
+from nbtools.kernels.warden.runtime_dir import remove_tree
 from nbtools.paths import Folder, Roots
 
 __all__ = ["MOST_FILES", "FolderState", "keep"]
@@ -193,7 +193,7 @@ def _take(source: Folder, hall: Folder, shelf: Folder, name: str, room: int | No
     except BaseException:
         left = hall.path / draft
         if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
+            remove_tree(left)
         else:
             left.unlink(missing_ok=True)
         raise

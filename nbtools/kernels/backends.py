@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import pkgutil
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from nbtools.errors import ConfigMissing, KernelDied
 from nbtools.kernels.forked.backend import ForkedBackend
+from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
 from nbtools.kernels.interface import Backend, Kernel, KernelOptions
-from nbtools.kernels.jupyter.spawned import SpawnedBackend
+from nbtools.kernels.warden import control_group
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
 __all__ = ["Backends", "Choice"]
 
 Choice = Literal["auto", "forked", "spawned", "gateway"]
+_BY_FOLDER = {
+    "spawned": "nbtools.kernels.jupyter.spawned:SpawnedBackend",
+    "process": "nbtools.kernels.programs.kernel:ProcessBackend",
+}
 
 
 class Backends:
@@ -31,6 +36,8 @@ class Backends:
         The owner's folder; `None` when nothing is to be opened.
     preloads
         What a zygote loads.
+    warm
+        The way to a zygote that all of a user's processes share; `None` makes one for this owner.
     gateway_url, gateway_token
         The Jupyter server for ``"gateway"``.
     """
@@ -41,6 +48,7 @@ class Backends:
         *,
         folder: RuntimeDir | None = None,
         preloads: Sequence[str] = DEFAULT_PRELOADS,
+        warm: WarmClient | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
@@ -48,9 +56,13 @@ class Backends:
         self._given = None if isinstance(choice, str) else choice
         self._folder = folder
         self._preloads = preloads
+        self._warm = warm
         self._gateway = (gateway_url, gateway_token)
         self._made: dict[str, Backend] = {}
         self.reason: str | None = None
+        # What the reader of the next run should know, told once.
+        self.news: tuple[str, ...] = ()
+        self._is_told = False
 
     @property
     def python(self) -> str:
@@ -72,11 +84,18 @@ class Backends:
             return await self._given.open(options)
         name = self._name(options.language)
         try:
-            return await self._backend(name).open(options)
+            backend = self._backend(name)
+            kernel = await backend.open(options)
+            if isinstance(backend, ForkedBackend) and backend.zygotes.left_out and not self._is_told:
+                self._is_told = True
+                names = ", ".join(backend.zygotes.left_out)
+                self.news = (
+                    f"not loaded ahead: {names} (the import leaves threads running); scripts import it as usual",
+                )
+            return kernel
         except KernelDied as exc:
             if self._choice != "auto" or name != "forked":
                 raise
-            backend = self._made["forked"]
             # Without a problem of the host's own one attempt more is worth it; with one, no fork will ever work here.
             if isinstance(backend, ForkedBackend) and backend.zygotes.problem is None:
                 # The zygote was killed, or this one fork failed: it is started anew.
@@ -98,12 +117,11 @@ class Backends:
 
     def _make(self, name: str) -> Backend:
         if name == "forked":
-            return ForkedBackend(self._preloads, self._folder)
-        if name == "spawned":
-            return SpawnedBackend(self._folder)
-        # Loaded by name at first use: most sessions run Python alone, and neither a shell nor a gateway.
-        if name == "process":
-            made: Backend = importlib.import_module("nbtools.kernels.programs.kernel").ProcessBackend(self._folder)
+            return ForkedBackend(self._preloads, self._folder, self._warm)
+        # Loaded by name at first use: most sessions run forked Python alone, and neither a shell nor a gateway.
+        made: Backend
+        if name in _BY_FOLDER:
+            made = pkgutil.resolve_name(_BY_FOLDER[name])(self._folder)
             return made
         url, token = self._gateway
         if not url:
@@ -112,12 +130,23 @@ class Backends:
                 hint="Set NBTOOLS_GATEWAY_URL, or pass gateway_url=….",
                 tried="opening a remote kernel",
             )
-        remote: Backend = importlib.import_module("nbtools.kernels.gateway.kernel").GatewayBackend(url, token=token)
-        return remote
+        made = pkgutil.resolve_name("nbtools.kernels.gateway.kernel:GatewayBackend")(url, token=token)
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the doctor shows."""
-        return {"backend": self.python, "fallback": self.reason, "preloads": list(self._preloads)}
+        forked = self._made.get("forked")
+        zygotes = forked.zygotes if isinstance(forked, ForkedBackend) else None
+        left_out = list(zygotes.left_out) if zygotes is not None else []
+        return {
+            "backend": self.python,
+            "fallback": self.reason,
+            "preloads": [name for name in self._preloads if name not in left_out],
+            "left_out": left_out,
+            "warm": zygotes.warm_pid if zygotes is not None else None,
+            "commands": self._warm.commands_pid if self._warm is not None else None,
+            "ends": None if self.python == "gateway" else f"by the tree of processes, {control_group.describe()}",
+        }
 
     async def close(self) -> None:
         """Close all of them."""

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import LanguageUnavailable
-from nbtools.kernels.inside.hooks import Memory, value_report, with_tables
+from nbtools.kernels.inside import values
+from nbtools.kernels.inside.hooks import Memory
 from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import OngoingRun, RunningKernel
@@ -193,7 +194,8 @@ class _ThreadRun(OngoingRun):
             self._loop.call_soon_threadsafe(self.finish)
 
     def _execute(self) -> None:
-        given = with_tables(dict(self._context.variables)) if self._context.wants_value else self._context.variables
+        given = values.loaded(self._context.variables, tables=self._context.wants_value)
+        earlier = {**self._names, **given}
         self._names |= {**given, "__builtins__": self._builtins()}
         if self._context.memory is not None:
             self._names["memory"] = _DirectMemory(self._context.memory)
@@ -203,16 +205,26 @@ class _ThreadRun(OngoingRun):
             tree = ast.parse(self._code, _FILE)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
             exec(compile(tree, _FILE, "exec"), self._names)  # noqa: S102 - running it is the purpose
+            value = None
             if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), _FILE, "eval"), self._names)  # noqa: S307 - same
-                if self._context.wants_value:
-                    self.report = value_report(value, str(self._context.cwd or ""))
-                if value is not None:
-                    self._on_loop(lambda: self.collector.display({"text/plain": repr(value)}))
+            if self._context.wants_value:
+                self._report(value, earlier)
+            if value is not None:
+                self._on_loop(lambda: self.collector.display({"text/plain": repr(value)}))
         except SystemExit as exc:
             self._exit(exc.code)
         except BaseException as exc:
             self._fail(exc)
+
+    def _report(self, last: Any, earlier: Mapping[str, Any]) -> None:
+        context, names = self._context, self._names
+        made = [name for name in context.value_names if name in names and names[name] is not earlier.get(name, ...)]
+        value = names[made[0]] if made else last
+        if context.value_folder is not None:
+            self.report = values.report(value, str(context.value_folder))
+        else:
+            self.report = values.json_report(value, str(context.cwd or ""))
 
     def _exit(self, code: object) -> None:
         self.collector.exit_code = code if isinstance(code, int) else 0 if code is None else 1

@@ -50,6 +50,7 @@ Status = Literal[
     "output_limit",
     "memory_limit",
     "process_limit",
+    "file_limit",
 ]
 Kind = Literal["stdout", "stderr", "display", "error", "progress"]
 
@@ -79,6 +80,7 @@ _LIMIT_HINTS = {
     "memory_limit": "Read less at once: fewer columns, chunks, or SQL over the file.",
     "output_limit": "Print less: a summary, or the first rows.",
     "process_limit": "Start fewer processes.",
+    "file_limit": "Write less, and delete what is not needed any more: all files together count.",
 }
 
 
@@ -115,7 +117,7 @@ class Execution:
     ----------
     status
         ``"ok"`` and ``"error"`` speak of the code; the others say what ended it. After ``"timeout"``, ``"stopped"``,
-        ``"died"`` and the three limits the output is what had arrived.
+        ``"died"`` and the four limits the output is what had arrived.
     stdout, stderr
         The text of both streams, cut at the cap.
     displays
@@ -144,6 +146,7 @@ class Execution:
     value
         The value of the last expression as JSON, where it was asked for; `None` where there is none. A table is a
         mapping: ``parquet`` (a file among the artifacts), ``columns``, ``row_count`` and the first 1,000 ``rows``.
+        Where names for it were given, the object itself: a table, an array, a figure, or JSON.
     """
 
     status: Status
@@ -318,7 +321,9 @@ class KernelOptions:
         Whether it is to run more than one piece of code, for a session. Kernels of Python always can; a shell or
         Node.js that need not last is one process per script, as on a command line.
     memory_bytes, processes, cpu_s, file_bytes
-        Limits for the kernel and everything it starts; `None` sets none. They hold in ``limits`` and ``strict``.
+        Limits for the kernel and everything it starts; `None` sets none. They hold in ``limits`` and ``strict``. The
+        last is the size of any one file, and of all together by which its working folder and the others that it may
+        write have grown.
     """
 
     language: str = "python"
@@ -367,6 +372,8 @@ class RunContext:
     figure_path: Path | None = None
     memory: Any = None
     wants_value: bool = False
+    value_names: tuple[str, ...] = ()
+    value_folder: Path | None = None
 
 
 @runtime_checkable

@@ -18,8 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nbtools import aio
 from nbtools.kernels.interface import Kernel, KernelOptions
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.kernels.planted import PlantedFiles
+from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove_tree
 
 __all__ = ["Lease", "Pool"]
 
@@ -35,13 +37,17 @@ class Lease:
     kernel: Kernel
     folder: Path | None
     environment: int
+    planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
+    """What is to be as it was once the kernel has ended."""
 
     async def close(self, *, delay: float = 0.0) -> None:
         """End the kernel and remove its folder, after `delay` seconds."""
         await asyncio.sleep(delay)
         await self.kernel.close()
+        for files in self.planted:
+            await aio.in_thread(files.put_back)
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            await aio.in_thread(remove_tree, self.folder)
 
 
 class Pool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from nbtools.confine import Level
 from nbtools.errors import KernelDied, LanguageUnavailable, WorkbenchClosed
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
+from nbtools.kernels.exchange import Exchange
+from nbtools.kernels.forked.backend import ForkedBackend
+from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
 from nbtools.kernels.handle import KernelSession
 from nbtools.kernels.interface import (
@@ -30,6 +34,7 @@ from nbtools.kernels.interface import (
     OutputLimits,
     RunContext,
 )
+from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
 from nbtools.kernels.sessions import Sessions
@@ -61,7 +66,10 @@ class _RunRequest:
     on_output: OnOutput | None
     session: str | None
     place: Path | None = None
+    is_guarded: bool = False
     notes: tuple[str, ...] = ()
+    frames: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    value_names: tuple[str, ...] | None = None
 
 
 class Kernels:
@@ -82,9 +90,12 @@ class Kernels:
     spares
         Kernels held ready.
     memory_bytes, processes, cpu_s, file_bytes
-        Limits for each kernel with all it starts; `None` sets none.
+        Limits for each kernel with all it starts; `None` sets none. `file_bytes` is for each file and for all together.
     preloads
         Modules that forked kernels have loaded.
+    warm_s
+        Seconds for which a process with these modules stays for all of the user's notebooks and commands after its last
+        use; 0 makes one for these kernels alone. It needs `home`.
     idle_s
         Seconds after which an unused session is ended; `None` never ends one.
     timeout
@@ -111,6 +122,7 @@ class Kernels:
         cpu_s: int | None = None,
         file_bytes: int | None = 16 << 30,
         preloads: Sequence[str] = DEFAULT_PRELOADS,
+        warm_s: float = 0.0,
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
         limits: OutputLimits | None = None,
@@ -131,6 +143,7 @@ class Kernels:
         self._is_closed = False
         self.timeout = timeout
         self._preloads = (preloads,) if isinstance(preloads, str) else tuple(preloads)
+        self._warm_s = warm_s
         self._limits = validation.check_output(cap if limits is None else limits)
         self._given_place = place
         self._place = place
@@ -143,7 +156,10 @@ class Kernels:
             cpu_s=cpu_s,
             file_bytes=file_bytes,
         )
+        # How many runs wait for a kernel that starts, or for room for one.
+        self.waiting = 0
         self._folder: RuntimeDir | None = None
+        self._shared: Path | None = None
         self._backends: Backends | None = None
         self._pool: Pool | None = None
         self._sessions = Sessions(self._ready_pool, self._dispose, idle_s)
@@ -165,29 +181,27 @@ class Kernels:
         figure_path: str | Path | None = None,
         on_output: OnOutput | None = None,
         memory: Any = None,
-        wants_value: bool = False,
+        wants_value: bool | Sequence[str] = False,
         place: Path | None = None,
+        frames: Mapping[str, Any] | None = None,
     ) -> Execution:
         """Run code in a clean kernel, or in a session, and return what became of it.
 
         Parameters
         ----------
         code, language, session
-            The script; ``"python"``, ``"bash"``, ``"node"``, … or ``"kernel:NAME"``; the name of the session, of which
-            `None` takes a clean kernel that is thrown away afterwards.
+            The script; ``"python"``, ``"bash"``, ``"node"``, … or ``"kernel:NAME"``; `None` takes a clean kernel.
         timeout, grace, sandbox
-            Seconds until the code is interrupted (`None`: never), and from there until it is killed; the level of
-            confinement: one that is named here and cannot be enforced is refused.
-        cwd, variables, memory
-            The working folder (`None`: a new one with links to the input files; what is left there is kept), global
-            names for the script, of JSON values, and what ``memory`` is in it; `None` grants none.
-        inputs_paths, write_paths
-            What a strict kernel may read, and write, besides allowed roots and working folder; links are not followed.
-        figure_path, place
+            Seconds until it is interrupted (`None`: never), and from there until it is killed; a level to be enforced.
+        cwd, variables, frames, memory, inputs_paths, write_paths
+            The working folder (`None`: a new one with links to the input files; what is left there is kept); for the
+            script, JSON values by name, copies of tables and arrays, and what ``memory`` is, `None` granting none; what
+            a strict kernel may read, and write, besides allowed roots and working folder; links are not followed.
+        figure_path, place, on_output, wants_value
             Where to save the open figure if the script did not (``output_image_path``), and where files go that were
-            left in a new working folder; `None` is the place of all kernels.
-        on_output, wants_value
-            Called on the nbtools loop with each `OutputPiece` as it appears; whether `Execution.value` is wanted.
+            left in a new working folder (`None`: the place of all kernels); what each `OutputPiece` is handed to, on
+            the nbtools loop; whether `Execution.value` is wanted as JSON, or variables of which the first that is
+            assigned is it, as an object (the last expression, where none is).
 
         Raises
         ------
@@ -201,16 +215,23 @@ class Kernels:
         request = _RunRequest(
             code=validation.check_code(code),
             options=self._options(language, sandbox, folder, inputs_paths, write_paths),
-            context=_context(folder, variables or {}, inputs_paths, figure_path, memory, wants_value),
+            context=_context(folder, variables or {}, inputs_paths, figure_path, memory, wants_value is True),
             timeout=None if seconds is None else validation.check_seconds(seconds, "timeout"),
             grace=validation.check_seconds(grace, "grace", may_be_zero=True),
             on_output=on_output,
             session=None if session is None else validation.check_name(session),
             place=place,
+            frames=validation.check_names(frames) if frames else {},
+            value_names=None if isinstance(wants_value, bool) else tuple(wants_value),
         )
         return await stoppable(self._carry_out(request, explicit=sandbox is not None))
 
     run = aio.blocking(arun)
+
+    def allow(self, folder: Path) -> None:
+        """Let working folders lie below one more folder; what strict kernels may read stays what it was."""
+        if self._roots is not None:
+            self._roots.add(folder)
 
     def _options(
         self,
@@ -236,6 +257,11 @@ class Kernels:
         )
 
     @property
+    def place(self) -> Path | None:
+        """Where files go that a script left in a folder of the kernel's own; `None` before there is one."""
+        return self._place
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether a gateway runs the kernels, on a machine of which nothing is known here."""
         return self._choice == "gateway"
@@ -248,7 +274,11 @@ class Kernels:
                 request = await self._settle_level(request, explicit=explicit)
             if request.session is not None:
                 return await self._run_in_session(request, request.session)
-            lease = await pool.take(request.options)
+            self.waiting += 1
+            try:
+                lease = await pool.take(request.options)
+            finally:
+                self.waiting -= 1
             try:
                 return await self._run(lease, request)
             finally:
@@ -268,6 +298,8 @@ class Kernels:
     async def _settle_level(self, request: _RunRequest, *, explicit: bool) -> _RunRequest:
         """Take the level that this host can enforce, or refuse."""
         level = request.options.sandbox
+        # Whatever the host can enforce, whoever asks for this does not know the code.
+        request = dataclasses.replace(request, is_guarded=True)
         if not explicit and self.is_elsewhere:
             return _lower(request, "off", "the gateway runs the kernel, and confines it or not")
         if not explicit and request.options.language.startswith("kernel:"):
@@ -277,8 +309,19 @@ class Kernels:
         best = host.settle(level, explicit=explicit)
         return request if best == level else _lower(request, best, "; ".join(host.missing))
 
-    async def _run(self, lease: Lease, request: _RunRequest) -> Execution:
+    async def _run_guarded(self, lease: Lease, request: _RunRequest, folder: Path) -> Execution:
+        """Run, and put back the files by which code that nobody knows could loosen the next run in the same folder."""
+        async with awake(lease.kernel, folder, is_session=request.session is not None) as (planted, notes):
+            if request.session is None:
+                # What the script has started may still run until its kernel is closed.
+                lease.planted.append(planted)
+            execution = await self._run(lease, request, is_guarded=True)
+        return dataclasses.replace(execution, notes=(*execution.notes, *notes))
+
+    async def _run(self, lease: Lease, request: _RunRequest, *, is_guarded: bool = False) -> Execution:
         context = request.context
+        if request.is_guarded and context.cwd is not None and not is_guarded:
+            return await self._run_guarded(lease, request, context.cwd)
         folder = context.cwd or lease.folder
         assert folder is not None, "a lease has a folder, or was given one"
         is_own = folder == lease.folder
@@ -289,20 +332,37 @@ class Kernels:
             # A folder that the caller gave stays as it is: the script opens the inputs where they are.
             links=context.links if is_own else {},
         )
-        before = await aio.in_thread(artifacts.FolderState, folder, context.figure_path)
-        execution = await lease.kernel.run(
-            request.code,
-            timeout=request.timeout,
-            grace=request.grace,
-            on_output=request.on_output,
-            limits=self._limits,
-            context=context,
-        )
-        place = (request.place or self._place) if is_own else None
-        collecting = aio.in_thread(_collect, execution, context, before, place=place, move=request.session is None)
-        # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
-        execution = await to_the_end(collecting)
-        notes = (*request.notes, *execution.notes)
+        exchange: Exchange | None = None
+        if request.frames or request.value_names is not None:
+            assert self._shared is not None, "a lease came out of a pool"
+            exchange = await aio.in_thread(Exchange, self._shared, request.frames, request.value_names)
+        try:
+            if exchange is not None:
+                writable = lease.kernel.sandbox != "strict"
+                hand_over = functools.partial(exchange.into, context, writable=writable, is_elsewhere=self.is_elsewhere)
+                context = await to_the_end(aio.in_thread(hand_over))
+            before = await aio.in_thread(artifacts.FolderState, folder, context.figure_path)
+            execution = await lease.kernel.run(
+                request.code,
+                timeout=request.timeout,
+                grace=request.grace,
+                on_output=request.on_output,
+                limits=self._limits,
+                context=context,
+            )
+            place = (request.place or self._place) if is_own else None
+            collecting = aio.in_thread(_collect, execution, context, before, place=place, move=request.session is None)
+            # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
+            execution = await to_the_end(collecting)
+            if exchange is not None:
+                execution = await to_the_end(aio.in_thread(exchange.take, execution))
+        finally:
+            if exchange is not None:
+                await to_the_end(aio.in_thread(exchange.close))
+        news: tuple[str, ...] = ()
+        if self._backends is not None:
+            news, self._backends.news = self._backends.news, ()
+        notes = (*request.notes, *news, *execution.notes)
         return dataclasses.replace(execution, language=request.options.language, notes=notes)
 
     def _dispose(self, lease: Lease) -> None:
@@ -319,6 +379,7 @@ class Kernels:
             notes = await self._sessions.revive(session)
             assert session.lease is not None
             session.begin(request.code)
+            session.guards = request.context.cwd if request.is_guarded else None
             execution = await self._run(session.lease, request)
             session.end(execution)
             if not session.is_alive:
@@ -387,12 +448,18 @@ class Kernels:
         if self._pool is None:
             self._folder = RuntimeDir(self._home)
             self._place = self._given_place or self._folder.make(ARTIFACTS)
-            self._backends = Backends(self._choice, folder=self._folder, preloads=self._preloads, **self._gateway)
+            self._shared = self._folder.make_in_memory()
+            warm = None
+            if self._warm_s and self._home is not None and ForkedBackend.is_supported():
+                warm = WarmClient(self._home, idle_s=self._warm_s, preloads=self._preloads)
+            self._backends = Backends(
+                self._choice, folder=self._folder, preloads=self._preloads, warm=warm, **self._gateway
+            )
             self._pool = Pool(
                 self._backends.open,
                 self._folder,
                 spares=self._spares,
-                readable=(self._place,),
+                readable=(self._place, self._shared),
                 is_stale=self._backends.is_stale,
             )
         return self._pool

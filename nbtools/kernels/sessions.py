@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.kernels.interface import Execution, KernelOptions
+from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.warden import process_tree
+from nbtools.tool import Effects
 
-__all__ = ["NamedSession", "Sessions", "usage"]
+__all__ = ["CHANGES", "NamedSession", "Sessions", "usage"]
+
+_ENDS = Effects(destructive=True, idempotent=True)
+CHANGES: Mapping[str, tuple[str, Effects]] = {
+    "start": ("runs", Effects()),
+    "stop": ("ended", _ENDS),
+    "restart": ("runs anew", _ENDS),
+    "interrupt": ("was interrupted", Effects()),
+}
+"""What people do with sessions: how it is told, and what it does to the world."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -28,6 +40,8 @@ class NamedSession:
         Held by the run under way: a session runs one thing at a time.
     lost
         Why the state of the last kernel is gone; told with the next run.
+    guards
+        The folder in which it is not to change what decides about runs, so that its processes stand still between them.
     """
 
     name: str
@@ -41,6 +55,7 @@ class NamedSession:
     last_status: str = ""
     runs: int = 0
     lost: str | None = None
+    guards: Path | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -240,8 +255,14 @@ class Sessions:
         session = self.find(name)
         async with session.lock:
             # Only kernels of Python can say it.
-            ask = getattr(session.lease.kernel, "variables", None) if session.lease is not None else None
-            return list(await ask()) if ask is not None else []
+            kernel: Any = session.lease.kernel if session.lease is not None else None
+            ask = getattr(kernel, "variables", None)
+            if ask is None:
+                return []
+            if session.guards is None:
+                return list(await ask())
+            async with awake(kernel, session.guards, is_session=True):
+                return list(await ask())
 
     async def close(self) -> None:
         """End all."""

@@ -21,6 +21,7 @@ __all__ = [
     "check_folder",
     "check_level",
     "check_name",
+    "check_names",
     "check_output",
     "check_seconds",
     "check_variables",
@@ -73,7 +74,7 @@ def check_code(code: object) -> str:
     return code
 
 
-def check_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: bool = False) -> float:
+def check_seconds(value: object, name: str, *, may_be_zero: bool = False) -> float:
     """Return a duration in seconds, if it is one that makes sense: above 0, at most a week.
 
     Raises
@@ -84,7 +85,7 @@ def check_seconds(value: object, name: str, *, least: float = 0.0, may_be_zero: 
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and math.isfinite(value):  # type: ignore[arg-type]  # narrowed by is_number
         seconds = float(value)  # type: ignore[arg-type]  # same
-        if least < seconds <= _MAX_SECONDS or (may_be_zero and seconds == 0):
+        if 0 < seconds <= _MAX_SECONDS or (may_be_zero and seconds == 0):
             return seconds
     raise InvalidArguments(
         f"{name}={value!r} is no duration that can be used: a number of seconds above 0, at most {_MAX_SECONDS:,.0f}.",
@@ -206,9 +207,7 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
         A name is no identifier, or a value is not JSON.
     """
     made = {}
-    for name, value in variables.items():
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidArguments(f"{name!r} cannot be the name of a variable.", tried="handing variables to a script")
+    for name, value in (check_names(variables) if variables else variables).items():
         try:
             # There and back, so that the script gets what JSON makes of it, whatever class the caller used.
             made[name] = json.loads(json.dumps(value, default=_path_as_text))
@@ -219,6 +218,20 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
                 tried="handing variables to a script",
             ) from None
     return made
+
+
+def check_names(variables: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """Return the variables themselves, if a script can use their names.
+
+    Raises
+    ------
+    InvalidArguments
+        A name is no identifier.
+    """
+    for name in variables:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidArguments(f"{name!r} cannot be the name of a variable.", tried="handing variables to a script")
+    return variables
 
 
 def _path_as_text(value: Any) -> str:

@@ -17,7 +17,7 @@ def test_the_host_is_measured_and_the_result_is_plain_data():
     assert json.loads(json.dumps(found.to_dict()))["level"] == found.level
     if found.level == "strict":
         assert found.missing == ()
-        assert set(found.refused) == {"files", "signals", "environ", "network", "metadata", "trace", "namespaces"}
+        assert set(found.refused) == {*host._STRICT}
     else:
         assert found.missing
 
@@ -41,13 +41,21 @@ def test_a_level_is_had_refused_or_lowered():
         ({"landlock_abi": 3, "seccomp": True, "failed": []}, "strict", "6.12"),
         ({"landlock_abi": 7, "seccomp": False, "failed": ["seccomp: no"]}, "limits", "CONFIG_SECCOMP_FILTER"),
         ({"landlock_abi": 7, "seccomp": True, "failed": [], "limits": False}, "off", ""),
+        ({"landlock_abi": 7, "seccomp": True, "failed": [], "own_processes": False}, "strict", "arguments of other"),
         ({"landlock_abi": 7, "seccomp": True, "failed": [], "refused": {"signals": False}}, "limits", ""),
     ],
 )
 def test_measurements_are_judged(found, level, words, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
-    refused = dict.fromkeys(("files", "signals", "environ", "network", "metadata", "trace", "namespaces"), True)
-    facts = {"supervision": True, "limits": True, **found, "refused": refused | found.get("refused", {})}
+    refused = dict.fromkeys(host._STRICT, True)
+    facts = {
+        "supervision": True,
+        "limits": True,
+        "shared_memory": True,
+        "own_processes": True,
+        **found,
+        "refused": refused | found.get("refused", {}),
+    }
     judged = host._judge("Linux", facts)
     assert judged.level == level
     assert words in " ".join(judged.remedies)

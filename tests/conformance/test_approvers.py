@@ -13,6 +13,7 @@ from nbtools.gate import ApprovalRequest, Approver, AskFunction, AskTerminal, No
 from nbtools.parameters import SchemaParameters
 from nbtools.prepared import prepare
 from nbtools.tool import Tool, ToolCall
+from nbtools.widgets.approval_card import CardApprover
 
 CALL = ToolCall(tool="x", arguments={"path": "a"}, caller="model")
 TOOL = Tool(name="x", function=lambda: None, parameters=SchemaParameters({}))
@@ -39,6 +40,10 @@ APPROVERS: dict[str, tuple[Callable[[], Approver] | None, Callable[[], Approver]
     "terminal": (
         lambda: AskTerminal(lambda _: "y", io.StringIO()),
         lambda: AskTerminal(lambda _: "well", io.StringIO()),
+    ),
+    "card": (  # no kernel is here, so whoever stands behind is asked
+        lambda: CardApprover(AskFunction(lambda _: True), lambda _: None),
+        lambda: CardApprover(AskFunction(lambda _: "perhaps"), lambda _: None),
     ),
 }
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.gateway.kernel import GatewayBackend
 from nbtools.kernels.jupyter.spawned import SpawnedBackend
 from nbtools.kernels.programs.kernel import ProcessBackend
+from tests.conftest import is_running, wait_until
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,10 @@ class Dialect:
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\n"
         "while True:\n    try:\n        time.sleep(60)\n    except BaseException:\n        pass"
     )
-    early_and_late: str = "import time\nprint('early', flush=True)\ntime.sleep(0.6)\nprint('late')"
+    early_and_late: str = (
+        "import os, time\nprint('early', flush=True)\nwhile not os.path.exists('SEEN'): time.sleep(0.01)\nprint('late')"
+    )
+    """Prints the second line once there is a file SEEN."""
     floods: str = "while True:\n    print('x' * 10_000)"
     prints_much: str = "print('y' * 3_000_000)"
     exits: str = "import sys\nprint('bye')\nsys.exit(3)"
@@ -72,7 +74,7 @@ BASH = Dialect(
     fails="echo before\nx=1\nfalse",
     loops="echo begun; while :; do :; done",
     deaf="trap '' INT; echo deaf; while :; do sleep 1; done",
-    early_and_late="echo early; sleep 0.6; echo late",
+    early_and_late="echo early; until [ -e SEEN ]; do sleep 0.01; done; echo late",
     floods="yes $(printf 'x%.0s' {1..1000})",
     prints_much="head -c 3000000 /dev/zero | tr '\\0' y",
     exits="echo bye; exit 3",
@@ -95,7 +97,10 @@ NODE = Dialect(
     fails="console.log('before');\nlet x = 1;\nthrow Object.assign(new Error('no good'), {name: 'ValueError'});",
     loops="console.log('begun'); for (;;) {}",
     deaf="require('net').createServer().listen(0); process.on('SIGINT', () => {}); console.log('deaf')",
-    early_and_late="console.log('early'); setTimeout(() => console.log('late'), 600)",
+    early_and_late=(
+        "console.log('early'); const seen = () => require('fs').existsSync('SEEN')"
+        " ? console.log('late') : setTimeout(seen, 10); seen()"
+    ),
     floods="for (;;) console.log('x'.repeat(10_000))",
     prints_much="process.stdout.write('y'.repeat(3_000_000))",
     exits="console.log('bye'); process.exit(3)",
@@ -198,31 +203,11 @@ def stop(kernel: Kernel, text: str, when: Callable[[str], bool], **options: Any)
                 said.set()
 
         task = asyncio.ensure_future(kernel.run(text, on_output=look, timeout=30, **options))
-        await asyncio.wait_for(said.wait(), 20)
+        await asyncio.wait_for(said.wait(), 60)
         task.cancel()
         return await task
 
     return aio.run(work())
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-
-
-def is_gone_soon(pid: int, seconds: float = 3.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while is_running(pid):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_a_kernel_and_its_backend_keep_to_the_protocols(made: tuple[Backend, Dialect], kernel: Kernel) -> None:
@@ -261,12 +246,17 @@ def test_an_error_keeps_the_output_before_it(kernel: Kernel, code: Dialect) -> N
         assert "\x1b" not in done.error.traceback
 
 
-def test_output_streams_while_the_code_runs(kernel: Kernel, code: Dialect) -> None:
-    seen: list[tuple[float, str]] = []
-    began = time.perf_counter()
-    run(kernel, code.early_and_late, on_output=lambda output: seen.append((time.perf_counter() - began, output.text)))
-    assert "".join(text for _, text in seen) == "early\nlate\n"
-    assert seen[-1][0] - seen[0][0] > 0.3
+def test_output_streams_while_the_code_runs(kernel: Kernel, code: Dialect, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def look(output: OutputPiece) -> None:
+        seen.append(output.text)
+        if "".join(seen).startswith("early"):
+            (tmp_path / "seen").touch()
+
+    # The code waits for somebody to have seen its first line: where it comes at the end, there is no end.
+    done = run(kernel, code.early_and_late.replace("SEEN", str(tmp_path / "seen")), on_output=look)
+    assert (done.status, "".join(seen)) == ("ok", "early\nlate\n")
 
 
 def test_output_is_handed_on_from_the_loop_thread(kernel: Kernel, code: Dialect) -> None:
@@ -303,7 +293,7 @@ def test_a_stop_takes_the_children_of_the_code_along(kernel: Kernel, code: Diale
     done = stop(kernel, code.child, lambda text: "\n" in text, grace=0.5)
     assert done.status == "stopped"
     aio.run(kernel.close())
-    assert is_gone_soon(int(done.stdout.split()[0]))
+    wait_until(lambda: not is_running(int(done.stdout.split()[0])))
 
 
 def test_the_end_of_the_process_is_told_with_its_code(kernel: Kernel, code: Dialect) -> None:
@@ -399,7 +389,7 @@ def test_kill_ends_a_run_under_way(kernel: Kernel, code: Dialect) -> None:
     async def work() -> Execution:
         begun = asyncio.Event()
         task = asyncio.ensure_future(kernel.run(code.loops, timeout=30, on_output=lambda _: begun.set()))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         await kernel.kill()
         return await task
 
@@ -416,7 +406,7 @@ def test_closing_twice_does_no_harm(kernel: Kernel) -> None:
 def test_a_closed_kernel_has_no_process(kernel: Kernel) -> None:
     pid = kernel.pid
     aio.run(kernel.close())
-    assert pid is None or is_gone_soon(pid)
+    wait_until(lambda: pid is None or not is_running(pid))
 
 
 def test_an_unknown_language_is_refused_with_a_hint(made: tuple[Backend, Dialect]) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ FILL = {
 }
 # A statement that takes for ever in small steps.
 ENDLESS = "select count(*) from sales a, sales b, sales c where a.amount + b.amount < c.amount"
+# Sail computes such a join to its end, whoever stops it, and answers nobody meanwhile.
+ENDLESS_ON_SPARK = "select sum(hash(id)) from range(1000000000000)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,26 @@ def _postgres(request: pytest.FixtureRequest) -> str:
     return url
 
 
+def _spark(request: pytest.FixtureRequest, folder: Path) -> str:
+    # Tables belong to a session there: the engine joins the one that made them.
+    url = f"{request.getfixturevalue('spark_url')}/;session_id={uuid.uuid4()}"
+
+    from pyspark.sql.connect.client import SparkConnectClient
+    from pyspark.sql.connect.plan import SQL
+
+    columns = "cast(id as int) as id, concat('city ', cast(id % 7 as string)) as city, cast(id / 2 as double) as amount"
+    orders = [
+        "drop view if exists big",
+        "drop table if exists sales",
+        f"create table sales using parquet location '{folder}/sales' as select {columns} from range({ROWS})",
+        "create view big as select * from sales where amount > 100",
+    ]
+    with contextlib.closing(SparkConnectClient(url)) as client:
+        for order in orders:
+            client.execute_command(SQL(order).command(client))
+    return url
+
+
 def _colon(name: str, position: int) -> str:
     return f":{name}"
 
@@ -83,7 +106,7 @@ def _numbered(name: str, position: int) -> str:
     return f"${position}"
 
 
-@pytest.fixture(params=["duckdb", "duckdb-isolated", "sqlite", "sqlite-isolated", "postgres", "sqlalchemy"])
+@pytest.fixture(params=["duckdb", "duckdb-isolated", "sqlite", "sqlite-isolated", "postgres", "sqlalchemy", "spark"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     kind: str = request.param
     marker, values = _colon, dict
@@ -94,6 +117,8 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
         url = _sqlite_file(tmp_path)
     elif kind == "postgres":
         url, marker, values = _postgres(request), _numbered, lambda given: list(given.values())
+    elif kind == "spark":
+        url = _spark(request, tmp_path)
     else:
         url = _sqlite_file(tmp_path, "sqlite+pysqlite")
     with contextlib.closing(open_engine(url, EngineOptions(), isolated=isolated)) as engine:
@@ -223,19 +248,20 @@ def test_a_running_statement_can_be_stopped(case: Case) -> None:
     control = QueryControl()
     begun = threading.Event()
     raised: list[BaseException] = []
+    endless = ENDLESS_ON_SPARK if case.engine.dialect == "spark" else ENDLESS
 
     def work() -> None:
         begun.set()
         try:
-            case.engine.run(QueryRequest(sql=ENDLESS, timeout=None), control)
+            case.engine.run(QueryRequest(sql=endless, timeout=None), control)
         except BaseException as exc:
             raised.append(exc)
 
     thread = threading.Thread(target=work)
     thread.start()
-    begun.wait(5)
+    begun.wait(60)
     control.stop("stop")
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while thread.is_alive():
         assert time.monotonic() < deadline, "the engine ignores interrupts"
         control.interrupt()

@@ -23,20 +23,6 @@ def kernels() -> Iterator[Kernels]:
         yield opened
 
 
-def is_running(pid: int) -> bool:
-    """Tell whether a process exists and is no zombie."""
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-
-
-@pytest.fixture
-def soon() -> Callable[[Callable[[], bool]], bool]:
-    """Return a function that waits until something becomes true, and fails when it does not."""
-    return wait_until
-
-
 @pytest.fixture
 def below() -> Callable[[int], list[int]]:
     """Return a function that lists the living processes below another one."""
@@ -62,19 +48,17 @@ def below() -> Callable[[int], list[int]]:
 
 
 @pytest.fixture
-def no_leak(
-    below: Callable[[int], list[int]], soon: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def no_leak(below: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Check that a test leaves no process, thread, descriptor or folder behind."""
     place = Path(tempfile.mkdtemp(prefix="nbt"))
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     aio.loop()
     before = (set(below(os.getpid())), _descriptors(), _threads())
     yield
-    assert soon(lambda: set(below(os.getpid())) <= before[0]), "processes were left behind"
-    assert soon(lambda: _descriptors() <= before[1]), "descriptors were left open"
-    assert soon(lambda: _threads() <= before[2]), "threads were left running"
-    assert soon(lambda: not list(place.glob("nbk-*"))), "folders were left behind"
+    wait_until(lambda: set(below(os.getpid())) <= before[0]), "processes were left behind"
+    wait_until(lambda: _descriptors() <= before[1]), "descriptors were left open"
+    wait_until(lambda: _threads() <= before[2]), "threads were left running"
+    wait_until(lambda: not list(place.glob("nbk-*"))), "folders were left behind"
     shutil.rmtree(place)
 
 

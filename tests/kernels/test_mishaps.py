@@ -119,14 +119,14 @@ def test_what_was_printed_before_an_abrupt_end_arrives() -> None:
 @pytest.mark.skipif("forked" not in BACKENDS, reason="kernels of this platform are started anew")
 def test_an_abrupt_end_does_not_wait_for_a_sender_that_hangs() -> None:
     script = (
-        "import os, sys, time\nsys.stdout.pub_thread.schedule(lambda: time.sleep(5))\n"
+        "import os, sys, time\nsys.stdout.pub_thread.schedule(lambda: time.sleep(60))\n"
         "time.sleep(0.1)\nprint('lost')\nos._exit(5)"
     )
     with Kernels("forked", spares=1, preloads=()) as opened:
         opened.run("1")
         begun = time.monotonic()
         assert opened.run(script, timeout=SECONDS).exit_code == 5
-        assert time.monotonic() - begun < 2.5
+        assert time.monotonic() - begun < 20
 
 
 def test_the_second_interrupt_does_not_meet_the_report_of_a_cell_that_is_over(kernels: Kernels) -> None:
@@ -134,11 +134,12 @@ def test_the_second_interrupt_does_not_meet_the_report_of_a_cell_that_is_over(ke
 import sys, time
 class Slow:
     def __init__(self, stream): self.stream = stream
-    def settle(self): time.sleep(1.5)
+    def settle(self): time.sleep(2.2)
     def __getattr__(self, name): return getattr(self.stream, name)
 sys.stdout = Slow(sys.stdout)
 print("so far", flush=True)
 while True: pass
 """
-    done = kernels.run(slow, timeout=1.0, grace=2.0)
+    # The interrupts come after 1 and 3 seconds, the report lasts until 3.2, and the kernel would be killed after 5.
+    done = kernels.run(slow, timeout=1.0, grace=4.0)
     assert (done.status, done.stdout, done.stderr) == ("timeout", "so far\n", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from nbtools import aio
 from nbtools.errors import InvalidArguments
 from nbtools.kernels import Execution, Kernels
+from tests.conftest import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_a_busy_session_is_shown_as_busy(kernels: Kernels) -> None:
         begun = asyncio.Event()
         script = "print(1, flush=True)\nwhile True: pass"
         task = asyncio.ensure_future(kernels.arun(script, session="s", on_output=lambda _: begun.set()))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         state = kernels.list()[0]["state"]
         await kernels.ainterrupt("s")
         return state, await task
@@ -91,10 +92,10 @@ def test_a_session_that_was_killed_says_so_and_starts_anew(kernels: Kernels) -> 
     assert kernels.run("1", session="s").notes == ()
 
 
-def test_a_kernel_killed_from_outside_is_noticed(kernels: Kernels, soon: Callable[..., bool]) -> None:
+def test_a_kernel_killed_from_outside_is_noticed(kernels: Kernels) -> None:
     kernels.run("x = 1", session="s")
     os.kill(kernels.list()[0]["pid"], 9)
-    assert soon(lambda: kernels.list()[0]["state"] == "dead")
+    wait_until(lambda: kernels.list()[0]["state"] == "dead")
     assert "was started anew" in kernels.run("1", session="s").notes[0]
 
 
@@ -148,7 +149,7 @@ def test_the_folder_of_a_session_can_change_between_runs(kernels: Kernels, tmp_p
     assert done.stdout == f"{tmp_path} 1\n"
 
 
-def test_an_idle_session_is_ended(soon: Callable[..., bool]) -> None:
+def test_an_idle_session_is_ended() -> None:
     with Kernels(spares=0, preloads=(), idle_s=0.2) as own:
         own.run("x = 1", session="s")
-        assert soon(lambda: own.list() == [])
+        wait_until(lambda: own.list() == [])

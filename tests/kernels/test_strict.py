@@ -15,12 +15,12 @@ from nbtools.kernels import Kernels
 pytestmark = pytest.mark.skipif(not confine.capabilities().can("strict"), reason="this host cannot enforce strict")
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
-    data = tmp_path_factory.mktemp("data")
+@pytest.fixture(scope="module", params=[0, 3], ids=["own process", "shared process"])
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+    data, home = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("home")
     (data / "table.csv").write_text("a,b\n1,2\n3,4\n")
-    preloads = ("pandas", "numpy", "matplotlib", "duckdb")
-    with Kernels(sandbox="strict", allowed_paths=[data], spares=1, preloads=preloads) as opened:
+    options = {"preloads": ("pandas", "numpy", "matplotlib", "duckdb"), "home": home, "warm_s": request.param}
+    with Kernels(sandbox="strict", allowed_paths=[data], spares=1, **options) as opened:
         yield opened
 
 
@@ -137,3 +137,9 @@ def test_a_level_that_cannot_be_had_is_refused_when_named(monkeypatch: pytest.Mo
         done = own.run("1")
     assert done.sandbox == "limits"
     assert "Landlock" in done.notes[0]
+
+
+def test_a_fork_finds_rules_and_places_of_the_sandbox_ready_made(kernels: Kernels) -> None:
+    look = "from nbtools.confine import places, seccomp\n"
+    look += "print(places.system_places.cache_info().hits > 0, seccomp.assemble.cache_info().hits > 0)"
+    assert kernels.run(look).stdout == "True True\n"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from nbtools.errors import LanguageUnavailable
+from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS, ZygoteClient
 from nbtools.kernels.interface import KernelOptions
 from nbtools.kernels.jupyter.kernel import ConnectionInfo, JupyterBackend, JupyterKernel
@@ -34,13 +35,21 @@ class ForkedBackend(JupyterBackend):
         Modules loaded before the fork; what is not installed is skipped.
     folder
         Where each kernel gets a folder of its own; `None` makes one at first use.
+    warm
+        See `ZygoteClient`.
     """
 
     name = "forked"
 
-    def __init__(self, preloads: Sequence[str] = DEFAULT_PRELOADS, folder: RuntimeDir | None = None) -> None:
+    def __init__(
+        self,
+        preloads: Sequence[str] = DEFAULT_PRELOADS,
+        folder: RuntimeDir | None = None,
+        warm: WarmClient | None = None,
+    ) -> None:
         super().__init__(folder)
         self._preloads = preloads
+        self._warm = warm
 
     @staticmethod
     def is_supported() -> bool:
@@ -50,7 +59,7 @@ class ForkedBackend(JupyterBackend):
     @functools.cached_property
     def zygotes(self) -> ZygoteClient:
         """The client of the zygote, which is started with the first kernel."""
-        self._starter = ZygoteClient(self._preloads, self.folder)
+        self._starter = ZygoteClient(self._preloads, self.folder, self._warm)
         return self._starter
 
     async def open(self, options: KernelOptions) -> JupyterKernel:

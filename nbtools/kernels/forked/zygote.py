@@ -25,11 +25,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nbtools.kernels.forked.packages import LEAVES_THREADS, installed_in
 from nbtools.kernels.inside import forked_kernel, hooks
+from nbtools.kernels.warden import control_group
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.process import Warden
 
-__all__ = ["Zygote", "serve"]
+__all__ = ["Zygote", "load", "serve", "without_libraries"]
+
+# What is known to leave none is not tried first.
+_KNOWN = frozenset({"pandas", "numpy", "matplotlib", "duckdb", "sklearn"})
 
 _CANARY_S = 20
 # Threads that their libraries end before a fork and start again after it.
@@ -39,6 +44,11 @@ _FORK_AWARE = frozenset({"jemalloc_bg_thd"})
 class Zygote(Warden):
     """A warden that can also ``fork``."""
 
+    _has_forked = False
+
+    def _enter_early(self) -> None:
+        """Do nothing: entering takes 10 ms, in which the first kernel can make itself ready."""
+
     def handle(self, message: Mapping[str, Any], descriptors: list[int]) -> None:
         """Do what the owner says."""
         if message["do"] != "fork":
@@ -47,6 +57,11 @@ class Zygote(Warden):
         ready_r, ready_w = os.pipe()
         self.begin(message, [*descriptors, ready_w], lambda: forked_kernel.main(message, descriptors, ready_w))
         os.close(ready_w)
+        if not self._has_forked:
+            self._has_forked = True
+            self._enter_group()
+            # It runs nothing before its owner is told, by the loop that goes on behind this, that it is ready.
+            control_group.move(self.kernels[message["id"]].pid, self._group)
         for descriptor in descriptors:
             os.close(descriptor)
         self._selector.register(ready_r, selectors.EVENT_READ, lambda: self._ready(ready_r, message["id"]))
@@ -64,6 +79,9 @@ def _load(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     loaded, failed = [], {}
     for name in names:
         try:
+            if name not in _KNOWN and _leaves_threads(name):
+                failed[name] = LEAVES_THREADS
+                continue
             importlib.import_module("matplotlib.pyplot" if name == "matplotlib" else name)
             loaded.append(name)
         except ModuleNotFoundError:
@@ -71,6 +89,17 @@ def _load(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         except Exception as exc:
             failed[name] = f"{type(exc).__name__}: {exc}"
     return loaded, failed
+
+
+def _leaves_threads(name: str) -> bool:
+    """Tell whether an import leaves threads running, by a fork that tries it: no thread can be taken back."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(_CANARY_S)
+        with contextlib.suppress(BaseException):
+            importlib.import_module(name)
+        os._exit(bool(threading.active_count() > 1 or _threads() - _FORK_AWARE))
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def _exercise_pandas() -> None:
@@ -143,6 +172,28 @@ def _threads() -> set[str]:
     return names
 
 
+def load(preloads: Sequence[str]) -> dict[str, Any]:
+    """Import libraries once all that kernels need is made, and try a fork; return what is told with the hello."""
+    forked_kernel.fail_once()
+    with forked_kernel.as_in_a_cell():
+        loaded, failed = _load(preloads)
+    # The common paths are walked once, so that no kernel pays for the first time.
+    if "pandas" in loaded:
+        _exercise_pandas()
+    if "matplotlib" in loaded:
+        forked_kernel.use_inline_figures()
+        _exercise_matplotlib()
+    gc.collect()
+    gc.freeze()  # as in `build`
+    problem = _canary(loaded)
+    return {**without_libraries(), "loaded": loaded, "failed": failed, "problem": problem}
+
+
+def without_libraries() -> dict[str, Any]:
+    """Return what is told with the hello before anything is loaded: there is nothing yet that breaks in a fork."""
+    return {"loaded": [], "failed": {}, "problem": None, "path": installed_in(sys.path)}
+
+
 def serve() -> None:
     """Run the process: ``FD FOLDER PRELOADS`` are its arguments, the preloads a JSON list."""
     sock = socket.socket(fileno=int(sys.argv[1]))
@@ -150,21 +201,10 @@ def serve() -> None:
     folder, preloads = sys.argv[2], json.loads(sys.argv[3])
     # A script sees it, and libraries parse what stands there.
     sys.argv = ["nbtools-kernel"]
-    loaded, failed = _load(preloads)
     forked_kernel.build()
-    # The common paths are walked once, so that no kernel pays for the first time.
-    if "pandas" in loaded:
-        _exercise_pandas()
-    if "matplotlib" in loaded:
-        _exercise_matplotlib()
-    gc.collect()
-    # The collector would write into every object's header and so copy the pages that forks share.
-    gc.freeze()
-    problem = _canary(loaded)
-    # What was imported from the folder Python was started in would be found there by kernels too.
-    path = [entry for entry in sys.path if entry]
+    told = load(preloads)
     # From here on the process only forks, and no library is used in it any more.
-    Zygote(FdSocket(sock), folder).run({"loaded": loaded, "failed": failed, "problem": problem, "path": path})
+    Zygote(FdSocket(sock), folder).run(told)
 
 
 if __name__ == "__main__":

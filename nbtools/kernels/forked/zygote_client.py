@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import KernelDied
+from nbtools.kernels.forked.packages import LEAVES_THREADS, Fingerprint, fingerprint
+from nbtools.kernels.forked.warm_client import WarmClient
 from nbtools.kernels.warden.client import WardenClient, WatchedProcess, start_with_retry, wait_or_died
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.redaction import scrub_environment
 
-__all__ = ["DEFAULT_PRELOADS", "Fingerprint", "ZygoteClient"]
+__all__ = ["DEFAULT_PRELOADS", "ZygoteClient"]
 
-DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
+DEFAULT_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
 _START_S = 45.0
 _READY_S = 20.0
 _INLINE = "module://matplotlib_inline.backend_inline"
-
-Fingerprint = tuple[tuple[str, int, int], ...]
 
 
 class ZygoteClient:
@@ -38,16 +38,21 @@ class ZygoteClient:
         Modules loaded before the fork; what is not installed is skipped.
     folder
         Where the zygote gets a folder of its own.
+    warm
+        The way to a process that has loaded the libraries already; `None` starts a zygote that loads them.
 
     Attributes
     ----------
     problem
         Why forks cannot be had; `None` as long as nothing speaks against them.
+    left_out
+        Preloads that are not loaded, because they leave threads running.
     """
 
-    def __init__(self, preloads: Sequence[str], folder: RuntimeDir) -> None:
+    def __init__(self, preloads: Sequence[str], folder: RuntimeDir, warm: WarmClient | None = None) -> None:
         self._preloads = tuple(preloads)
         self._folder = folder
+        self._warm = warm
         self._zygote: WardenClient | None = None
         self._retired: list[WardenClient] = []
         self._leaving: set[asyncio.Future[None]] = set()
@@ -55,17 +60,26 @@ class ZygoteClient:
         self._path: list[str] = []
         self._lock = asyncio.Lock()
         self.problem: str | None = None
+        self.left_out: tuple[str, ...] = ()
 
     def is_outdated(self) -> bool:
-        """Whether packages or the interpreter have changed since the zygote was started, or it is gone."""
+        """Whether the zygote is gone, or another one would be better: packages have changed, or are loaded by now."""
         if self._zygote is None:
             return False
-        return self._zygote.gone.done() or self._fingerprint != _fingerprint(self._path)
+        if self._zygote.hello.result().get("is_light") and self._warm is not None and self._warm.is_loaded:
+            return True
+        return self._zygote.gone.done() or self._fingerprint != fingerprint(self._path)
 
     @property
     def pid(self) -> int | None:
         """The zygote's process id."""
         return self._zygote.pid if self._zygote is not None else None
+
+    @property
+    def warm_pid(self) -> int | None:
+        """The process id of the warm process that has forked the zygote; `None` when it is one of its own."""
+        told = self._zygote.hello.result() if self._zygote is not None else {}
+        return told.get("warm")
 
     async def fork(
         self, message: Mapping[str, Any], descriptors: Sequence[int] = ()
@@ -79,6 +93,8 @@ class ZygoteClient:
         """
         zygote = await self._ready()
         child = zygote.begin({"do": "fork", **message}, descriptors)
+        # Its owner needs it next, and its first import takes no longer than the fork.
+        importlib.import_module("zmq")
         return child, await wait_or_died(child.ready, child, timeout=_READY_S, what="was not ready")
 
     async def _ready(self) -> WardenClient:
@@ -95,25 +111,31 @@ class ZygoteClient:
 
     async def _start(self) -> WardenClient:
         try:
-            zygote = await start_with_retry(self._spawn, timeout=_START_S, what="forks kernels")
+            joined = await self._warm.join(self._make_folder()) if self._warm is not None else None
+            zygote = joined or await start_with_retry(self._spawn, timeout=_START_S, what="forks kernels")
         except KernelDied:
             self.problem = "the process that forks them did not start"
             raise
         hello = zygote.hello.result()
         self.problem = hello["problem"]
+        failed: Mapping[str, str] = hello.get("failed", {})
+        self.left_out = tuple(name for name, why in failed.items() if why == LEAVES_THREADS)
         if self.problem:
             with contextlib.suppress(Exception):
                 await zygote.close()
             raise KernelDied(f"Kernels cannot be forked here: {self.problem}.")
         self._path = hello["path"]
-        self._fingerprint = _fingerprint(self._path)
+        self._fingerprint = fingerprint(self._path)
         return zygote
 
+    def _make_folder(self) -> Path:
+        return self._folder.make(f"z{os.urandom(3).hex()}")
+
     def _spawn(self) -> WardenClient:
-        own = self._folder.make(f"z{os.urandom(3).hex()}")
+        own = self._make_folder()
         # Forks show this environment in /proc/self/environ, whatever they are given later.
         env = {**scrub_environment(os.environ), "MPLBACKEND": _INLINE, "IPYTHONDIR": str(own / "ipython")}
-        return WardenClient(
+        return WardenClient.spawn(
             ("-P", "-m", "nbtools.kernels.forked.zygote"), folder=own, env=env, extra=[json.dumps(list(self._preloads))]
         )
 
@@ -131,13 +153,3 @@ class ZygoteClient:
         zygotes = [*self._retired, *([self._zygote] if self._zygote is not None else [])]
         self._retired, self._zygote = [], None
         await asyncio.gather(*(zygote.close() for zygote in zygotes), *self._leaving, return_exceptions=True)
-
-
-def _fingerprint(path: Sequence[str]) -> Fingerprint:
-    """Return what changes when a package is installed, upgraded or removed, or the interpreter is replaced."""
-    found = []
-    for entry in (sys.executable, *path):
-        with contextlib.suppress(OSError):
-            state = Path(entry).stat()
-            found.append((entry, state.st_mtime_ns, state.st_ino))
-    return tuple(found)

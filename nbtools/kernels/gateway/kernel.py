@@ -13,10 +13,8 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +283,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             return None, None
         if self._folder is None:
             await self._step(bootstrap.load_code())
-            await self._step(_transfer_code())
+            await self._step(bootstrap.load_code("file_transfer"))
             self._folder = (await self._step(_transfer("begin()")))["folder"]
         # Files go before the request: a script that starts before its input is there would fail.
         carried = StagingPlan.for_run(context, self._folder)
@@ -487,16 +485,3 @@ def _parse_answer(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 def _transfer(call: str) -> str:
     return f"__import__('sys').modules['nbtools_file_transfer'].{call}"
-
-
-@functools.cache
-def _transfer_code() -> str:
-    """Return code that loads the file transfer; harmless when repeated."""
-    text = resources.files("nbtools.kernels.inside").joinpath("file_transfer.py").read_text("utf-8")
-    loader = (
-        "import sys, types\n"
-        "if 'nbtools_file_transfer' not in sys.modules:\n"
-        "    module = sys.modules['nbtools_file_transfer'] = types.ModuleType('nbtools_file_transfer')\n"
-        f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
-    )
-    return f"exec({loader!r}, {{}})"

@@ -79,6 +79,7 @@ class StagingPlan:
             links={name: Path(moves[str(path)]) for name, path in context.links.items() if str(path) in moves},
             figure_path=Path(f"{folder}/{figure}") if figure else None,
             wants_value=context.wants_value,
+            value_names=context.value_names,
         )
         return cls(context=remote, files=files, figure=figure)
 

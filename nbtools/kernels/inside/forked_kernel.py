@@ -25,18 +25,22 @@ import threading
 import time
 import types
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any, NoReturn
 
 from nbtools import confine
 from nbtools.kernels.inside import hooks
 from nbtools.kernels.warden import process_tree
 
-__all__ = ["build", "main", "rehearse"]
+__all__ = ["as_in_a_cell", "build", "fail_once", "main", "rehearse", "use_inline_figures"]
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
 _FLUSH_S = 0.02
 _RUNAWAY = 4
+_SHOWN = frozenset({"display_data", "execute_result", "update_display_data"})
+# Less than an owner takes at once, however it is written.
+_MOST_BUNDLE = 100_000_000
 _SETTLE_S = 1.0
 # How long `os._exit` may wait: for what is under way in a descriptor, and for all of it to be sent.
 _LAST_SETTLE_S = 0.05
@@ -128,6 +132,36 @@ def _make_stream_class() -> type:
     return CappedOutStream
 
 
+class _CappedDisplays:
+    """The session of a kernel, which sends no more MIME bundles in one execution than the owner keeps.
+
+    What is beyond is told by its size, so that the owner knows of it and ends a loop.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session, self._send = session, session.send
+        self._cap, self._sent = sys.maxsize, 0
+        session.send = self.send
+
+    def begin(self, cap: int) -> None:
+        """Count the displays of the next execution, of which `cap` bytes are sent."""
+        self._cap, self._sent = cap, 0
+
+    def send(self, stream: Any, message: Any, *args: Any, **options: Any) -> Any:
+        """Send a message as the session does, a bundle that is too large without its data."""
+        if isinstance(message, dict) and message.get("msg_type") in _SHOWN:
+            data = message["content"]["data"]
+            size = sum(len(one) if isinstance(one, str) else len(json.dumps(one, default=str)) for one in data.values())
+            # An update replaces what was sent before: the owner knows how much.
+            sent = self._sent if message["msg_type"] != "update_display_data" else 0
+            if hooks.REPORT not in data and sent + size > min(self._cap, _MOST_BUNDLE):
+                told = {"data": {hooks.REPORT: {"dropped": size}}, "metadata": {}, "transient": {}}
+                message = {**message, "content": told}
+            elif not message["content"].get("transient", {}).get("display_id"):
+                self._sent += size
+        return self._send(stream, message, *args, **options)
+
+
 def _make_kernel_class() -> type:
     from ipykernel.ipkernel import IPythonKernel
 
@@ -137,6 +171,7 @@ def _make_kernel_class() -> type:
         _execute_sleep = 0.0
         capped: Sequence[Any] = ()
         """The standard streams, which send no more than the owner keeps."""
+        displays: Any = None
 
         async def do_execute(
             self,
@@ -154,6 +189,7 @@ def _make_kernel_class() -> type:
             if context is not None:
                 for stream in self.capped:
                     stream.cap = context["text_bytes"]
+                self.displays.begin(context["display_bytes"])
                 hooks.begin(context)
             return await super().do_execute(
                 code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
@@ -182,12 +218,14 @@ def _make_app_class() -> type:
             At the mark a publisher drops messages, and the one that says "idle" could be among them. What the owner
             has not read yet is bounded by the output caps.
             """
-            self.iopub_socket = context.socket(zmq.XPUB)
+            # ipykernel 7 greets whoever subscribes, which takes a socket that hears of it; ipykernel 6 does not.
+            greeting = {"session": self.session} if "session" in signature(IOPubThread).parameters else {}
+            self.iopub_socket = context.socket(zmq.XPUB if greeting else zmq.PUB)
             self.iopub_socket.linger = 1000
             self.iopub_socket.sndhwm = 0
             self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
             self.configure_tornado_logger()
-            self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
+            self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, **greeting)
             self.iopub_thread.start()
             self.iopub_socket = self.iopub_thread.background_socket
 
@@ -195,7 +233,12 @@ def _make_app_class() -> type:
 
 
 def build() -> None:
-    """In the zygote: import and construct all that needs neither threads nor sockets."""
+    """In the zygote: import, construct and prepare all that needs neither threads nor sockets.
+
+    The collector looks at all that is imported again and again, and finds next to nothing; kernels turn it on.
+    """
+    gc.disable()
+    confine.prepare()
     iostream: Any = importlib.import_module("ipykernel.iostream")
     iostream.PIPE_BUFFER_SIZE = 1 << 16  # upstream reads raw descriptor output 1,000 bytes at a time
     # No debugger in managed kernels: it would cost 10 MB, threads and warnings in every one.
@@ -204,7 +247,6 @@ def build() -> None:
     from ipykernel.compiler import XCachingCompiler
     from ipykernel.zmqshell import ZMQInteractiveShell
     from IPython.core.application import BaseIPythonApplication
-    from IPython.core.pylabtools import activate_matplotlib
     from jupyter_client.session import Session
     from traitlets.config import Config
 
@@ -227,21 +269,39 @@ def build() -> None:
     app.session = Session(parent=app, key=b"")
     app.init_extensions()
     shell.transform_cell("x = 1\nprint(x)")
-    _fail_once(shell)
-    if "matplotlib" in sys.modules:
-        from matplotlib.figure import Figure
-        from matplotlib_inline.backend_inline import configure_inline_support
-
-        # The hooks that show figures live on the shell.
-        activate_matplotlib("inline")
-        configure_inline_support(shell, "inline")
-        # A script that sets the inline backend's formats or options puts IPython's own printer in this place.
-        formatter: Any = shell.display_formatter
-        formatter.formatters["image/png"].for_type(Figure, hooks.print_figure)
+    # The collector would write into every object's header and so copy the pages that forks share.
+    gc.freeze()
 
 
-def _fail_once(shell: Any) -> None:
-    """Walk the way of an error: what lays out a traceback takes a fifth of a second to load."""
+def as_in_a_cell() -> contextlib.AbstractContextManager[Any]:
+    """Let libraries that are imported meanwhile find the kernel's shell: pandas asks it how wide frames are to be."""
+    from ipykernel.kernelapp import IPKernelApp
+
+    shell: Any = IPKernelApp.instance().shell
+    trap: contextlib.AbstractContextManager[Any] = shell.builtin_trap
+    return trap
+
+
+def use_inline_figures() -> None:
+    """In the zygote, once matplotlib is loaded: let the shell show figures, which it does by itself where it is not."""
+    from ipykernel.kernelapp import IPKernelApp
+    from IPython.core.pylabtools import activate_matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib_inline.backend_inline import configure_inline_support
+
+    shell: Any = IPKernelApp.instance().shell
+    # The hooks that show figures live on the shell.
+    activate_matplotlib("inline")
+    configure_inline_support(shell, "inline")
+    # A script that sets the inline backend's formats or options puts IPython's own printer in this place.
+    shell.display_formatter.formatters["image/png"].for_type(Figure, hooks.print_figure)
+
+
+def fail_once() -> None:
+    """In the zygote: walk the way of an error, because what lays out a traceback takes long to load."""
+    from ipykernel.kernelapp import IPKernelApp
+
+    shell: Any = IPKernelApp.instance().shell
     text, name = "def fail():\n    return 1 / 0\nfail()\n", "<nbtools>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
@@ -265,7 +325,7 @@ def _import_all() -> None:
     for name in (
         *("IPython", "IPython.core.completer", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger"),
         *("ipykernel.subshell_manager", "jupyter_client.session", "tornado.platform.asyncio"),
-        *("zmq.eventloop.zmqstream", "zmq.utils.garbage", "matplotlib_inline.backend_inline"),
+        *("zmq.eventloop.zmqstream", "zmq.utils.garbage"),
         *("asyncio", "base64", "decimal", "faulthandler", "hashlib", "hmac", "html", "inspect", "platform"),
         *("sqlite3", "tempfile", "uuid", "nbtools.confine"),
     ):
@@ -277,6 +337,7 @@ def _import_all() -> None:
 def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> None:
     """In the fork: become the kernel that the message describes, and serve until it is shut down."""
     gc.set_threshold(*_COLLECT)
+    gc.enable()
     _settle(message)
     applied = confine.apply(confine.Confinement.from_dict(message["confinement"]))
     app = _connect(message["connection"])
@@ -284,16 +345,19 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     streams: Any = (sys.stdout, sys.stderr)
     if message.get("managed", True):
         shell.nbtools_hooks = hooks.CellHooks(shell, descriptors[0] if descriptors else None)
-        app.kernel.capped = streams
+        app.kernel.capped, app.kernel.displays = streams, _CappedDisplays(app.session)
     else:
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
         hooks.make_sendable(app.session)
+        _become_the_users(app)
     _send_before_exit(streams)
     os.register_at_fork(after_in_child=_plain_streams)
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
         wanted = message["confinement"]
         confine.lock_network(network=bool(wanted.get("network")), supervised=bool(wanted.get("supervised")))
+        # IPython runs `!command` in a terminal, which is not to be had here; its other way passes the output on too.
+        shell.system = shell.system_raw
     facts = {"confinement": applied.level, "missing": list(applied.missing)}
     os.write(ready, json.dumps(facts).encode())
     os.close(ready)
@@ -343,6 +407,34 @@ def _connect(connection: Mapping[str, Any]) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
     return app
+
+
+def _become_the_users(app: Any) -> None:
+    """Take on what an ordinary kernel has of its user: modules beside the notebook, profile, configuration, start-up.
+
+    It comes after the sockets and threads, as in an ordinary kernel: start-up files may do anything.
+    """
+    # The zygote is started with -P, which keeps IPython from doing this.
+    if "" not in sys.path:
+        names = [os.path.basename(entry) for entry in sys.path]  # noqa: PTH119 - strings all along
+        installed = (at for at, name in enumerate(names) if name in {"site-packages", "dist-packages"})
+        sys.path.insert(next(installed, 0), "")
+    shell, traits = app.shell, type(app).class_traits()
+    # What the zygote found lies in a folder of its own.
+    app.ipython_dir = importlib.import_module("IPython.paths").get_ipython_dir()
+    app.profile_dir, app.config_file_paths = None, [os.getcwd()]  # noqa: PTH109 - as IPython has it
+    app.config = importlib.import_module("traitlets.config").Config({"HistoryManager": {"hist_file": ":memory:"}})
+    app.extensions = traits["extensions"].default(app)
+    shell.colors = type(shell).class_traits()["colors"].default(shell)
+    app.init_profile_dir()
+    app.init_config_files()
+    app.load_config_file()
+    shell.profile_dir = app.profile_dir
+    for part in (shell, app.kernel, *(part for part in shell.configurables if part is not app)):
+        part.config = app.config.copy()
+    app.init_gui_pylab()
+    app.init_extensions()
+    app.init_code()
 
 
 def rehearse() -> None:

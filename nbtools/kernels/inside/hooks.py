@@ -10,8 +10,10 @@ of the script that failed, the exit code, what became of the figure.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -30,31 +32,23 @@ from typing import Any
 __all__ = [
     "MEMORY_METHODS",
     "REPORT",
-    "VALUE_LEFT_OUT",
-    "VALUE_NOT_JSON",
-    "VALUE_TOO_LARGE",
     "CellHooks",
     "Memory",
     "begin",
     "make_sendable",
     "print_figure",
     "tight_box",
-    "value_report",
     "variables",
-    "with_tables",
 ]
 
-VALUE_TOO_LARGE = "the value of the last expression is too large: "
-VALUE_NOT_JSON = "the value of the last expression cannot be kept: "
-VALUE_LEFT_OUT = "the value of the last expression is not kept: "
 REPORT = "application/vnd.nbtools.report+json"
-# Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
-_MOST_VALUE = 8 * 2**20
-_MOST_ROWS = 1_000
-_DEEPEST = 100
+_LARGE = 1 << 20
+_VEGA_LITE = "application/vnd.vegalite.v5+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
 # The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
+# Where nbtools may not be installed, its text was sent before; a version of its own there might be another one.
+_values: Any = sys.modules.get("nbtools_values") or importlib.import_module("nbtools.kernels.inside.values")
 _ERRORS = {
     kind.__name__: kind
     for kind in (KeyError, LookupError, ValueError, TypeError, PermissionError, OSError, TimeoutError)
@@ -157,12 +151,18 @@ class CellHooks:
         self._shown: Any = None
         self._figure: str | None = None
         self._wants_value = False
+        self._value_names: list[str] = []
+        self._value_folder: str | None = None
+        self._earlier: dict[str, Any] = {}
         events = shell.events
         events.register("post_run_cell", self._report)
         events.register("post_execute", self._after)
         # The inline backend closes figures in its own hook, so ours comes first.
         events.callbacks["post_execute"].insert(0, events.callbacks["post_execute"].pop())
         shell.display_formatter.mimebundle_formatter.for_type_by_name("matplotlib.figure", "Figure", self._remember)
+        for version in ("v5", "v6"):
+            charts = shell.display_formatter.mimebundle_formatter
+            charts.for_type_by_name(f"altair.vegalite.{version}.api", "TopLevelMixin", _chart_bundle)
         # IPython's own would shut the kernel down, and `sys.exit` stays what it is.
         leave = _ExitCommand()
         for name in ("exit", "quit"):
@@ -191,7 +191,9 @@ class CellHooks:
         importlib.invalidate_caches()
         names = self.shell.user_ns
         variables = context.get("variables") or {}
-        names.update(with_tables(variables) if self._wants_value else variables)
+        names.update(_values.loaded(variables, tables=self._wants_value))
+        self._value_names, self._value_folder = context.get("value_names") or [], context.get("value_folder")
+        self._earlier = {name: names[name] for name in self._value_names if name in names}
         if self._figure_path:
             names["output_image_path"] = self._figure_path
             with contextlib.suppress(OSError):
@@ -250,6 +252,26 @@ class CellHooks:
         except Exception as exc:
             self._figure = f"{type(exc).__name__}: {exc}"
 
+    def _export(self, last: Any) -> str | None:
+        """Save what draws itself: a figure of a package that exports it, or a last value that is shown as a picture."""
+        path = str(self._figure_path)
+        figure = _live_figure(last, self.shell.user_ns)
+        if figure is not None:
+            return _export(figure, path)
+        form = _FORMS.get(pathlib.Path(path).suffix.lower())
+        if last is None or form is None:
+            return None
+        drawn = self.shell.display_formatter.format(last, include={form})[0].get(form)
+        if not drawn:
+            return None
+        if isinstance(drawn, str):
+            drawn = drawn.encode() if form == "image/svg+xml" else base64.b64decode(drawn)
+        try:
+            pathlib.Path(path).write_bytes(drawn)
+        except OSError as exc:
+            return f"{type(exc).__name__}: {exc}"
+        return "saved"
+
     def _show(self, figures: list[Any]) -> None:
         pyplot = sys.modules["matplotlib.pyplot"]
         try:
@@ -267,11 +289,22 @@ class CellHooks:
         finally:
             signal.signal(signal.SIGINT, before)
 
+    def _value(self, last: Any) -> Any:
+        """Return what the script assigned to one of the names that were asked for, else its last expression."""
+        names, missing = self.shell.user_ns, object()
+        for name in self._value_names:
+            found = names.get(name, missing)
+            if found is not missing and found is not self._earlier.get(name, missing):
+                return found
+        return last
+
     def _tell_the_end(self, result: Any) -> None:
         for stream in (sys.stdout, sys.stderr):
             _settle(stream)
         report: dict[str, Any] = {}
         error = _error(result)
+        if self._figure_path and self._figure is None and error is None and _stat(self._figure_path) == self._before:
+            self._figure = self._export(result.result)
         if isinstance(error, SystemExit):
             report["exit_code"] = _exit_code(error)
         if error is not None:
@@ -283,104 +316,9 @@ class CellHooks:
             report["figure"] = self._figure
         if self._wants_value and error is None:
             self._wants_value = False
-            report |= value_report(result.result)
+            report |= _values.report(self._value(result.result), self._value_folder)
         if report:
             self.publish(report)
-
-
-def with_tables(value: Any) -> Any:
-    """Return JSON in which a mapping ``{"__parquet__": PATH}`` has become the DataFrame of that file."""
-    if isinstance(value, dict):
-        if [*value] == ["__parquet__"]:
-            return importlib.import_module("duckdb").read_parquet(value["__parquet__"]).df()
-        return {key: with_tables(one) for key, one in value.items()}
-    return [with_tables(one) for one in value] if isinstance(value, list) else value
-
-
-def value_report(value: Any, folder: str = "") -> dict[str, Any]:
-    """Return what a report says of the value of the last expression: ``data``, or why there is none."""
-    try:
-        made = _table(value, folder) if _is_table(value) else _plain(value)
-        size = len(json.dumps(made, allow_nan=False))
-    except Exception as exc:
-        # A figure or an axis as the last line of a cell is no result; what holds other values is meant as one.
-        is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
-        return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
-    if size > _MOST_VALUE:
-        return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
-    return {"data": made}
-
-
-def _is_table(value: Any) -> bool:
-    kind = type(value)
-    return hasattr(kind, "to_frame") or (hasattr(kind, "columns") and hasattr(kind, "__len__"))
-
-
-def _table(value: Any, folder: str) -> dict[str, Any]:
-    """Write a table of pandas, polars or Arrow as a Parquet file, and return what stands for it."""
-    duckdb: Any = importlib.import_module("duckdb")
-    frame = value
-    if hasattr(type(frame), "to_frame"):
-        frame = frame.to_frame()
-    if hasattr(frame, "reset_index"):
-        # Numbers without a name say where a row stood; names of rows are data.
-        is_count = getattr(frame.index, "inferred_type", "integer") in ("integer", "empty")
-        frame = frame.reset_index(drop=is_count and all(name is None for name in frame.index.names))
-        frame.columns = [str(name) for name in frame.columns]
-    path, count = pathlib.Path(folder, "value.parquet"), 1
-    while path.exists():
-        count += 1
-        path = pathlib.Path(folder, f"value-{count}.parquet")
-    relation = duckdb.sql("select * from frame")
-    relation.write_parquet(str(path))
-    kept = duckdb.read_parquet(str(path))
-    rows = [[_plain(cell) for cell in row] for row in kept.limit(_MOST_ROWS).fetchall()]
-    told = {"parquet": str(path.absolute()), "columns": list(kept.columns), "row_count": len(frame)}
-    return {**told, "rows": rows, "truncated": len(frame) > len(rows)}
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if depth > _DEEPEST:
-        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    if isinstance(value, Mapping):
-        named = {str(key): _plain(one, depth + 1) for key, one in value.items()}
-        if len(named) < len(value):
-            raise ValueError("two keys of a mapping are the same as text")
-        return named
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(one, depth + 1) for one in value]
-    return _plain(_simpler(value), depth + 1)
-
-
-def _simpler(value: Any) -> Any:
-    """Return a value of a well-known class in values that are nearer to JSON."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if hasattr(value, "isoformat"):
-        return None if str(value) == "NaT" else str(value.isoformat())
-    if fields := getattr(type(value), "__dataclass_fields__", None):
-        return {name: getattr(value, name) for name in fields}
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    form = _FORMS.get(type(value).__name__)
-    if form is None:
-        raise TypeError(f"a {type(value).__name__} is not JSON")
-    return form(value)
-
-
-def _number(value: Any) -> Any:
-    """Return a decimal or a fraction as a float, or as text if a float is another number."""
-    short = float(value)
-    is_exact = value != value or type(value)(repr(short)) == value  # noqa: PLR0124  # NaN is not itself
-    return short if is_exact else str(value)
-
-
-_FORMS: Mapping[str, Callable[[Any], Any]] = {"Decimal": _number, "Fraction": _number, "UUID": str, "timedelta": str}
 
 
 def _link(name: str, path: str) -> None:
@@ -405,13 +343,17 @@ def _exit_code(error: BaseException) -> int:
 
 
 def make_sendable(session: Any) -> None:
-    """Let the session send text with lone surrogates, written as Python's ``repr`` does.
+    """Let the session send text with lone surrogates, written as Python's ``repr`` does, and what memory hardly holds.
 
-    JSON cannot hold them: a message with one is lost, and with an error or a reply the end of the script.
+    JSON cannot hold them: a message with one is lost, and with an error or a reply the end of the script. What is large
+    is packed by Python: orjson, which others are packed by, ends the process where it gets no memory.
     """
     pack: Callable[[Any], bytes] = session.pack
+    pack_large: Callable[[Any], bytes] = importlib.import_module("jupyter_client.session").json_packer
 
     def packed(part: Any) -> bytes:
+        if _is_large(part):
+            return pack_large(_visible(part))
         try:
             made = pack(part)
             made.decode()
@@ -422,9 +364,18 @@ def make_sendable(session: Any) -> None:
     session.pack = packed
 
 
+def _is_large(part: Any) -> bool:
+    if not isinstance(part, dict):
+        return False
+    shown = part.get("data")
+    texts = (part.get("text"), *(shown.values() if isinstance(shown, dict) else ()))
+    # Of a list or a mapping nobody knows how large it is.
+    return any(len(one) > _LARGE if isinstance(one, str) else one is not None for one in texts)
+
+
 def _visible(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
         return {_visible(key): _visible(one) for key, one in value.items()}
     return [_visible(one) for one in value] if isinstance(value, list | tuple) else value
@@ -474,6 +425,56 @@ def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:
         script = frames[0][0]
         return [line for name, line in frames if name == script][-1]
     return error.lineno if isinstance(error, SyntaxError) else None
+
+
+# What exports a figure as a picture: the method, the module it needs, and the package that brings that.
+_EXPORTERS = {
+    "plotly": ("write_image", "kaleido", "kaleido"),
+    "altair": ("save", "vl_convert", "vl-convert-python"),
+    "seaborn": ("save", "matplotlib", "matplotlib"),
+}
+# The form in which a value that draws itself is asked for, by the suffix of the file.
+_FORMS = {
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".pdf": "application/pdf",
+}
+
+
+def _chart_bundle(chart: Any, **_: Any) -> Any:
+    """Return a chart of altair in the form that front ends draw themselves, unless the script chose another.
+
+    The HTML that altair has by default loads from a CDN, and JupyterLab would prefer it.
+    """
+    bundle = chart._repr_mimebundle_()
+    if sys.modules["altair"].renderers.active == "default" and isinstance(bundle, dict) and "text/html" in bundle:
+        del bundle["text/html"]
+        bundle[_VEGA_LITE] = chart.to_dict(context={"pre_transform": False})
+    return bundle
+
+
+def _live_figure(last: Any, names: Mapping[str, Any]) -> Any:
+    """Return the figure of plotly, altair or seaborn.objects that a script ended with, or assigned last."""
+    for value in (last, *reversed(list(names.values()))):
+        exporter = _EXPORTERS.get(type(value).__module__.partition(".")[0])
+        if exporter is not None and hasattr(value, exporter[0]):
+            return value
+    return None
+
+
+def _export(figure: Any, path: str) -> str:
+    """Save a figure as a picture by its package's own exporter; return "saved", or why not."""
+    package = type(figure).__module__.partition(".")[0]
+    method, module, install = _EXPORTERS[package]
+    if importlib.util.find_spec(module) is None:
+        return f"{package} saves pictures by {install}, which is not installed"
+    try:
+        getattr(figure, method)(path)
+    except Exception as exc:
+        return f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc).strip() else package}"
+    return "saved"
 
 
 def _stat(path: str | None) -> tuple[int, int, int] | None:

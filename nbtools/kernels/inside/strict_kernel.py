@@ -24,13 +24,12 @@ def serve(orders: str) -> None:
     """Become the kernel that the file of orders describes, and serve until it is shut down."""
     # It is run as a file with -P, so that nothing of the working folder is imported; the package must be found still.
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-    from nbtools import confine
     from nbtools.kernels.inside import forked_kernel
 
     message = json.loads(Path(orders).read_text("utf-8"))
     message["confinement"]["handover"] = HANDOVER if message["confinement"]["supervised"] else None
-    confine.prepare()
     forked_kernel.build()
+    forked_kernel.fail_once()
     forked_kernel.main(message, [CHANNEL], os.open(os.devnull, os.O_WRONLY))
 
 

@@ -16,19 +16,25 @@ from nbtools.kernels.interface import RunContext
 __all__ = ["begin_code", "context_as_json", "load_code", "rehearse_code", "variables_code"]
 
 _MODULE = "nbtools_hooks"
+# In the order in which one needs the other.
+_MODULES = ("stored", "values", "hooks")
 
 
 @functools.cache
-def load_code() -> str:
-    """Return code that loads the hooks into a kernel where nbtools may not be installed; harmless when repeated."""
-    text = resources.files("nbtools.kernels.inside").joinpath("hooks.py").read_text("utf-8")
+def load_code(*names: str) -> str:
+    """Return code that loads modules, the hooks where none is named, into a kernel that may not have nbtools.
+
+    It is harmless when repeated.
+    """
     # Two layers of exec, because the text must run in a module of its own and leave no name in the script's globals.
-    loader = (
-        "import sys, types\n"
-        f"if {_MODULE!r} not in sys.modules:\n"
-        f"    module = sys.modules[{_MODULE!r}] = types.ModuleType({_MODULE!r})\n"
-        f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
-    )
+    loader = "import sys, types\n"
+    for name in names or _MODULES:
+        text = resources.files("nbtools.kernels.inside").joinpath(f"{name}.py").read_text("utf-8")
+        loader += (
+            f"if 'nbtools_{name}' not in sys.modules:\n"
+            f"    module = sys.modules['nbtools_{name}'] = types.ModuleType('nbtools_{name}')\n"
+            f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
+        )
     return f"exec({loader!r}, {{}})"
 
 
@@ -41,6 +47,8 @@ def context_as_json(context: RunContext) -> dict[str, Any]:
         "figure_path": str(context.figure_path) if context.figure_path else None,
         "memory": context.memory is not None,
         "wants_value": context.wants_value,
+        "value_names": list(context.value_names),
+        "value_folder": str(context.value_folder) if context.value_folder else None,
     }
 
 

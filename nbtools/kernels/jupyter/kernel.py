@@ -13,7 +13,6 @@ import asyncio
 import dataclasses
 import functools
 import secrets
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -41,9 +40,11 @@ _IDLE_S = 2.0
 _ASK_S = 0.5
 # What a dead kernel had sent arrives within this time.
 _LAST_WORDS_S = 0.05
-# A kernel that has not announced its subscription answers a request at least.
-_WELCOME_S = 0.4
+# A kernel that has not announced its subscription answers a request at least: it is asked soon, and then less often.
+_FIRST_ASK_S = 0.02
+_LAST_ASK_S = 0.4
 _SILENT_S = 10.0
+_MOST_BYTES = 1 << 28
 
 
 class ConnectionInfo:
@@ -111,6 +112,8 @@ class JupyterRun(OngoingRun):
             self.collector.display(data, display_id=name, update=kind == "update_display_data")
         elif report.get("overflow"):
             self.collector.overflow()
+        elif "dropped" in report:
+            self.collector.drop(int(report["dropped"]))
         else:
             self.report.update(report)
 
@@ -208,6 +211,8 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             if kind == zmq.SUB:
                 # At the mark messages are dropped, and the "idle" could be among them.
                 sock.rcvhwm = 100_000
+                # No honest kernel sends more at once; a message takes memory here before anybody can look at it.
+                sock.maxmsgsize = _MOST_BYTES
                 sock.subscribe(b"")
             else:
                 sock.identity = self._codec.session.encode()
@@ -220,19 +225,20 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     async def _hear(self, timeout: float) -> None:
         """Wait for the first message on iopub: ipykernel 7 greets a subscriber, others answer a request."""
         loop, exited = asyncio.get_running_loop(), self.process.exited
-        deadline = loop.time() + timeout
+        deadline, wait = loop.time() + timeout, _FIRST_ASK_S
         heard = asyncio.ensure_future(self._heard.wait())
         try:
             while not self._heard.is_set():
                 waiters: set[asyncio.Future[Any]] = {heard, exited}
-                await asyncio.wait(waiters, timeout=_WELCOME_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waiters, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                wait = min(2 * wait, _LAST_ASK_S)
                 if exited.done():
                     raise KernelDied(describe_early_end(self.process), data={"said": exited.result().said})
                 if loop.time() > deadline:
                     raise KernelDied(f"The kernel did not answer within {timeout:g} s of its start.")
                 # A greeting may wait in a socket whose descriptor was quiet: asking is what moves it.
                 self._drain("iopub")
-                if not self._heard.is_set() and self._python != "loaded":
+                if not self._heard.is_set():
                     self._send("shell", "kernel_info_request", {})
         finally:
             heard.cancel()
@@ -277,7 +283,8 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             for step in (*steps, bootstrap.begin_code(context or RunContext())):
                 self._send("shell", "execute_request", code_content(step, silent=True))
         elif self._python == "loaded" and context is not None:
-            metadata["nbtools"] = {**bootstrap.context_as_json(context), "text_bytes": collector.limits.text_bytes}
+            caps = {"text_bytes": collector.limits.text_bytes, "display_bytes": collector.limits.display_bytes}
+            metadata["nbtools"] = {**bootstrap.context_as_json(context), **caps}
         content = code_content(code, silent=silent, recorded=recorded)
         run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector)
         self._ask_again(run)
@@ -342,10 +349,12 @@ class JupyterKernel(LocalKernel[JupyterRun]):
 
     async def interrupt(self) -> None:
         """Interrupt the running code."""
+        if self._run is None:
+            return  # what comes late would strike the next run
         if self._interrupts == "message":
             self._send("control", "interrupt_request", {})
         else:
-            self.process.signal(signal.SIGINT)
+            await self.process.interrupt()
 
     def _release(self) -> None:
         for sock in self._sockets.values():

@@ -47,7 +47,8 @@ class MemoryRpc:
     def close(self) -> None:
         """Stop serving."""
         self._task.cancel()
-        self._ours.close()
+        # Not before the loop has let go of the descriptor: whoever got its number next would not be read.
+        self._task.add_done_callback(lambda _: self._ours.close())
         self.theirs.close()
 
     async def _serve(self) -> None:

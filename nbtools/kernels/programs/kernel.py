@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 from typing import Any, Literal, cast
 
 from nbtools import aio, confine
@@ -210,8 +209,8 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
     async def interrupt(self) -> None:
         """Interrupt the running code and all that it started in its group."""
         if self._run is None:
-            return  # the signal could come late and strike the next run
-        self.process.signal(signal.SIGINT)
+            return  # what comes late would strike the next run
+        await self.process.interrupt()
         if self._lasting and self._interpreter.forgets:
             asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._pipes.send, self._interpreter.ask(self._count))
 

@@ -185,8 +185,13 @@ class Interpreter:
         return f"{run}\n".encode() + self.ask(number)
 
     def ask(self, number: int) -> bytes:
-        """Return what makes a shell session say that the script of that number has ended, and how."""
-        return f"command printf 'done %d {number}\\n' \"$?\" >&{ANSWERS}\n".encode()
+        """Return what makes a shell session say that the script of that number has ended, and how.
+
+        In two commands: bash that was interrupted while it started a program leaves the script, and waits for the
+        program after the next command. The line is whole only when nothing of the script is waited for any more.
+        """
+        said = f"command printf '\\ndone %d {number}' \"$?\" >&{ANSWERS}\n"
+        return f"{said}command printf '\\n' >&{ANSWERS}\n".encode()
 
 
 def _as_text(value: Any) -> str:

@@ -11,18 +11,17 @@ import abc
 import asyncio
 import functools
 import os
-import shutil
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from nbtools import confine
+from nbtools import aio, confine
 from nbtools.kernels.interface import Execution, KernelOptions, OnOutput, OutputLimits, RunContext
 from nbtools.kernels.runs.ending import Ending, supervise
 from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.warden.client import WardenClient, WatchedProcess, open_warden
-from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove_tree
 from nbtools.redaction import scrub_environment
 
 __all__ = ["LocalBackend", "LocalKernel", "OngoingRun", "RunningKernel", "start_message"]
@@ -172,7 +171,7 @@ class LocalKernel(RunningKernel[R]):
         # Sockets and pipes are released after the end, so that a run under way keeps what it printed.
         await asyncio.wait({self.process.exited}, timeout=_EXIT_S)
         self._release()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        await aio.in_thread(remove_tree, self._folder)
         self._on_close(self)
 
 
@@ -258,7 +257,12 @@ def start_message(options: KernelOptions, folder: Path, variables: Mapping[str, 
         cpu_s=options.cpu_s,
         file_bytes=options.file_bytes,
         supervised=options.sandbox == "strict",
+        # Measured already, when the level was chosen.
+        own_shared_memory=options.sandbox == "strict" and confine.capabilities().shared_memory,
     )
+    if options.sandbox == "strict" and not confinement.own_shared_memory:
+        # It would take the folder of all programs, where nobody may change a file's mode for it.
+        env["JOBLIB_TEMP_FOLDER"] = str(temporary)
     is_limited = options.sandbox != "off"
     return {
         "id": folder.name,

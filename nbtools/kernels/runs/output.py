@@ -24,6 +24,8 @@ __all__ = ["Collector", "PipeReader"]
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Output this many times beyond the cap comes from a loop that will not end: the run is ended instead.
 _RUNAWAY = 4
+# A display that is updated occupies no more than its last state, so it may be sent more often.
+_RUNAWAY_UPDATES = 40
 _OWN_ENDS = frozenset({"ok", "error"})
 # An exception may quote whole frames; what is in the middle of its message or traceback is left out.
 _MOST_MESSAGE, _MOST_TRACEBACK = 10_000, 100_000
@@ -118,9 +120,10 @@ class Collector:
         self.limits = limits or OutputLimits()
         self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._displays: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
         self._by_display_id: dict[str, int] = {}
         self._text_bytes = 0
-        self._display_bytes = 0
+        self._display_bytes = self._dropped_bytes = 0
         self.is_runaway = False
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self.truncated = False
@@ -157,26 +160,35 @@ class Collector:
     def display(self, data: Mapping[str, Any], *, display_id: str | None = None, update: bool = False) -> None:
         """Take a MIME bundle; an update replaces the bundle that was shown under the same id."""
         bundle = dict(data)
-        size = sum(len(value) if isinstance(value, str) else len(json.dumps(value)) for value in bundle.values())
+        size = sum(map(_bytes, bundle.items()))
+        known = self._by_display_id.get(display_id) if update and display_id else None
+        replaced = self._sizes[known] if known is not None else 0
         self._display_bytes += size
-        if self._display_bytes > self.limits.display_bytes:
-            self.truncated = True
-            self.is_runaway |= self._display_bytes > _RUNAWAY * self.limits.display_bytes
+        self.is_runaway |= self._display_bytes > _RUNAWAY_UPDATES * self.limits.display_bytes
+        if sum(self._sizes) - replaced + size > self.limits.display_bytes:
+            self.drop(size)
             return
-        known = self._by_display_id.get(display_id) if display_id else None
-        if update and known is not None:
-            self._displays[known] = bundle
+        if known is not None:
+            self._displays[known], self._sizes[known] = bundle, size
         else:
             if display_id:
                 self._by_display_id[display_id] = len(self._displays)
             self._displays.append(bundle)
+            self._sizes.append(size)
         self._emit(OutputPiece(kind="display", text=str(bundle.get("text/plain", "")), data=bundle))
+
+    def drop(self, size: int) -> None:
+        """Count a MIME bundle of `size` bytes that is not kept: here, or already in the kernel."""
+        self.truncated = True
+        self._dropped_bytes += size
+        self.is_runaway |= self._dropped_bytes > (_RUNAWAY - 1) * self.limits.display_bytes
 
     def clear(self) -> None:
         """Forget what was shown so far, as ``clear_output`` asks."""
         for parts in self._text.values():
             parts.clear()
         self._displays.clear()
+        self._sizes.clear()
         self._by_display_id.clear()
 
     def add_error(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
@@ -246,6 +258,13 @@ class Collector:
         except Exception:
             # A broken display must not end the script it shows; the output itself is kept.
             self._on_output = None
+
+
+def _bytes(entry: tuple[str, Any]) -> int:
+    """Return how many bytes a MIME type and its data are in UTF-8."""
+    name, data = entry
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return len(name) + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
 
 
 def _cut(text: str, most: int) -> str:

@@ -7,9 +7,9 @@ outside their process groups is then looked for by its mark and ended from here.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
-import importlib.metadata
 import os
 import secrets
 import signal
@@ -23,7 +23,7 @@ from typing import Any
 
 from nbtools import aio
 from nbtools.errors import KernelDied
-from nbtools.kernels.warden import process_tree
+from nbtools.kernels.warden import control_group, process_tree
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
@@ -32,6 +32,7 @@ __all__ = [
     "WardenClient",
     "WatchedProcess",
     "describe_early_end",
+    "make_importable",
     "open_warden",
     "start_with_retry",
     "wait_or_died",
@@ -39,6 +40,9 @@ __all__ = [
 
 _HELLO_S = 20.0
 _STOP_S = 5.0
+# Seconds to wait for the warden's word that a signal was sent; who wants a run ended does not wait for ever.
+_SENT_S = 2.0
+_FROZEN_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +54,7 @@ class Exit:
     code, signal
         The exit code, or the number of the signal that ended it.
     ended_by
-        ``"memory_limit"`` or ``"process_limit"`` when the warden ended it.
+        ``"memory_limit"``, ``"process_limit"`` or ``"file_limit"`` when the warden ended it.
     said
         The end of what it wrote to its raw standard output and error.
     """
@@ -86,6 +90,8 @@ class WatchedProcess:
         Future of the process id.
     ready
         Future of what a forked kernel says when it can be talked to.
+    asked
+        Futures of what the warden has still to do, in their order.
     exited
         Future of the `Exit`; done as soon as the end is known.
     """
@@ -97,6 +103,7 @@ class WatchedProcess:
         self.pid: int | None = None
         self.started: asyncio.Future[int] = loop.create_future()
         self.ready: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self.asked: collections.deque[asyncio.Future[None]] = collections.deque()
         self.exited: asyncio.Future[Exit] = loop.create_future()
 
     def signal(self, number: int, *, group: bool = True) -> None:
@@ -104,54 +111,93 @@ class WatchedProcess:
         if not self.exited.done():
             self._warden.send({"do": "signal", "id": self.id, "signal": int(number), "group": group})
 
+    async def interrupt(self) -> None:
+        """Send SIGINT to its process group, and wait until the warden has done so.
+
+        What the process is told next, on another way, would overtake a signal that the warden has still to send: an
+        interrupt that is meant for one run would end the next.
+        """
+        await self._ask("interrupt", _SENT_S)
+
+    async def freeze(self) -> bool:
+        """Stop it and all that it started, until `thaw`; tell whether that is certain."""
+        return await self._ask("freeze", _FROZEN_S)
+
+    async def thaw(self) -> None:
+        """Let go on what `freeze` has stopped."""
+        await self._ask("thaw", _SENT_S)
+
+    async def _ask(self, what: str, seconds: float) -> bool:
+        """Let the warden do something, and wait until it has, or the process has ended."""
+        if not self.exited.done():
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.asked.append(done)
+            self._warden.send({"do": what, "id": self.id})
+            either: set[asyncio.Future[Any]] = {done, self.exited}
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return done.done() or self.exited.done()
+        return True
+
 
 class WardenClient:
     """A warden process and the children it keeps.
 
     Parameters
     ----------
-    command
-        What follows the interpreter: options, ``-m``, the module. Descriptor, folder and `extra` are appended.
-    folder
-        Removed by the warden when it ends.
-    env
-        The environment of the warden.
-    extra
-        More arguments.
-    python
-        The interpreter.
+    sock
+        The connection to it, which the client owns from now on.
+    process
+        The process, where it was started here; `None` where it is somebody else's child.
     """
 
-    def __init__(
-        self,
+    def __init__(self, sock: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.children: dict[str, WatchedProcess] = {}
+        self.hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._process = process
+        self._pipe = FdSocket(sock)
+        # A process that user code forks from the owner must not keep the connection open after the owner's end.
+        os.register_at_fork(after_in_child=_make_closer(weakref.ref(self._pipe)))
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Held, because the loop keeps only weak references to tasks.
+        self._hunt: asyncio.Future[None] | None = None
+        self._group: Path | None = None
+        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._on_readable)
+
+    @classmethod
+    def spawn(
+        cls,
         command: Sequence[str],
         *,
         folder: Path,
         env: Mapping[str, str],
         extra: Sequence[str] = (),
-        python: str = sys.executable,
-    ) -> None:
+    ) -> WardenClient:
+        """Start a warden.
+
+        Parameters
+        ----------
+        command
+            What follows the interpreter: options, ``-m``, the module. Descriptor, folder and `extra` are appended.
+        folder
+            Removed by the warden when it ends.
+        env
+            The environment of the warden.
+        extra
+            More arguments.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.children: dict[str, WatchedProcess] = {}
-        self.hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._pipe = FdSocket(ours)
-        # A process that user code forks from the owner must not keep the connection open after the owner's end.
-        os.register_at_fork(after_in_child=_make_closer(weakref.ref(self._pipe)))
         with theirs:
-            self._process = subprocess.Popen(
-                [python, *command, str(theirs.fileno()), str(folder), *extra],
+            process = subprocess.Popen(
+                [sys.executable, *command, str(theirs.fileno()), str(folder), *extra],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 # Ctrl-C in a terminal goes to the group of the owner; the warden and its kernels are not to get it.
                 start_new_session=True,
-                env=_make_importable(env),
+                env=make_importable(env),
             )
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Held, because the loop keeps only weak references to tasks.
-        self._hunt: asyncio.Future[None] | None = None
-        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._on_readable)
+        return cls(ours, process)
 
     @property
     def alive(self) -> bool:
@@ -160,8 +206,8 @@ class WardenClient:
 
     @property
     def pid(self) -> int:
-        """The warden's process id."""
-        return self._process.pid
+        """The warden's process id; one that is not our child tells it when it says hello."""
+        return self._process.pid if self._process is not None else int(self.hello.result()["pid"])
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Tell the warden something; when it is gone nothing happens, and `gone` says so soon."""
@@ -186,12 +232,16 @@ class WardenClient:
         """Ask the warden to end everything and remove its folder; after `timeout` seconds kill the warden itself."""
         self.send({"do": "stop"})
         await asyncio.wait({self.gone}, timeout=timeout)
-        if not self.gone.done():
+        if not self.gone.done() and self._process is not None:
             self._process.kill()
             await asyncio.wait({self.gone}, timeout=1.0)
         if not self.gone.done():
+            # One that is somebody else's child sees the end of the connection, and ends what it has.
             self._lost()
-        await aio.in_thread(self._process.wait)
+        if self._process is not None:
+            await aio.in_thread(self._process.wait)
+        if self._hunt is not None:
+            await self._hunt
 
     def _on_readable(self) -> None:
         for message, _ in self._pipe.receive():
@@ -204,6 +254,9 @@ class WardenClient:
         if event == "hello":
             self.hello.set_result(dict(message))
             return
+        if event == "group":
+            self._group = Path(message["group"])
+            return
         child = self.children.get(message["id"])
         if child is None:
             return
@@ -212,6 +265,8 @@ class WardenClient:
             child.started.set_result(message["pid"])
         elif event == "ready":
             child.ready.set_result(dict(message))
+        elif event == "done":
+            child.asked.popleft().set_result(None)
         elif event == "exit":
             self._end(child, Exit(**{field.name: message[field.name] for field in dataclasses.fields(Exit)}))
 
@@ -236,10 +291,10 @@ class WardenClient:
         if not self.hello.done():
             self.hello.cancel()
         self.gone.set_result(None)
-        if marks:
-            self._hunt = asyncio.ensure_future(aio.in_thread(_end_marked, marks))
-        # Reads the exit code, so that no zombie is left.
-        self._process.poll()
+        if marks or self._group is not None:
+            self._hunt = asyncio.ensure_future(aio.in_thread(_end_left, marks, self._group))
+        if self._process is not None:
+            self._process.poll()  # reads the exit code, so that no zombie is left
 
 
 def describe_early_end(child: WatchedProcess) -> str:
@@ -306,7 +361,7 @@ async def open_warden(folder: RuntimeDir, *, what: str) -> WardenClient:
 
     def start() -> WardenClient:
         own = folder.make(f"w{secrets.token_hex(3)}")
-        return WardenClient(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
+        return WardenClient.spawn(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
 
     return await start_with_retry(start, timeout=_HELLO_S, what=what)
 
@@ -320,20 +375,24 @@ def _make_closer(pipe: weakref.ref[FdSocket]) -> Any:
     return close
 
 
-def _end_marked(marks: frozenset[str]) -> None:
-    """End what the kernels of a dead warden left behind."""
+def _end_left(marks: frozenset[str], group: Path | None) -> None:
+    """End what the kernels of a dead warden left behind: by its control group, or by their marks where it had none."""
+    if group is not None and control_group.end(group):
+        return
     for pid in process_tree.find_marked(marks):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _make_importable(env: Mapping[str, str]) -> dict[str, str]:
+def make_importable(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment, with this package importable even when it runs from a plain checkout."""
+    from importlib import metadata  # takes longer than all else here
+
     made = dict(env)
     try:
         # An installed package is found by itself, and a PYTHONPATH would be inherited by every kernel.
-        importlib.metadata.distribution("nbtools-kit")
-    except importlib.metadata.PackageNotFoundError:
+        metadata.distribution("nbtools-kit")
+    except metadata.PackageNotFoundError:
         root = str(Path(__file__).parents[3])
         made["PYTHONPATH"] = os.pathsep.join(filter(None, [made.get("PYTHONPATH", ""), root]))
     return made

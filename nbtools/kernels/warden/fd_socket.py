@@ -36,6 +36,7 @@ class FdSocket:
         self._sock = sock
         self._data = bytearray()
         self._descriptors: collections.deque[int] = collections.deque()
+        self._arrived: collections.deque[tuple[dict[str, Any], list[int]]] = collections.deque()
         self.is_open = True
 
     def fileno(self) -> int:
@@ -67,6 +68,12 @@ class FdSocket:
             (_, count), body = message
             found.append((json.loads(body), [self._descriptors.popleft() for _ in range(count)]))
         return found
+
+    def wait(self) -> tuple[dict[str, Any], list[int]] | None:
+        """Return the next message; `None` when nobody is there, or none in time."""
+        while not self._arrived and self.is_open:
+            self._arrived += self.receive()  # two may come at once
+        return self._arrived.popleft() if self._arrived else None
 
     def close(self) -> None:
         """Close the socket and descriptors that nobody took."""

@@ -5,15 +5,19 @@ socket. Being a process of its own is the point:
 
 - End-of-file on the socket means that the owner is gone, however it went. Then everything is ended and the folder
   removed. (The parent-death signal would not do: it follows the *thread* that started the child.)
-- It is the subreaper of all kernels, so a daemon that forked twice to get away becomes its child and is ended with its
-  kernel.
+- It tells whose a process is by the tree of processes alone, never by a name, a session or an environment, which a
+  script can choose. Each kernel is the subreaper of all that it starts: a daemon that forked twice to get away becomes
+  the kernel's child. What becomes the warden's own child belonged to a kernel that is dead, and is ended.
+- A family is frozen before it is killed, each process before its children are looked for, so that none of them can
+  start others meanwhile (see `process_tree.freeze`).
+- Where groups of processes can be made (cgroup v2), all of it is in one, which the owner ends when the warden is gone.
 - It is single-threaded, so it may fork and prepare the child in Python before the program is executed.
 - It buries the dead, so a process id cannot be reused between a decision and a signal.
 
 The zygote (`nbtools.kernels.forked.zygote`) is a warden that has loaded libraries and can fork kernels as well.
 
-Messages from the owner: ``spawn``, ``signal``, ``stop`` (and ``fork`` for the zygote); to the owner: ``hello``,
-``started``, ``ready``, ``failed``, ``exit``.
+Messages from the owner: ``spawn``, ``signal``, ``interrupt``, ``freeze``, ``thaw``, ``stop`` (and ``fork`` for the
+zygote); to the owner: ``hello``, ``started``, ``ready``, ``failed``, ``done``, ``exit``.
 """
 
 from __future__ import annotations
@@ -25,7 +29,6 @@ import dataclasses
 import os
 import pathlib
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -34,38 +37,51 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
-from nbtools.kernels.warden import process_tree
+from nbtools.kernels.warden import control_group, process_tree
 from nbtools.kernels.warden.fd_socket import FdSocket
-from nbtools.kernels.warden.runtime_dir import OWNER_LOCK
+from nbtools.kernels.warden.file_count import FileCount
+from nbtools.kernels.warden.runtime_dir import OWNER_LOCK, remove, remove_tree
 
-__all__ = ["Warden", "WatchedKernel", "close_all_but", "end_group", "execute", "leave", "prctl", "prepare", "serve"]
+__all__ = ["Warden", "WatchedKernel", "close_all_but", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 # Seconds: between two looks at memory and number; between two sweeps; how long sweeps go on after a kernel's end.
 _WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
+# Seconds a resource tracker gets to remove segments of shared memory that its program left, and how many of them.
+_TRACKER_S, _TRACKERS = 0.5, 4
 _WATCHFUL = -10
 # Bytes of raw output that are kept: enough for the end of a traceback.
 _LAST_WORDS = 4_000
 _MAX_DESCRIPTOR = 1 << 16
 _MOST = 4096
 _MOST_AT_ONCE = 4096
-_ENDED_KEPT = 64
 _BURIED_AT_ONCE = 64
+# A family that grows is looked at less exactly, because the exact look takes time that a bomb would use.
+_SMALL = 32
 _ABOVE_ALL = 200
+# How programs end that got no memory; what part of it has to be in use for that to be the likely reason.
+_CRASHES, _NEARLY = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}), 0.75
+_KILOBYTE = 1 if sys.platform == "darwin" else 1024  # macOS tells bytes
 
 
 @dataclasses.dataclass(kw_only=True)
 class WatchedKernel:
-    """One kernel: the process that was started, its limits, and the escaped processes known to be its own."""
+    """One kernel: the process that was started, and its limits."""
 
     id: str
     pid: int
     memory_bytes: int | None = None
     processes: int | None = None
+    files: FileCount | None = None
     seen: int = 1
-    known: set[int] = dataclasses.field(default_factory=set)
+    data: int = 0
     ended_by: str | None = None
     said: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it must be looked after."""
+        return bool(self.memory_bytes or self.processes or self.files)
 
 
 class Warden:
@@ -77,20 +93,25 @@ class Warden:
         The connection to the owner.
     folder
         What to remove in the end; it lies in the owner's folder, which goes too when the owner is gone.
+    owner
+        A descriptor of the owner's process, where that is not the parent: it can be read when the owner has ended.
     """
 
-    def __init__(self, pipe: FdSocket, folder: str) -> None:
+    def __init__(self, pipe: FdSocket, folder: str, *, owner: int | None = None) -> None:
         self.pipe = pipe
         self.folder = folder
         self.kernels: dict[str, WatchedKernel] = {}
         self._by_pid: dict[int, str] = {}
         self._selector = selectors.DefaultSelector()
-        self._ended: collections.deque[int] = collections.deque(maxlen=_ENDED_KEPT)
+        self._trackers: dict[int, float] = {}
         self._sweep_until = 0.0
         self._next_watch = 0.0
-        self._parent = os.getppid()
+        self._parent = os.getppid() if owner is None else None
+        if owner is not None:
+            self._selector.register(owner, selectors.EVENT_READ, self._dismiss)
         self._nice = 0
         self._dismissed = False
+        self._group: pathlib.Path | None = None
         self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
 
     def run(self, hello: Mapping[str, Any]) -> None:
@@ -106,11 +127,21 @@ class Warden:
         self._selector.register(self.pipe.fileno(), selectors.EVENT_READ, self._from_owner)
         self._selector.register(self._wake[0], selectors.EVENT_READ, self._reap)
         self.pipe.send({"event": "hello", "pid": os.getpid(), **hello})
-        while self.pipe.is_open and os.getppid() == self._parent:
+        self._enter_early()
+        while self.pipe.is_open and self._parent in (None, os.getppid()):
             for key, _ in self._selector.select(self._pause()):
                 key.data()
             self._look_after()
         self.stop()
+
+    def _enter_early(self) -> None:
+        """Enter a control group before any program is started: it may run before its process could be moved."""
+        self._enter_group()
+
+    def _enter_group(self) -> None:
+        self._group = control_group.enter()
+        if self._group is not None:
+            self.pipe.send({"event": "group", "group": str(self._group)})
 
     def _go_first(self) -> None:
         """Ask for the processor before the kernels, where that is allowed: a fork bomb must not starve its watch."""
@@ -125,6 +156,12 @@ class Warden:
                 self.begin(message, descriptors, lambda: execute(message, descriptors))
             case "signal":
                 self._signal(message["id"], message["signal"], group=message.get("group", True))
+            case "interrupt" | "freeze" | "thaw" as what:
+                if what == "interrupt":
+                    self._signal(message["id"], signal.SIGINT, group=True)
+                else:
+                    self._hold(message["id"], still=what == "freeze")
+                self.pipe.send({"event": "done", "id": message["id"]})
             case "stop":
                 self._dismissed = True
                 self.pipe.is_open = False
@@ -143,7 +180,11 @@ class Warden:
             os.close(descriptor)
         os.set_blocking(said_r, False)
         watched = WatchedKernel(
-            id=message["id"], pid=pid, memory_bytes=message.get("memory_bytes"), processes=message.get("processes")
+            id=message["id"],
+            pid=pid,
+            memory_bytes=message.get("memory_bytes"),
+            processes=message.get("processes"),
+            files=_count_files(message.get("confinement") or {}),
         )
         self.kernels[watched.id] = watched
         self._by_pid[pid] = watched.id
@@ -172,7 +213,11 @@ class Warden:
         """Answer a strict child that changes a file's mode, times or attributes, until all of it has ended."""
 
         def answer() -> None:
-            if not supervisor.answer():
+            is_needed = False
+            # What goes wrong ends this supervisor, and nothing of the other kernels.
+            with contextlib.suppress(Exception):
+                is_needed = supervisor.answer()
+            if not is_needed:
                 self._selector.unregister(supervisor)
                 supervisor.close()
 
@@ -185,6 +230,7 @@ class Warden:
         os.setpriority(os.PRIO_PROCESS, 0, self._nice)
         # The warden has one thread, so here the signal follows the process.
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
         prctl(_PR_SET_NAME, ("nbk" + name[:12]).encode())
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
@@ -199,9 +245,12 @@ class Warden:
     def _pause(self) -> float | None:
         if time.monotonic() < self._sweep_until:
             return _SWEEP_S
-        if any(watched.memory_bytes or watched.processes for watched in self.kernels.values()):
+        if any(watched.is_limited for watched in self.kernels.values()):
             return _WATCH_S
         return 5.0
+
+    def _dismiss(self) -> None:
+        self.pipe.is_open = False
 
     def _from_owner(self) -> None:
         for message, descriptors in self.pipe.receive():
@@ -232,16 +281,30 @@ class Warden:
         else:
             _quietly(os.kill, watched.pid, number)
 
-    def _end(self, watched: WatchedKernel) -> None:
-        """Kill a kernel and its family; what slips away meanwhile is caught by the sweep.
+    def _hold(self, name: str, *, still: bool) -> None:
+        """Stop all processes of a kernel, or let them go on."""
+        watched = self.kernels.get(name)
+        if watched is not None and still:
+            process_tree.wait_frozen(process_tree.freeze([watched.pid]))
+        elif watched is not None:
+            for pid in process_tree.descendants([watched.pid]):
+                _quietly(os.kill, pid, signal.SIGCONT)
 
-        The group goes first, in one step that no fork can outrun. Looking for the others takes time in which a bomb
-        would grow.
-        """
-        end_group(watched.pid)
-        for pid in process_tree.descendants([watched.pid, *watched.known], most=_MOST):
-            if pid not in self._by_pid:
-                end_group(pid)
+    def _end(self, watched: WatchedKernel) -> None:
+        """Kill a kernel and its family."""
+        # The group first, in one step that no fork can outrun. Looking for the others takes time.
+        _quietly(os.killpg, watched.pid, signal.SIGSTOP)
+        self._kill_frozen(process_tree.freeze([watched.pid]))
+
+    def _kill_frozen(self, frozen: Sequence[int]) -> None:
+        """Kill processes that are stopped; trackers of shared memory go on for a moment and clean up."""
+        for pid in frozen:
+            spared = len(self._trackers) < _TRACKERS and pid not in self._trackers and pid not in self._by_pid
+            if spared and process_tree.is_tracker(pid):
+                self._trackers[pid] = time.monotonic() + _TRACKER_S
+                _quietly(os.kill, pid, signal.SIGCONT)
+            else:
+                _quietly(os.kill, pid, signal.SIGKILL)
         self._sweep_until = time.monotonic() + _SWEEPING_S
 
     def _reap(self) -> None:
@@ -250,25 +313,24 @@ class Warden:
             os.read(self._wake[0], 4096)
         for _ in range(_BURIED_AT_ONCE):
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             name = self._by_pid.pop(pid, None)
             if name is not None:
-                self._bury(self.kernels.pop(name), os.waitstatus_to_exitcode(status))
-            for watched in self.kernels.values():
-                # Its number may be another process' from now on.
-                watched.known.discard(pid)
+                self._bury(self.kernels.pop(name), os.waitstatus_to_exitcode(status), usage.ru_maxrss * _KILOBYTE)
+            # Its number may be another process' from now on.
+            self._trackers.pop(pid, None)
         # The dead of a fork bomb come without end: the watch must have its turn, then we go on here.
         _quietly(os.write, self._wake[1], b"!")
 
-    def _bury(self, watched: WatchedKernel, code: int) -> None:
-        end_group(watched.pid)
-        self._ended.append(watched.pid)
-        for pid in watched.known:
-            end_group(pid)
+    def _bury(self, watched: WatchedKernel, code: int, most_resident: int) -> None:
+        used = max(watched.data, most_resident)
+        if -code in _CRASHES and watched.memory_bytes and used > _NEARLY * watched.memory_bytes:
+            # Many libraries do not expect that they may get no memory.
+            watched.ended_by = watched.ended_by or "memory_limit"
         self._sweep_until = time.monotonic() + _SWEEPING_S
         self.pipe.send(
             {
@@ -280,79 +342,88 @@ class Warden:
                 "said": b"".join(watched.said)[-_LAST_WORDS:].decode("utf-8", "replace"),
             }
         )
-        self._adopt()
+        self._sweep()
 
     def _look_after(self) -> None:
         now = time.monotonic()
         if now < self._sweep_until:
-            self._adopt()
+            self._sweep()
         if now < self._next_watch:
             return
         self._next_watch = now + _WATCH_S
-        self._adopt()
+        self._sweep()
         for watched in list(self.kernels.values()):
-            if watched.memory_bytes or watched.processes:
+            if watched.is_limited:
                 self._watch(watched)
 
     def _watch(self, watched: WatchedKernel) -> None:
-        """End a family that has grown too large: in memory, shared memory included, or in number."""
+        """End a family that has grown too large: in memory, shared memory included, in number, or in its files."""
         most = (watched.processes or _MOST_AT_ONCE) + 1
-        pids = process_tree.descendants([watched.pid, *watched.known], most=most)
+        pids = process_tree.descendants([watched.pid], most=most)
+        if len(pids) >= most:
+            # The kernel is the parent of orphans and buries none: the dead do not count.
+            alive = process_tree.living(process_tree.descendants([watched.pid]))
+            pids = alive[:most]
         grew, watched.seen = len(pids) > watched.seen, len(pids)
+        watched.data = process_tree.data_bytes(watched.pid)
         if watched.processes and len(pids) > watched.processes:
             watched.ended_by = "process_limit"
-        elif watched.memory_bytes and not grew and _is_beyond(watched.memory_bytes, pids):
-            # Not while the family grows: the exact count takes milliseconds a process, time that a bomb would use.
+        elif (
+            watched.memory_bytes
+            and (not grew or len(pids) <= _SMALL)
+            and process_tree.is_beyond(watched.memory_bytes, pids)
+        ):
             watched.ended_by = "memory_limit"
+        elif watched.files is not None and watched.files.is_beyond(pids):
+            watched.ended_by = "file_limit"
         if watched.ended_by:
             self._end(watched)
 
-    def _adopt(self) -> None:
-        """Store for each orphan which kernel it belongs to; end those of dead kernels."""
-        noted = set(self._by_pid).union(*(watched.known for watched in self.kernels.values()))
-        for pid in process_tree.children(os.getpid()):
-            if pid in noted:
-                continue
-            session = _session_of(pid)
-            watched = self.kernels.get(self._by_pid.get(session, ""))
-            if watched is None and session not in self._ended:
-                # It made a session of its own. Its environment is read last, because that waits for a lock which a
-                # process that forks all the time holds all the time.
-                watched = self.kernels.get(process_tree.kernel_of(pid) or "")
-            if watched is not None:
-                watched.known.add(pid)
-            elif session in self._ended or time.monotonic() < self._sweep_until:
-                end_group(pid)
+    def _sweep(self) -> None:
+        """End what has come to this process: all of it belonged to kernels that are dead."""
+        now = time.monotonic()
+        strays = [pid for pid in process_tree.children(os.getpid()) if pid not in self._by_pid]
+        strays = [pid for pid in strays if self._trackers.get(pid, 0.0) < now]
+        if strays:
+            self._kill_frozen(process_tree.freeze(strays))
 
     def stop(self) -> None:
         """End everything, remove the folder, and leave."""
         deadline = time.monotonic() + 3.0
-        for pid in self._by_pid:
-            end_group(pid)
-        while time.monotonic() < deadline:
-            left = process_tree.descendants(process_tree.children(os.getpid()), most=_MOST) or list(self._by_pid)
-            for pid in left:
-                end_group(pid)
-            try:
-                while True:
-                    pid, _ = os.waitpid(-1, os.WNOHANG)
-                    if pid == 0:
-                        break
-                    self._by_pid.pop(pid, None)
-            except ChildProcessError:
-                break
+        for watched in list(self.kernels.values()):
+            self._end(watched)
+        self._by_pid.clear()
+        while time.monotonic() < deadline and self._bury_all():
+            self._sweep()
             time.sleep(0.002)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(pathlib.Path(self.folder))
         owners = pathlib.Path(self.folder).parent
         if not self._dismissed and (owners / OWNER_LOCK).exists():
             # Nobody else is left to remove the owner's folder; another warden may be at it at the same time.
-            shutil.rmtree(owners, ignore_errors=True)
+            remove(owners)
+        if not self._dismissed and self._group is not None:
+            control_group.end_from_outside(self._group)
         os._exit(0)
 
+    def _bury_all(self) -> bool:
+        """Bury who is dead, at the end of the process; tell whether anybody is left."""
+        try:
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._trackers.pop(pid, None)
+        except ChildProcessError:
+            return False
+        return True
 
-def _is_beyond(limit: int, pids: Sequence[int]) -> bool:
-    # Forks of a zygote share most of their pages, which the quick count takes for each one's own.
-    return process_tree.footprint(pids) > limit and process_tree.proportional(pids) > limit
+
+def _count_files(confinement: Mapping[str, Any]) -> FileCount | None:
+    """Begin to count the files of a kernel that is being started, where they have a limit."""
+    most = confinement.get("file_bytes")
+    if most is None or confinement["level"] == "off":
+        return None
+    files = FileCount(confinement["write"], most)
+    # What lies there now is not its own. In a folder of the kernel's own that is nothing, and the look ends at once.
+    files.is_beyond(())
+    return files
 
 
 def prctl(option: int, value: int | bytes) -> None:
@@ -361,24 +432,10 @@ def prctl(option: int, value: int | bytes) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
 def _quietly(step: Any, *args: Any) -> None:
     # A process that is gone is what was wanted.
     with contextlib.suppress(OSError):
         step(*args)
-
-
-def end_group(pid: int) -> None:
-    """Kill a process and, when it leads one, its group."""
-    _quietly(os.kill, pid, signal.SIGKILL)
-    if pid > 1 and pid != os.getpgrp():
-        _quietly(os.killpg, pid, signal.SIGKILL)
 
 
 def close_all_but(keep: set[int]) -> None:

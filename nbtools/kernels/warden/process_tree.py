@@ -8,10 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["MARK", "children", "descendants", "find_marked", "footprint", "kernel_of", "proportional"]
+__all__ = [
+    "MARK",
+    "activity",
+    "children",
+    "data_bytes",
+    "deleted_bytes",
+    "descendants",
+    "find_marked",
+    "freeze",
+    "is_beyond",
+    "is_tracker",
+    "kernel_of",
+    "living",
+    "proportional",
+    "wait_frozen",
+]
 
 MARK = "NBTOOLS_KERNEL"
 """Variable in the environment of everything a kernel starts: the kernel's id."""
@@ -20,6 +37,13 @@ _THREAD_NAME = b"nbk"
 # The kernel takes 15 bytes of a name: three for the prefix, twelve for the id.
 _ID_LENGTH = 12
 _PROC = "/proc"
+_FREEZING_S = 2.0
+_STILL = (b"T", b"t", b"Z", b"X", b"")  # states of a thread that does nothing until it is let go on
+_BLOCK = 512  # the unit of st_blocks
+# Files that occupy memory: those without a name, and those of a file system in memory.
+_IN_MEMORY = (b"/memfd:", b"/dev/shm/")
+_DELETED = b" (deleted)"
+_TRACKERS = (b"multiprocessing.resource_tracker", b"loky.backend.resource_tracker", b"multiprocess.resource_tracker")
 
 
 def children(pid: int) -> list[int]:
@@ -48,14 +72,171 @@ def descendants(roots: Iterable[int], *, most: int = 1 << 16) -> list[int]:
     return found
 
 
-def footprint(pids: Iterable[int]) -> int:
-    """Return the bytes of memory that the processes occupy, pages they share with a parent counted in each: quick."""
+def freeze(roots: Iterable[int]) -> list[int]:
+    """Stop processes and all below them, and return them.
+
+    Each is stopped before its children are looked for, so it can start no more of them; a fork that is under way when
+    the signal comes is given up by the system. The roots are subreapers of those below: what loses its parent meanwhile
+    is found among their children.
+    """
+    roots = list(roots)
+    todo, found = list(roots), dict[int, None]()
+    deadline = time.monotonic() + _FREEZING_S
+    while todo and time.monotonic() < deadline:
+        pid = todo.pop()
+        # One that lost its parent meanwhile may have been seen twice.
+        if pid not in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+                found[pid] = None
+                todo += children(pid)
+        if not todo:
+            todo = [orphan for root in roots for orphan in children(root) if orphan not in found]
+    return list(found)
+
+
+def wait_frozen(pids: Iterable[int]) -> None:
+    """Wait until no thread of processes that were stopped runs on: the signal takes effect as a system call ends."""
+    deadline = time.monotonic() + _FREEZING_S
+    for pid in pids:
+        while _runs_on(pid) and time.monotonic() < deadline:
+            time.sleep(0.0005)
+
+
+def _runs_on(pid: int) -> bool:
+    try:
+        threads = os.listdir(f"{_PROC}/{pid}/task")  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return False
+    return any(_state(_stat(f"{pid}/task/{thread}")) not in _STILL for thread in threads)
+
+
+def is_tracker(pid: int) -> bool:
+    """Tell whether a process says of itself that it removes the shared memory which its program leaves.
+
+    Anything can say so: it decides about a moment more to live, and nothing else.
+    """
+    try:
+        words = Path(f"{_PROC}/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in words for name in _TRACKERS)
+
+
+def living(pids: Iterable[int]) -> list[int]:
+    """Return those that have not ended: who has, and whom nobody has buried, occupies nothing but a number."""
+    return [pid for pid in pids if _state(_stat(pid)) not in (b"Z", b"X", b"")]
+
+
+def _state(stat: bytes) -> bytes:
+    """Return the letter after the name, which may hold anything."""
+    return stat.rpartition(b") ")[2][:1]
+
+
+def _stat(pid: int | str) -> bytes:
+    try:
+        return Path(f"{_PROC}/{pid}/stat").read_bytes()
+    except OSError:
+        return b""
+
+
+def activity(pids: Iterable[int]) -> tuple[int, int]:
+    """Return how many processes there are, and a number that grows with the processor time of all of them."""
+    found = [_stat(pid).rpartition(b") ")[2].split() for pid in pids]
+    return len(found), sum(int(fields[11]) + int(fields[12]) for fields in found if len(fields) > 12)
+
+
+def deleted_bytes(pids: Iterable[int]) -> int:
+    """Return the bytes on disk of files that have no name any more, and which one of the processes has open."""
+    found: dict[tuple[int, int], int] = {}
+    for state, name in _opened(pids):
+        if name.endswith(_DELETED) and not name.startswith(_IN_MEMORY):
+            found[state.st_dev, state.st_ino] = state.st_blocks * _BLOCK
+    return sum(found.values())
+
+
+def is_beyond(limit: int, pids: Sequence[int]) -> bool:
+    """Tell whether processes occupy more bytes of memory than `limit`, files that lie in memory included.
+
+    The first is the one that the others descend from: it may have a ``/dev/shm`` of its own.
+    """
+    device, shared = _own_shared_memory(pids[0]) if pids else (None, 0)
+    files = _open_files(pids, but=device)
+    in_files = sum(files.values()) + shared
+    # Forks of a zygote share most of their pages, which the quick count takes for each one's own.
+    if _quick(pids) + in_files <= limit:
+        return False
+    mapped = _mapped(pids, files, device) if in_files else 0
+    return proportional(pids) + max(0, in_files - mapped) > limit
+
+
+def _own_shared_memory(pid: int) -> tuple[int | None, int]:
+    """Return the device of a ``/dev/shm`` that only the process and those below it see, and the bytes in it."""
+    place = f"{_PROC}/{pid}/root/dev/shm"
+    try:
+        device = os.stat(place).st_dev  # noqa: PTH116 - ten times a second
+        if device == os.stat("/dev/shm").st_dev:  # noqa: PTH116, S108 - same
+            return None, 0
+        state = os.statvfs(place)
+    except OSError:
+        return None, 0
+    return device, (state.f_blocks - state.f_bfree) * state.f_frsize
+
+
+def data_bytes(pid: int) -> int:
+    """Return what the system's limit of memory counts of a process: heap and private mappings."""
+    return _kilobytes(f"{_PROC}/{pid}/status", (b"VmData:",)) * 1024
+
+
+def _quick(pids: Iterable[int]) -> int:
     return sum(_kilobytes(f"{_PROC}/{pid}/status", (b"RssAnon:", b"RssShmem:")) for pid in pids) * 1024
 
 
 def proportional(pids: Iterable[int]) -> int:
     """Return the bytes of memory that the processes occupy, each shared page divided among its owners: exact, slow."""
-    return sum(_kilobytes(f"{_PROC}/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:")) for pid in pids) * 1024
+    exact = (b"Pss_Anon:", b"Pss_Shmem:")
+    # A process that lets nobody look at its mappings is counted in full.
+    return sum(_kilobytes(f"{_PROC}/{pid}/smaps_rollup", exact) * 1024 or _quick([pid]) for pid in pids)
+
+
+def _open_files(pids: Iterable[int], *, but: int | None) -> dict[tuple[int, int], int]:
+    """Return device, inode and bytes of each file in memory that one of the processes has open, one device left out."""
+    return {
+        (state.st_dev, state.st_ino): state.st_blocks * _BLOCK
+        for state, name in _opened(pids)
+        if name.startswith(_IN_MEMORY) and state.st_dev != but
+    }
+
+
+def _opened(pids: Iterable[int]) -> Iterator[tuple[os.stat_result, bytes]]:
+    """Yield what the processes have open and is in memory or deleted: its state and its name."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"{_PROC}/{pid}/fd".encode()):
+                with contextlib.suppress(OSError):
+                    name = os.readlink(entry.path)  # noqa: PTH115 - thousands of them, in bytes
+                    if name.startswith(_IN_MEMORY) or name.endswith(_DELETED):
+                        yield entry.stat(), name
+
+
+def _mapped(pids: Iterable[int], files: Iterable[tuple[int, int]], device: int | None) -> int:
+    """Return the bytes of certain files, and of all on a device, that are memory of the processes already."""
+    wanted = {(_device(at), b"%d" % inode) for at, inode in files}
+    whole = _device(device) if device is not None else b""
+    total, is_wanted = 0, False
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"{_PROC}/{pid}/smaps").read_bytes().splitlines():
+                words = line.split(None, 5)
+                if b"-" in words[0] and len(words) >= 5:
+                    is_wanted = words[3] == whole or (words[3], words[4]) in wanted
+                elif is_wanted and words[0] == b"Pss:":
+                    total += int(words[1]) * 1024
+    return total
+
+
+def _device(number: int) -> bytes:
+    return b"%02x:%02x" % (os.major(number), os.minor(number))
 
 
 def _kilobytes(path: str, fields: tuple[bytes, ...]) -> int:
@@ -67,7 +248,10 @@ def _kilobytes(path: str, fields: tuple[bytes, ...]) -> int:
 
 
 def kernel_of(pid: int) -> str | None:
-    """Return the id of the kernel that a process descends from: by its environment, or by its inherited name."""
+    """Return the id of the kernel that a process descends from by its environment or its inherited name.
+
+    Both can be chosen by the process, so it serves only where the tree is lost: when the warden itself was killed.
+    """
     try:
         # What the process was started with; a script cannot change it afterwards.
         environment = Path(f"{_PROC}/{pid}/environ").read_bytes()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from nbtools.kernels import install_kernelspec
 from nbtools.kernels.forked.backend import ForkedBackend
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.skipif(not ForkedBackend.is_supported(), reason="forked kernels need Linux")
 
@@ -25,7 +27,7 @@ def kernelspec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     prefix = tmp_path_factory.mktemp("prefix")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(prefix / "share/jupyter"))
-        yield install_kernelspec(prefix=str(prefix), preloads=["numpy"])
+        yield install_kernelspec(prefix=str(prefix), preloads=["numpy", "pandas"])
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_the_kernelspec_names_the_provisioner(kernelspec: Path) -> None:
     spec = json.loads((kernelspec / "kernel.json").read_text())
     assert spec["metadata"]["kernel_provisioner"] == {
         "provisioner_name": "nbtools-forked",
-        "config": {"preloads": ["numpy"]},
+        "config": {"preloads": ["numpy", "pandas"]},
     }
     assert spec["language"] == "python"
 
@@ -76,9 +78,9 @@ def test_a_restart_forgets_and_serves_the_same_clients(manager: Any, client: Any
     assert client.execute_interactive("x", timeout=30, output_hook=lambda _: None)["content"]["ename"] == "NameError"
 
 
-def test_the_death_of_a_kernel_is_seen(manager: Any, soon: Callable[..., bool]) -> None:
+def test_the_death_of_a_kernel_is_seen(manager: Any) -> None:
     os.kill(manager.provisioner.pid, signal.SIGKILL)
-    assert soon(lambda: not manager.is_alive())
+    wait_until(lambda: not manager.is_alive())
 
 
 def test_nbclient_runs_a_notebook_on_it(tmp_path: Path) -> None:
@@ -93,6 +95,51 @@ def test_nbclient_runs_a_notebook_on_it(tmp_path: Path) -> None:
     outputs = notebook.cells[1].outputs
     assert outputs[0]["text"] == f"{tmp_path}\n"
     assert outputs[1]["data"] == {"text/plain": "21"}
+
+
+def test_a_forked_kernel_is_like_the_users_ordinary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules beside the notebook, profile, configuration and start-up files, and how frames are printed."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    profile = tmp_path / "ipython" / "profile_default"
+    (profile / "startup").mkdir(parents=True)
+    (profile / "startup" / "first.py").write_text("from_startup = 'here'")
+    (profile / "ipython_config.py").write_text(
+        "c.InteractiveShell.ast_node_interactivity = 'all'\n"
+        "c.InteractiveShellApp.exec_lines = ['from_line = 42']\nc.PlainTextFormatter.max_width = 77\n"
+    )
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    (tmp_path / "beside.py").write_text("value = 'beside'")
+    codes = (
+        "import beside; print(beside.value, from_startup, from_line)",
+        "import sys; print([entry for entry in sys.path].index('') > 0)",
+        "1\n2",
+        "ip = get_ipython(); print(ip.colors, ip.profile, ip.profile_dir.location, ip.ast_node_interactivity)",
+        "print(ip.display_formatter.formatters['text/plain'].max_width, ip.config.InteractiveShell)",
+        "import pandas as pd, numpy as np\npd.get_option('display.max_columns'), pd.get_option('display.width')",
+        "print(pd.DataFrame(np.arange(120).reshape(2, 60)))\npd.DataFrame(np.arange(120).reshape(2, 60))",
+        "1/0",
+    )
+    seen = []
+    for name in ("python3", "nbtools-forked"):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in codes])
+        place = {"metadata": {"path": str(tmp_path)}}
+        nbclient.NotebookClient(notebook, kernel_name=name, resources=place, allow_errors=True).execute()
+        seen.append([_plain(cell.outputs) for cell in notebook.cells])
+    for ordinary, forked in zip(*seen, strict=True):
+        assert forked == ordinary
+    assert "beside here 42" in str(seen[0][0])
+
+
+def _plain(outputs: list[Any]) -> list[str]:
+    """Return outputs without what differs by chance: pieces of a stream, and the names of temporary files."""
+    joined: list[Any] = []
+    for output in outputs:
+        if joined and output.output_type == "stream" and joined[-1].get("name") == output.name:
+            joined[-1]["text"] += output.text
+        else:
+            joined.append(dict(output))
+    return [re.sub(r"/tmp/\w+/\d+\.py|0x[0-9a-f]+|[0-9]+\.py", "…", str(output)) for output in joined]
 
 
 SUITE: dict[str, Any] = {

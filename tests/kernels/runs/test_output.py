@@ -59,11 +59,38 @@ def test_an_updated_display_replaces_the_one_it_updates() -> None:
 
 
 def test_displays_beyond_their_cap_are_dropped() -> None:
-    collector = Collector(limits=OutputLimits(display_bytes=10))
+    collector = Collector(limits=OutputLimits(display_bytes=25))
     collector.display({"text/plain": "12345"})
     collector.display({"text/plain": "1234567"})
     done = collector.execution("ok")
     assert (len(done.displays), done.truncated) == (1, True)
+
+
+def test_an_updated_display_counts_as_it_is_now() -> None:
+    collector = Collector(limits=OutputLimits(display_bytes=40))
+    collector.display({"a": "é" * 8}, display_id="d")
+    for size in range(1, 18):
+        collector.display({"a": "é" * size}, display_id="d", update=True)
+    assert collector.execution("ok").displays == ({"a": "é" * 17},)
+    assert not collector.truncated
+    # One that does not fit leaves what was shown; the rest of the room is that of the last state.
+    collector.display({"a": "é" * 20}, display_id="d", update=True)
+    collector.display({"a": ["é"]})
+    assert collector.execution("ok").displays == ({"a": "é" * 17},)
+    assert (collector.truncated, collector.is_runaway) == (True, False)
+    for _ in range(40):
+        collector.display({"a": "é" * 17}, display_id="d", update=True)
+    assert collector.is_runaway
+
+
+def test_displays_without_end_are_a_runaway_wherever_they_are_dropped() -> None:
+    here, there = Collector(limits=OutputLimits(display_bytes=10)), Collector(limits=OutputLimits(display_bytes=10))
+    for size in (9, 9, 9, 9):
+        assert not here.is_runaway
+        here.display({"a": "x" * size})
+        there.drop(size)
+    here.display({"a": "x" * 9})
+    assert (here.is_runaway, there.is_runaway, there.truncated) == (True, True, True)
 
 
 def test_clearing_forgets_what_was_shown() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from nbtools import aio
 from nbtools.errors import KernelDied
 from nbtools.kernels.warden.client import WardenClient, start_with_retry
+from tests.conftest import wait_until
 
 WARDEN = ("-P", "-m", "nbtools.kernels.warden")
 SILENT = ("-c", "import sys, time; time.sleep(600)")
@@ -23,7 +27,7 @@ def starter(folder: Path, *commands: tuple[str, ...]) -> Callable[[], WardenClie
     def start() -> WardenClient:
         place = folder / str(len(left))
         place.mkdir()
-        return WardenClient(left.pop(0), folder=place, env=dict(os.environ))
+        return WardenClient.spawn(left.pop(0), folder=place, env=dict(os.environ))
 
     return start
 
@@ -43,3 +47,25 @@ def test_one_that_does_not_answer_is_replaced(tmp_path: Path, first: tuple[str, 
 def test_a_second_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(KernelDied, match="The process that starts kernels did not start"):
         aio.run(start_with_retry(starter(tmp_path, DEAD, DEAD), timeout=20, what="starts kernels"))
+
+
+def test_an_interrupt_has_been_sent_when_it_returns(tmp_path: Path) -> None:
+    async def meet() -> tuple[bool, str | None]:
+        warden = await start_with_retry(starter(tmp_path, WARDEN), timeout=20, what="starts kernels")
+        try:
+            code = "import signal; signal.signal(2, signal.SIG_DFL); open('ready', 'w'); signal.pause()"
+            argv = [sys.executable, "-c", code]
+            child = warden.begin({"do": "spawn", "argv": argv, "env": dict(os.environ), "cwd": str(tmp_path)})
+            # An interrupt that comes before it has settled ends it with an exit code.
+            await aio.in_thread(wait_until, (tmp_path / "ready").exists)
+            os.kill(warden.pid, signal.SIGSTOP)
+            sent = asyncio.ensure_future(child.interrupt())
+            await asyncio.wait({sent}, timeout=0.05)
+            was_early = sent.done()
+            os.kill(warden.pid, signal.SIGCONT)
+            await asyncio.gather(sent, child.exited)
+            return was_early, child.exited.result().signal_name
+        finally:
+            await warden.close()
+
+    assert aio.run(meet()) == (False, "SIGINT")

@@ -31,3 +31,12 @@ def test_messages_and_descriptors_come_out_together() -> None:
     assert not theirs.is_open
     assert not theirs.send({"n": 3})
     theirs.close()
+
+
+def test_messages_that_come_at_once_are_waited_for_one_by_one() -> None:
+    ours, theirs = (FdSocket(sock) for sock in socket.socketpair())
+    for event in ("begun", "done"):
+        theirs.send({"event": event})
+    theirs.close()
+    assert [ours.wait(), ours.wait(), ours.wait()] == [({"event": "begun"}, []), ({"event": "done"}, []), None]
+    ours.close()

@@ -24,7 +24,8 @@ def test_descendants_are_found_through_threads_and_generations() -> None:
         wait_until(lambda: len(process_tree.descendants([child.pid])) >= 2)
         assert process_tree.kernel_of(child.pid) == "abc123abc123"
         assert set(process_tree.descendants([child.pid])) <= set(process_tree.find_marked(frozenset({"abc123abc123"})))
-        assert process_tree.footprint([child.pid]) > 0
+        assert process_tree.is_beyond(1, [child.pid])
+        assert not process_tree.is_beyond(1 << 40, [child.pid])
     finally:
         for pid in process_tree.descendants([child.pid]):
             os.kill(pid, 9)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
+from tests.conftest import wait_until
 
 
 def test_a_folder_goes_with_its_owner(tmp_path: Path) -> None:
@@ -38,3 +41,40 @@ def test_only_folders_of_dead_owners_are_swept(tmp_path: Path) -> None:
     assert not dead.exists()
     assert living.path.exists()
     living.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of files are different there")
+def test_a_new_owner_sweeps_beside_its_work_also_what_was_swept_in_part(monkeypatch: Any) -> None:
+    place = Path(tempfile.mkdtemp(prefix="nbt-"))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    dead = [place / "nbk-whole", place / "nbk-part"]
+    for path in dead:
+        path.mkdir(mode=0o700)
+        (path / "left").touch()
+    (dead[0] / "owner").touch()
+    for path in dead:
+        os.utime(path, (time.time() - 120,) * 2)
+    living = RuntimeDir()
+    wait_until(lambda: not any(path.exists() for path in dead))
+    assert [*place.iterdir()] == [living.path]
+    living.close()
+    place.rmdir()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_folders_stand_in_nobodys_way(tmp_path: Path) -> None:
+    owner = RuntimeDir()
+    owner.make_in_memory()
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            sweep(owner.path.parent)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (owner.path / "memory").exists()
+    owner.close()

@@ -1,0 +1,199 @@
+"""A process that forks for each connection: who may be served, and how a fork becomes like the process that asks.
+
+Only this user can open the socket. A fork refuses whoever cannot be served as well as by a process of its own: another
+user, one in other namespaces, under other rules of security, or with limits that cannot be taken on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.kernels.forked.packages import fingerprint
+from nbtools.kernels.forked.sameness import SOCKET
+from nbtools.kernels.warden.fd_socket import FdSocket
+from nbtools.kernels.warden.process import close_all_but
+
+__all__ = ["ForkingServer", "admit", "listen_at", "peer_of"]
+
+_LOOK_S = 1.0
+_HANDSHAKE_S = 5.0
+_WAITING = 128
+_PEER = struct.Struct("3i")
+# What must be the same in both processes, or the fork would have more rights than who asks, or fewer.
+_RIGHTS = ("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "CapEff", "CapBnd")
+_SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+
+
+def listen_at(place: Path) -> socket.socket:
+    """Return a socket in a folder, on which this user alone can connect."""
+    with contextlib.suppress(FileNotFoundError):
+        (place / SOCKET).unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    os.umask(0o177)
+    listener.bind(str(place / SOCKET))
+    os.umask(0o077)
+    listener.listen(_WAITING)
+    return listener
+
+
+class ForkingServer:
+    """Forks a process for each connection, as long as it can be found and is up to date, and somebody uses it."""
+
+    def __init__(
+        self,
+        place: Path,
+        listener: socket.socket,
+        told: Mapping[str, Any],
+        *,
+        become: Callable[[socket.socket, Any], None],
+        idle_s: float,
+        successor: int | None = None,
+    ) -> None:
+        self._become = become
+        self._place = place
+        self._listener = listener
+        self._told = told
+        self._idle_s = idle_s
+        self._successor = successor
+        self._packages = fingerprint(told["path"])
+        self._inode = (place / SOCKET).stat().st_ino
+        self._owners: set[int] = set()
+        self._used = time.monotonic()
+
+    def run(self) -> None:
+        """Serve owners until nobody needs the process any more."""
+        waited_for: list[Any] = [self._listener, *([] if self._successor is None else [self._successor])]
+        self._listener.setblocking(False)
+        while self._is_wanted():
+            ready = select.select(waited_for, [], [], _LOOK_S)[0]
+            if self._successor in ready:
+                return
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                continue
+            with connection:
+                if fingerprint(self._told["path"]) == self._packages:
+                    self._serve(connection)
+
+    def _is_wanted(self) -> bool:
+        """Tell whether owners can find the process, its packages are those on disk, and it was not idle too long."""
+        now = time.monotonic()
+        self._bury()
+        if self._owners:
+            self._used = now
+        return self.is_found() and now - self._used < self._idle_s and fingerprint(self._told["path"]) == self._packages
+
+    def is_found(self) -> bool:
+        """Tell whether the socket at the known place is the one on which the process listens."""
+        try:
+            return (self._place / SOCKET).stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def _bury(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._owners.discard(pid)
+
+    def _serve(self, connection: socket.socket) -> None:
+        told = {**self._told, "warm": os.getpid()}  # as a parent it may be gone when the fork asks
+        pid = os.fork()
+        if pid:
+            self._owners.add(pid)
+            return
+        try:
+            os.setsid()
+            connection.setblocking(True)
+            # The lock among them: the next warm process need not wait for the end of this one's zygotes.
+            close_all_but({connection.fileno()})
+            self._become(connection, told)
+        finally:
+            os._exit(1)
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Return process and user of who is at the other end."""
+    pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return pid, uid
+
+
+def admit(connection: socket.socket) -> tuple[FdSocket, dict[str, Any], int] | None:
+    """In a fork: check who asks, and take on what its process has; tell it when it is refused.
+
+    Returns
+    -------
+    tuple
+        The line to it, what it asks for, and a descriptor of its process; `None` when it is refused.
+    """
+    pid, uid = peer_of(connection)
+    connection.settimeout(_HANDSHAKE_S)
+    pipe = FdSocket(connection)
+    asked = pipe.wait()
+    if asked is None:
+        return None
+    owner = -1
+    try:
+        owner = os.pidfd_open(pid)  # first: from here on the number cannot be another process'
+        reason = _reason_against(pid, uid) or _take_on(pid)
+    except (OSError, ValueError, AttributeError) as exc:
+        reason = f"its process cannot be looked at ({exc})"
+    if reason is not None:
+        pipe.send({"event": "hello", "pid": os.getpid(), "refused": reason})
+        return None
+    return pipe, asked[0], owner
+
+
+def _reason_against(pid: int, uid: int) -> str | None:
+    """Return why a process is not served; `None` when it is like this one."""
+    if pid == 0 or uid != os.getuid():
+        return "it is another user's, or in another namespace of processes"
+    theirs, ours = _read_status(pid), _read_status("self")
+    for name in _RIGHTS:
+        if theirs.get(name) != ours.get(name):
+            return f"its rights differ ({name})"
+    for name in _SPACES:
+        if Path(f"/proc/{pid}/ns/{name}").readlink() != Path(f"/proc/self/ns/{name}").readlink():
+            return f"it is in another namespace ({name})"
+    if Path(f"/proc/{pid}/root").readlink() != Path("/proc/self/root").readlink():
+        return "it has another root"
+    return None
+
+
+def _read_status(pid: int | str) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _take_on(pid: int) -> str | None:
+    """Take on umask, processors, priority, control group and limits of a process; return what cannot be had."""
+    os.umask(int(_read_status(pid)["Umask"], 8))
+    os.sched_setaffinity(0, os.sched_getaffinity(pid))
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, pid))
+    except OSError:
+        return "its priority is higher"
+    group = Path(f"/proc/{pid}/cgroup").read_text()
+    if group != Path("/proc/self/cgroup").read_text():
+        try:
+            Path("/sys/fs/cgroup" + group.strip().rpartition("::")[2], "cgroup.procs").write_text("0")
+        except OSError:
+            return "it is in another control group"
+    for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
+        number = getattr(resource, name)
+        wanted = resource.prlimit(pid, number)
+        if wanted != resource.getrlimit(number):
+            try:
+                resource.setrlimit(number, wanted)
+            except (OSError, ValueError):
+                return f"its limits are higher ({name})"
+    return None

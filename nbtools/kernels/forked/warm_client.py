@@ -1,0 +1,203 @@
+"""The owner's way to the warm process: find it, start it when there is none, and ask it for a zygote.
+
+It is there to save time, and never a reason for failure: whoever cannot be served by it in time gets `None`, and starts
+a zygote of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools import aio
+from nbtools.config import Config
+from nbtools.kernels.forked.forking_server import peer_of
+from nbtools.kernels.forked.sameness import (
+    PLACE,
+    SOCKET,
+    commands_place,
+    is_private,
+    name_of,
+    newest_code,
+    read_at_import,
+)
+from nbtools.kernels.forked.warm import LOADED, LOCK, PROBLEM
+from nbtools.kernels.warden.client import WardenClient, make_importable
+from nbtools.kernels.warden.runtime_dir import SOCKET_PATH_BYTES, try_lock
+from nbtools.redaction import scrub_environment
+
+__all__ = ["WarmClient"]
+
+# Loading the libraries takes seconds on a cold disk; a fork takes milliseconds, and somebody waits for it.
+_LOAD_S, _ANSWER_S = 45.0, 3.0
+_LOOK_S = 0.005
+# What a first script takes to import pandas.
+_HEAD_START_S = 0.7
+_STARTS, _TRIES = 2, 5
+# Loading is not tried again for that time after it has failed.
+_PROBLEM_S = 600.0
+
+
+class WarmClient:
+    """One user's warm process for one interpreter, its packages, and an environment.
+
+    Parameters
+    ----------
+    home
+        The folder of nbtools, in which the socket lies.
+    idle_s
+        Seconds after which a warm process that is started here leaves when nobody uses it.
+    preloads
+        What it loads.
+    """
+
+    def __init__(self, home: Path, *, idle_s: float, preloads: Sequence[str]) -> None:
+        self._idle_s = idle_s
+        self._preloads = list(preloads)
+        self._home = home
+        self._place: Path | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the process that was joined last has loaded the libraries, or has left to one that has."""
+        return self._place is not None and (self._place / LOADED).exists()
+
+    @property
+    def commands_pid(self) -> int | None:
+        """The process id of the one in which commands run; `None` when none is there."""
+        connection = _open(commands_place(self._home) / SOCKET)
+        if connection is None:
+            return None
+        with connection:
+            return peer_of(connection)[0]
+
+    async def join(self, folder: Path) -> WardenClient | None:
+        """Return a zygote forked for this process, whose folder is `folder`; `None` when it cannot be had."""
+        for _ in range(_TRIES):
+            connection = await aio.in_thread(self._connect, _HEAD_START_S)
+            if connection is None:
+                return None
+            zygote = WardenClient(connection)
+            zygote.send({"do": "join", "folder": str(folder)})
+            waiters: set[asyncio.Future[Any]] = {zygote.hello, zygote.gone}
+            await asyncio.wait(waiters, timeout=_ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+            if zygote.hello.done() and not zygote.hello.cancelled():
+                if "refused" not in zygote.hello.result():
+                    return zygote
+                break
+            if not zygote.gone.done():
+                break
+            # It has left meanwhile, because packages have changed or it was idle: the next one is started.
+            await asyncio.sleep(_LOOK_S)
+        await zygote.close(timeout=0.0)
+        return None
+
+    def start(self) -> None:
+        """Start the process where there is none, and do not wait for it."""
+        connection = self._connect()
+        if connection is not None:
+            connection.close()
+
+    def _connect(self, head_start_s: float = 0.0) -> socket.socket | None:
+        """Connect, and start the process before that when there is none; for `head_start_s` see there."""
+        try:
+            place = self._make_place()
+        except OSError:
+            return None
+        if place is None or _is_recent(place / PROBLEM):
+            return None
+        self._place = place
+        deadline, starts = time.monotonic() + _LOAD_S, 0
+        while time.monotonic() < deadline:
+            connection = _open(place / SOCKET)
+            if connection is not None:
+                return connection
+            if not _is_held(place / LOCK):
+                if starts == _STARTS:
+                    return None
+                starts += 1
+                if not self._start(place, head_start_s):
+                    return None
+            time.sleep(_LOOK_S)
+        return None
+
+    def _make_place(self) -> Path | None:
+        """Return the private folder of the process; `None` when it is not private, or its name too long."""
+        place = self._home.absolute() / PLACE / self._key()
+        if len(os.fsencode(place / SOCKET)) > SOCKET_PATH_BYTES:
+            return None
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return place if is_private(place) else None
+
+    def _key(self) -> str:
+        """Return a name that differs where a fork of the process would differ from a process started here."""
+        return name_of(newest_code(), self._preloads, self._environment())
+
+    def _environment(self) -> Mapping[str, str]:
+        kept = read_at_import(scrub_environment(os.environ))
+        return {**kept, "PATH": os.defpath, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+
+    def _start(self, place: Path, head_start_s: float) -> bool:
+        """Start the process; one that is not the first leaves again."""
+        command = [sys.executable, "-P", "-m", "nbtools.kernels.forked.warm", str(place), str(self._idle_s)]
+        env = {**make_importable(self._environment()), "IPYTHONDIR": str(place / "ipython")}
+        try:
+            done = subprocess.run(
+                [*command, json.dumps(self._preloads), str(commands_place(self._home)), str(head_start_s)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=env,
+                check=False,
+            )
+        except OSError:
+            return False
+        return done.returncode == 0
+
+
+def _open(path: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_ANSWER_S)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        return None
+    connection.settimeout(None)
+    return connection
+
+
+def _is_held(lock: Path) -> bool:
+    """Tell whether a process has the lock: one that serves, or will."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(descriptor)
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _is_recent(file: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - file.stat().st_mtime < _PROBLEM_S
+    return False
+
+
+if __name__ == "__main__":
+    # Started with a notebook, so that the libraries are there when its first script comes.
+    settings = Config.load()
+    if settings.kernel_warm and settings.kernels in ("auto", "forked"):
+        WarmClient(settings.home, idle_s=settings.kernel_warm, preloads=settings.preloads).start()

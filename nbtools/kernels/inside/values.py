@@ -1,0 +1,180 @@
+"""The value of a script, and the variables that it is given: JSON, and objects that JSON has no form for.
+
+A value goes to its owner in a report. Where the owner is a program that wants JSON, a table becomes a Parquet file and
+its first rows (`json_report`). Where it is a person's notebook, tables, arrays and figures come as themselves, as files
+of `nbtools.kernels.inside.stored`; they may stand in mappings and lists.
+
+Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["VALUE_LEFT_OUT", "VALUE_NOT_JSON", "VALUE_TOO_LARGE", "json_report", "loaded", "report", "stored_value"]
+
+# Where nbtools may not be installed, its text was sent before.
+_stored: Any = sys.modules.get("nbtools_stored") or importlib.import_module("nbtools.kernels.inside.stored")
+VALUE_TOO_LARGE = "the value of the last expression is too large: "
+VALUE_NOT_JSON = "the value of the last expression cannot be kept: "
+VALUE_LEFT_OUT = "the value of the last expression is not kept: "
+# Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
+_MOST_VALUE = 8 * 2**20
+_MOST_ROWS = 1_000
+_DEEPEST = 100
+
+
+def loaded(variables: Mapping[str, Any], *, tables: bool = False) -> dict[str, Any]:
+    """Return variables with the objects that their values stand for.
+
+    Parameters
+    ----------
+    variables
+        JSON by name; stored objects in it are loaded.
+    tables
+        Whether a mapping ``{"__parquet__": PATH}`` becomes the DataFrame of that file too.
+    """
+    made = {name: stored_value(value) for name, value in variables.items()}
+    return {name: _with_tables(value) for name, value in made.items()} if tables else made
+
+
+def stored_value(value: Any, folder: str | None = None, *, trusted: bool = True) -> Any:
+    """Return JSON in which each stored object is loaded; the parameters are those of `nbtools…stored.load`."""
+    if isinstance(value, dict):
+        if _stored.STORED in value:
+            return _stored.load(value, folder, trusted=trusted)
+        return {key: stored_value(one, folder, trusted=trusted) for key, one in value.items()}
+    return [stored_value(one, folder, trusted=trusted) for one in value] if isinstance(value, list) else value
+
+
+def report(value: Any, folder: str | None) -> dict[str, Any]:
+    """Return what a report says of a value: ``data``, or why there is none.
+
+    Parameters
+    ----------
+    value
+        Of the script.
+    folder
+        Where tables, arrays and figures are stored; `None` makes JSON of them.
+    """
+    if folder is None:
+        return json_report(value)
+    notes: list[str] = []
+    try:
+        made = _storable(value, folder, notes)
+        size = len(json.dumps(made, allow_nan=False))
+    except Exception as exc:
+        return {"value_note": f"{VALUE_NOT_JSON}{exc}"}
+    if size > _MOST_VALUE:
+        return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
+    return {"data": made, **({"value_note": "; ".join(notes)} if notes else {})}
+
+
+def _storable(value: Any, folder: str, notes: list[str], depth: int = 0) -> Any:
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return {str(key): _storable(one, folder, notes, depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple) and depth < _DEEPEST:
+        return [_storable(one, folder, notes, depth + 1) for one in value]
+    if _stored.is_storable(value) or hasattr(value, "savefig") or hasattr(value, "to_json") or hasattr(value, "figure"):
+        return _stored.store(value, folder, "the value", notes)
+    return _plain(value)
+
+
+def _with_tables(value: Any) -> Any:
+    if isinstance(value, dict):
+        if [*value] == ["__parquet__"]:
+            return importlib.import_module("duckdb").read_parquet(value["__parquet__"]).df()
+        return {key: _with_tables(one) for key, one in value.items()}
+    return [_with_tables(one) for one in value] if isinstance(value, list) else value
+
+
+def json_report(value: Any, folder: str = "") -> dict[str, Any]:
+    """Return what a report says of the value of the last expression: ``data``, or why there is none."""
+    try:
+        made = _table(value, folder) if _is_table(value) else _plain(value)
+        size = len(json.dumps(made, allow_nan=False))
+    except Exception as exc:
+        # A figure or an axis as the last line of a cell is no result; what holds other values is meant as one.
+        is_meant = isinstance(value, Mapping | list | tuple | set | frozenset) or _is_table(value)
+        return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
+    if size > _MOST_VALUE:
+        return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
+    return {"data": made}
+
+
+def _is_table(value: Any) -> bool:
+    kind = type(value)
+    return hasattr(kind, "to_frame") or (hasattr(kind, "columns") and hasattr(kind, "__len__"))
+
+
+def _table(value: Any, folder: str) -> dict[str, Any]:
+    """Write a table of pandas, polars or Arrow as a Parquet file, and return what stands for it."""
+    duckdb: Any = importlib.import_module("duckdb")
+    frame = value
+    if hasattr(type(frame), "to_frame"):
+        frame = frame.to_frame()
+    if hasattr(frame, "reset_index"):
+        # Numbers without a name say where a row stood; names of rows are data.
+        is_count = getattr(frame.index, "inferred_type", "integer") in ("integer", "empty")
+        frame = frame.reset_index(drop=is_count and all(name is None for name in frame.index.names))
+        frame.columns = [str(name) for name in frame.columns]
+    path, count = pathlib.Path(folder, "value.parquet"), 1
+    while path.exists():
+        count += 1
+        path = pathlib.Path(folder, f"value-{count}.parquet")
+    relation = duckdb.sql("select * from frame")
+    relation.write_parquet(str(path))
+    kept = duckdb.read_parquet(str(path))
+    rows = [[_plain(cell) for cell in row] for row in kept.limit(_MOST_ROWS).fetchall()]
+    told = {"parquet": str(path.absolute()), "columns": list(kept.columns), "row_count": len(frame)}
+    return {**told, "rows": rows, "truncated": len(frame) > len(rows)}
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    if isinstance(value, Mapping):
+        named = {str(key): _plain(one, depth + 1) for key, one in value.items()}
+        if len(named) < len(value):
+            raise ValueError("two keys of a mapping are the same as text")
+        return named
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(one, depth + 1) for one in value]
+    return _plain(_simpler(value), depth + 1)
+
+
+def _simpler(value: Any) -> Any:
+    """Return a value of a well-known class in values that are nearer to JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "isoformat"):
+        return None if str(value) == "NaT" else str(value.isoformat())
+    if fields := getattr(type(value), "__dataclass_fields__", None):
+        return {name: getattr(value, name) for name in fields}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    form = _FORMS.get(type(value).__name__)
+    if form is None:
+        raise TypeError(f"a {type(value).__name__} is not JSON")
+    return form(value)
+
+
+def _number(value: Any) -> Any:
+    """Return a decimal or a fraction as a float, or as text if a float is another number."""
+    short = float(value)
+    is_exact = value != value or type(value)(repr(short)) == value  # noqa: PLR0124  # NaN is not itself
+    return short if is_exact else str(value)
+
+
+_FORMS: Mapping[str, Callable[[Any], Any]] = {"Decimal": _number, "Fraction": _number, "UUID": str, "timedelta": str}

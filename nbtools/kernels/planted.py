@@ -1,0 +1,195 @@
+"""Files by which a script could loosen the next run in its folder: kept as they were before it.
+
+A script that a model wrote may have the user's own folder as its working folder, and change the files there. Some of
+them decide what the next run may do: `nbtools.toml`, in folders below too, and what git runs (its hooks, and programs
+that its configuration names). What they held is stored before the script begins and put back once it has ended, and
+again when its kernel has; what it made of them lies beside them.
+
+A session's processes outlive a run and could change the files after that. They are stopped, all of them, from the end
+of one run to the beginning of the next: `awake`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from nbtools import aio
+from nbtools.errors import NbtoolsError
+from nbtools.kernels.runs.ending import to_the_end
+from nbtools.paths import Roots
+
+__all__ = ["ASIDE", "PlantedFiles", "awake"]
+
+ASIDE = ".from-script"
+"""What the name of a file that was taken away ends with."""
+
+_SETTINGS = "nbtools.toml"
+_GIT = ".git"
+# The last one leads git to the configuration and the hooks of another place.
+_GIT_FILES = ("config", "config.worktree", "commondir")
+_HOOKS = (
+    *("applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-applypatch", "post-checkout", "post-commit"),
+    *(
+        "post-index-change",
+        "post-merge",
+        "post-receive",
+        "post-rewrite",
+        "post-update",
+        "pre-applypatch",
+        "pre-auto-gc",
+    ),
+    *("pre-commit", "pre-merge-commit", "pre-push", "pre-rebase", "pre-receive", "prepare-commit-msg", "proc-receive"),
+    *("push-to-checkout", "reference-transaction", "sendemail-validate", "update"),
+)
+_MOST_BYTES = 1 << 20
+_MOST_FILES = 100
+# Nobody starts anything in them, and there may be many of them.
+_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
+_MOST_ENTRIES = 50_000
+
+
+class PlantedFiles:
+    """The files of a folder that decide about runs, as they are now.
+
+    Parameters
+    ----------
+    folder
+        The working folder of a script that is not to change them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Repositories that the script makes are its own.
+        self._repositories = {folder / _GIT}
+        self._is_whole = True
+        self._before = self._read()
+
+    @property
+    def missing(self) -> str:
+        """What is not kept, as a sentence; empty when all is."""
+        if self._is_whole:
+            return ""
+        return f"the folder is large: {_SETTINGS} in its deeper folders is not kept from being changed by such a script"
+
+    def put_back(self) -> tuple[str, ...]:
+        """Give the files what they held, and return the names of those that were changed."""
+        before = self._before
+        now, changed = self._read(known=before), []
+        for path in sorted({*now, *before}):
+            if now.get(path) != before.get(path):
+                name = path.relative_to(self._folder).as_posix()
+                try:
+                    self._write(path, before.get(path))
+                except (NbtoolsError, OSError):
+                    name += " (could not be put back)"
+                changed.append(name)
+        return tuple(changed)
+
+    def _read(self, known: dict[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
+        """Return mode and content of each file; those that are no regular files have none."""
+        names = {self._folder / _SETTINGS, *(known or ())}
+        for entry in self._entries():
+            if entry.name == _SETTINGS:
+                names.add(Path(entry.path))
+            elif entry.name == _GIT and known is None:
+                self._repositories.add(Path(entry.path))
+        for repository in self._repositories:
+            names |= self._of_git(repository) | (self._more_hooks(repository) if known is None else set())
+        found = {}
+        for path in names:
+            with contextlib.suppress(OSError):
+                found[path] = (path.lstat().st_mode, self._content(path))
+        return found
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
+        """Yield what lies in the folder and below, nearest first; what is hidden is not looked into."""
+        todo, seen = [str(self._folder)], 0
+        while todo:
+            inner = list[str]()
+            for place in todo:
+                with contextlib.suppress(OSError):
+                    for entry in os.scandir(place):
+                        seen += 1
+                        if seen > _MOST_ENTRIES:
+                            self._is_whole = False
+                            return
+                        yield entry
+                        if not entry.name.startswith(".") and entry.name not in _SKIPPED:
+                            inner += [entry.path] * entry.is_dir(follow_symlinks=False)
+            todo = inner
+
+    def _of_git(self, repository: Path) -> set[Path]:
+        hooks = repository / "hooks"
+        if repository.is_symlink() or not repository.is_dir():
+            return {repository}  # it leads to another place
+        names = {*(repository / name for name in _GIT_FILES), *(hooks / name for name in _HOOKS)}
+        if hooks.is_symlink():
+            names.add(hooks)
+        return names
+
+    def _more_hooks(self, repository: Path) -> set[Path]:
+        """Return what hooks may call."""
+        with contextlib.suppress(OSError):
+            found = sorted(os.listdir(repository / "hooks"))  # noqa: PTH208 - names
+            return {repository / "hooks" / name for name in found[:_MOST_FILES] if not name.endswith(ASIDE)}
+        return set()
+
+    def _content(self, path: Path) -> bytes:
+        # Opening refuses links, pipes and devices, which hold nothing that could be put back.
+        with (
+            contextlib.suppress(NbtoolsError, OSError),
+            Roots([self._folder]).folder(path.parent) as place,
+            os.fdopen(place.open_file(path.name), "rb") as file,
+        ):
+            return file.read(_MOST_BYTES)
+        return b""
+
+    def _write(self, path: Path, held: tuple[int, bytes] | None) -> None:
+        with Roots([self._folder]).folder(path.parent, make=True) as place:
+            # Beside it, in one step: somebody may have meant it, and a script may still write to it.
+            with contextlib.suppress(FileNotFoundError):
+                place.move(path.name, place, path.name + ASIDE, overwrite=True)
+            if held is not None:
+                mode, content = held
+                place.replace(path.name, content, mode=stat.S_IMODE(mode))
+
+
+@contextlib.asynccontextmanager
+async def awake(kernel: Any, folder: Path, *, is_session: bool) -> AsyncIterator[tuple[PlantedFiles, list[str]]]:
+    """Let a kernel run meanwhile that is not to change the files of its folder which decide about runs.
+
+    Parameters
+    ----------
+    kernel
+        The kernel. Outside of the context the processes of a session are stopped.
+    folder
+        Its working folder.
+    is_session
+        Whether it lives on.
+
+    Yields
+    ------
+    tuple
+        The files, and sentences about them that are there once the context has ended.
+    """
+    planted, notes = await aio.in_thread(PlantedFiles, folder), list[str]()
+    process = getattr(kernel, "process", None) if is_session else None
+    if process is not None:
+        await process.thaw()
+    try:
+        yield planted, notes
+    finally:
+        if process is not None and not await to_the_end(process.freeze()):
+            # It must not go on while nobody looks.
+            await to_the_end(kernel.kill())
+        changed = await to_the_end(aio.in_thread(planted.put_back))
+        if changed:
+            names = ", ".join(changed)
+            notes.append(f"{names} may not be changed by such a script: as before, what it became is beside it")
+        if planted.missing:
+            notes.append(planted.missing)

@@ -1,0 +1,137 @@
+"""A control group of Linux (cgroup v2) for a warden and all it starts: one write ends everything in it.
+
+Nothing that is started can leave it without the right to write to another group, and no fork is fast enough to be
+missed. It stands behind the tree of processes, which tells one kernel's family from another's: entering a group takes
+the system some 10 ms, too long for each kernel.
+
+A group of its own may hide the limits of the group it lies in from programs that size themselves by them. Where there
+are such limits none is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from pathlib import Path
+
+__all__ = ["describe", "end", "end_from_outside", "enter", "move"]
+
+_PREFIX = "nbk-"
+# What programs look at to learn how much memory and how many processors they have.
+_SIZES = ("memory.max", "memory.high", "cpu.max", "cpuset.cpus")
+_EMPTY_S = 2.0
+
+
+@functools.cache
+def _place() -> Path:
+    """Return the folder of the group that this process is in, where groups below it can be made.
+
+    Raises
+    ------
+    OSError
+        None can be made; the message says why.
+    """
+    own = _own()
+    for name in _SIZES:
+        with contextlib.suppress(FileNotFoundError):
+            if not (own / name).read_text().startswith(("max", "\n")):
+                raise OSError(f"its own group has a limit ({name}), which programs read")
+    trial = own / f"{_PREFIX}trial-{os.getpid()}"
+    trial.mkdir()
+    try:
+        if not os.access(trial / "cgroup.kill", os.W_OK) or not os.access(own / "cgroup.procs", os.W_OK):
+            raise OSError("groups cannot be entered, or cannot be ended as a whole (Linux 5.14)")
+    finally:
+        trial.rmdir()
+    return own
+
+
+def _own() -> Path:
+    """Return the folder of this process' group."""
+    lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
+    inner = next((line[3:] for line in lines if line.startswith("0::")), None)
+    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+        before, _, after = line.partition(" - ")
+        root, mounted = before.split()[3:5]
+        if after.startswith("cgroup2 ") and inner is not None and inner.startswith(root):
+            return Path(mounted, inner.removeprefix(root).strip("/"))
+    raise OSError("this system has no groups of version 2 to be seen")
+
+
+def describe() -> str:
+    """Return, for the doctor, whether groups can be had here, and else why not."""
+    try:
+        _place()
+    except OSError as exc:
+        return f"no control group: {exc}"
+    return "and by a control group"
+
+
+def enter() -> Path | None:
+    """Move this process into a group of its own and return its folder; `None` where that cannot be had."""
+    try:
+        own = _place()
+        _sweep(own)
+        made = own / f"{_prefix()}{os.getpid()}-{time.monotonic_ns():x}"
+        made.mkdir()
+    except OSError:
+        return None
+    try:
+        (made / "cgroup.procs").write_text("0")
+    except OSError:
+        with contextlib.suppress(OSError):
+            made.rmdir()
+        return None
+    return made
+
+
+def move(pid: int, group: Path | None) -> None:
+    """Move a process into a group; nothing happens where there is none, or the process has ended."""
+    if group is not None:
+        with contextlib.suppress(OSError):
+            (group / "cgroup.procs").write_text(str(pid))
+
+
+def end(group: Path) -> bool:
+    """End all that is in a group, and remove it; tell whether it is gone."""
+    deadline = time.monotonic() + _EMPTY_S
+    while group.exists() and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            (group / "cgroup.kill").write_text("1")
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return True
+        time.sleep(0.002)
+    return not group.exists()
+
+
+def end_from_outside(group: Path) -> None:
+    """Leave a process outside of the group that ends it, and what is still in it, when the caller has ended."""
+    caller = os.getpid()
+    if os.fork():
+        return
+    with contextlib.suppress(OSError):
+        os.setsid()
+        (group.parent / "cgroup.procs").write_text("0")
+        while os.getppid() == caller:
+            time.sleep(0.001)
+        end(group)
+    os._exit(0)
+
+
+def _prefix() -> str:
+    """Return how the names of groups begin that this process can judge: it sees their members by these numbers."""
+    return f"{_PREFIX}{os.stat('/proc/self/ns/pid').st_ino:x}-"  # noqa: PTH116 - one number
+
+
+def _sweep(own: Path) -> None:
+    """Remove groups whose warden is gone, with what is left in them."""
+    prefix = _prefix()
+    for found in own.glob(f"{prefix}*-*"):
+        with contextlib.suppress(OSError):
+            members = (found / "cgroup.procs").read_text().split()
+            # One with its warden in it lives.
+            if found.name.removeprefix(prefix).partition("-")[0] not in members:
+                end(found)

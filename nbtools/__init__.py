@@ -7,13 +7,14 @@ A module imports its own package and the floors below it, never up, never sidewa
      7  fronts       jupyter/  |  cli/                                  nobody imports these
      6  serving      mcp_server                                         the fronts start it
      5  assembly     parts → workbench, shared, health                  the only place that wires parts together
+     5  views        widgets/                                           what a workbench shows in a notebook
      4  conduct      workflow/  |  agent/                               files of steps, and a model at work: strangers
      3  tools        toolbox/                                           the tools we ship
      2  services     memory/  |  kernels/  |  sql/  |  mcp_client       useful without any model
      1  contract     result, docstring, parameters → tool → schema → prepared → gate, record → door → registry → execute
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
-     0  ground       errors → lazy, aio, secret_values → redaction → telemetry → config, paths → framing, confine/
+     0  ground       errors → lazy, aio, home, secret_values → redaction → telemetry → config, paths → framing, confine/
      0  texts        parsing, visible → html_parts                      read safely, shown truly
 
 In the packages the same holds between rooms (sub-packages). Words with a meaning of our own, and where they live::
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from nbtools.memory import memory_context, open_memory
     from nbtools.registry import Registry
     from nbtools.result import Artifact, Output, ToolResult
+    from nbtools.shared import explore
     from nbtools.shared import shared as workbench
     from nbtools.sql import Policy
     from nbtools.tool import Context, ToolCall, tool
@@ -77,6 +79,7 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Workbench",
+    "explore",
     "import_defaults",
     "load_ipython_extension",
     "memory_context",
@@ -101,6 +104,7 @@ __getattr__ = _facade(
         "ToolCall": "nbtools.tool",
         "ToolResult": "nbtools.result",
         "Workbench": "nbtools.workbench",
+        "explore": "nbtools.shared",
         "memory_context": "nbtools.memory",
         "open_memory": "nbtools.memory",
     },

@@ -25,6 +25,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
@@ -32,7 +33,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from nbtools.errors import CallTimeout, Cancelled
 
-__all__ = ["NOT_CARRIED", "Interrupted", "blocking", "here", "in_thread", "loop", "run", "watched"]
+__all__ = ["NOT_CARRIED", "Interrupted", "blocking", "here", "in_thread", "loop", "run", "wait", "watched"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,8 +44,9 @@ RuntimeError for them, whose cause they are."""
 
 # A cancelled task may need this long to interrupt a kernel, then kill it, and to collect what was printed.
 _HAND_OVER_S = 10.0
-# Windows cannot interrupt an endless wait on a lock.
-_WAIT_S = 0.1 if os.name == "nt" else None
+# Ctrl-C does not end every wait on a lock: not on Windows, not when another thread is handed the signal, and not when
+# it comes in the moment before the wait begins. Between two waits Python looks for it.
+_WAIT_S = 0.1
 
 
 def _after_fork(function: Callable[[], None]) -> None:
@@ -288,13 +290,30 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     try:
         target.call_soon_threadsafe(start)
         while not done.wait(_WAIT_S):
-            pass
+            continue  # as `wait` does, without one more call on the way of everything
     except KeyboardInterrupt:
         target.call_soon_threadsafe(stop)
         raise Interrupted(_last_words(done, started)) from None
     if started[0].cancelled():
         raise Cancelled("the work cancelled itself.")
     return started[0].result()
+
+
+def wait(event: threading.Event, timeout: float | None = None) -> bool:
+    """Wait for an event, so that Ctrl-C ends the waiting within a tenth of a second, and return whether it is set.
+
+    Parameters
+    ----------
+    event
+        What is waited for.
+    timeout
+        Seconds; `None` waits for ever.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not event.wait(_WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())):
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def _last_words(done: threading.Event, started: list[asyncio.Task[T]]) -> T | None:

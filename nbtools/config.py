@@ -13,17 +13,17 @@ import inspect
 import math
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 from nbtools.errors import ConfigInvalid, did_you_mean
+from nbtools.home import default_home
 from nbtools.paths import is_too_wide
 from nbtools.redaction import conceal, is_secret_name
 from nbtools.secret_values import MASK
 
-__all__ = ["Config", "Settings", "Source", "default_home", "parse_bytes", "parse_seconds", "with_settings"]
+__all__ = ["Config", "Settings", "Source", "parse_bytes", "parse_seconds", "with_settings"]
 
 Source = str
 _FILE = "nbtools.toml"
@@ -72,13 +72,6 @@ def _with_unit(value: str | float, units: Mapping[str, float], wanted: str) -> f
     if found is None or found[2].lower() not in units:
         raise ConfigInvalid(f"{value!r} is not {wanted}.")
     return float(found[1]) * units[found[2].lower()]
-
-
-def default_home() -> Path:
-    """Return the folder of the user's state when nothing else is said: the platform's user data folder."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("nbtools", appauthor=False))
 
 
 def _text(value: Any) -> str:
@@ -174,16 +167,19 @@ class Settings(TypedDict, total=False):
     kernel_timeout: float | str | None
     kernel_memory: int | str | None
     kernel_idle: float | str | None
+    kernel_warm: float | str | None
     gateway_url: str | None
     gateway_token: str | None
     sql_timeout: float | str | None
     sql_memory: int | str | None
     sql_limit: int | None
     sql_max_bytes: int | str | None
+    sql_places: str | Sequence[str] | None
     connections: Mapping[str, Any] | None
     model: str | None
     models: Mapping[str, Any] | None
     enabled_tools: str | Sequence[str] | None
+    approval_time: float | str | None
     policy: Mapping[str, Any] | None
     mcp_servers: Mapping[str, Any] | None
     workflows: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
@@ -218,24 +214,33 @@ class Config:
     network: bool = _setting("whether strictly confined kernels may use the network", _flag, False)
     spares: int = _setting("kernels started ahead", _count, 1)
     preloads: tuple[str, ...] = _setting(
-        "packages loaded before a kernel is forked", _words, ("pandas", "numpy", "matplotlib", "duckdb", "sklearn")
+        "packages loaded before a kernel is forked", _words, ("pandas", "numpy", "matplotlib", "duckdb")
     )
     kernel_timeout: float = _setting(
         "seconds a script may take where a call gives no timeout", _positive_seconds, 300.0
     )
     kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30)
     kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0)
+    kernel_warm: float = _setting(
+        "seconds for which loaded packages stay for the user's next notebook or command; 0 for each its own",
+        parse_seconds,
+        600.0,
+    )
     gateway_url: str | None = _setting("Jupyter server that runs kernels elsewhere", _text, None)
     gateway_token: str | None = _setting("token for that server", _text, None)
     sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0)
     sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30)
     sql_limit: int = _setting("rows that a model's query returns unless it says otherwise", _count, 10_000)
     sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20)
+    sql_places: tuple[str, ...] = _setting("URLs below which a model's queries may read files", _words, ())
     connections: Mapping[str, Any] = _setting("named SQL connections", _table, dict)
     model: str | None = _setting("model that agents use where none is named", _text, None)
     models: Mapping[str, Any] = _setting("short names of models: to provider:model, base_url, api_key", _table, dict)
     enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",))
     tools: Mapping[str, Any] = _setting("configured tools: name to fixed_config, exposed_inputs, …", _table, dict)
+    approval_time: float = _setting(
+        "seconds for which a yes holds, also for a call that waits", _positive_seconds, 86_400.0
+    )
     policy: Mapping[str, Any] = _setting("gate: tool name or effect to allow, ask or deny", _table, dict)
     mcp_servers: Mapping[str, Any] = _setting("outside MCP servers", _table, dict)
     workflows: tuple[Path, ...] = _setting("workflow files that are offered as tools", _paths, ())
@@ -411,6 +416,8 @@ def _find_file(start: Path, env: Mapping[str, str], home: Any) -> Path | None:
 
 
 def _read_file(file: Path) -> dict[str, Any]:
+    import tomllib  # most folders have no file of settings
+
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:

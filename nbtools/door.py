@@ -1,7 +1,8 @@
 """The one door: every call of every face goes through `Door.admit`.
 
 In this order: prepare the call (validate, fill in, follow paths) → gate (policy, approval) → limits (timeout, output
-size) → run → span → record → result. Whether the tool is enabled for the caller is the executor's question, asked
+size) → written down as started, where it may change something and its caller keeps a journal → run → span → record →
+written down as ended → result. Whether the tool is enabled for the caller is the executor's question, asked
 before. An expected failure is a result, never an exception, unless the tool's ``on_error`` is ``"fail"``.
 """
 
@@ -19,7 +20,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from nbtools.aio import NOT_CARRIED, in_thread, watched
 from nbtools.errors import (
@@ -42,7 +43,7 @@ from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
 from nbtools.tool import CALLERS, Context, Tool, ToolCall
 
-__all__ = ["CallLimits", "Door", "failure"]
+__all__ = ["CallLimits", "Door", "Services", "failure"]
 
 _MAX_TIMEOUT = 7 * 86_400.0
 _MAX_DEPTH = 200
@@ -54,8 +55,11 @@ _MAX_ERROR = 20_000
 _MAX_TRACED = 8_000
 _SHOWN_STEPS = 8
 _CHANGED = "Whoever approved this call changed its arguments. It ran with "
-# The call whose tool runs: what it calls in turn, by whatever way, is called for the same caller.
-_RUNNING: contextvars.ContextVar[ToolCall | None] = contextvars.ContextVar("nbtools_call", default=None)
+# The call whose tool runs, and who is asked for it: what it calls in turn, by whatever way, is called for the same
+# caller.
+_RUNNING: contextvars.ContextVar[tuple[ToolCall, Approver] | None] = contextvars.ContextVar(
+    "nbtools_call", default=None
+)
 # Where in a result something is: the place around it, and the step from there; `None` is the result itself.
 _Place: TypeAlias = "tuple[_Place, str] | None"
 
@@ -75,11 +79,22 @@ class CallLimits:
         end its work in order and to keep what it has.
     output_bytes
         Size of the data, and of the text, which may repeat what is in the data: characters, escapes not counted.
+    approval
+        Seconds for which a yes holds that is to hold for more than one call, or that is given to a call which waits.
     """
 
     timeout: float = 600.0
     grace: float = 60.0
     output_bytes: int = 8 * 2**20
+    approval: float = 86_400.0
+
+
+Services: TypeAlias = Mapping[type, Callable[[], Any]]
+
+
+def _with(*given: Services | None) -> collections.ChainMap[type, Callable[[], Any]]:
+    """Return a mapping that can be added to, and finds what is given, the first ones first."""
+    return collections.ChainMap({}, *(cast("Any", services) for services in given if services is not None))
 
 
 class Door:
@@ -104,31 +119,32 @@ class Door:
     def __init__(
         self,
         *,
-        services: Mapping[type, Callable[[], Any]] | None = None,
-        model_services: Mapping[type, Callable[[], Any]] | None = None,
+        services: Services | None = None,
+        model_services: Services | None = None,
         rules: Iterable[Rule] = (),
         approver: Approver | None = None,
         recorder: CallRecorder | None = None,
         limits: CallLimits | None = None,
     ) -> None:
-        self.services = dict(services or {})
-        self.model_services = dict(model_services or {})
-        self._for_models = collections.ChainMap(self.model_services, self.services)
+        # Kept as they are given, and not copied: naming all classes would import all that a call may use.
+        self.services = _with(services)
+        self.model_services = _with(model_services)
+        self.for_models = _with(self.model_services, self.services)
         self.rules = tuple(rules)
         self.approver: Approver = approver or Nobody()
         self.recorder = recorder or CallRecorder()
         self.limits = limits or CallLimits()
-        self.grants = Grants()
+        self.grants = Grants(self.limits.approval)
         self.run_id = fresh_id()
 
     def but(
-        self, *, services: Mapping[type, Callable[[], Any]] | None = None, approver: Approver | None = None
+        self, *, services: Services | None = None, approver: Approver | None = None, rules: Iterable[Rule] = ()
     ) -> Door:
-        """Return a door under the same rules and with the same record, with more services or another approver."""
+        """Return a door with the same record, with more services, another approver, or rules behind those it has."""
         return Door(
-            services={**self.services, **(services or {})},
+            services=_with(services, self.services),
             model_services=self.model_services,
-            rules=self.rules,
+            rules=(*self.rules, *rules),
             approver=approver or self.approver,
             recorder=self.recorder,
             limits=self.limits,
@@ -148,13 +164,14 @@ class Door:
         """
         started_at, begun = time.time(), time.perf_counter()
         recorded: dict[str, Any] = {}
+        has_begun = False
         call = self._with_run(call)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
             try:
                 if call.caller not in CALLERS:
                     raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
-                services = self._for_models if call.by_model else self.services
+                services = self.for_models if call.by_model else self.services
                 reads = any(rule.arguments for rule in self.rules)
                 prepared = await prepare(tool, call, services, reads=reads)
                 call = prepared.call
@@ -169,11 +186,12 @@ class Door:
                     recorded=recorded,
                     effects=prepared.effects,
                 )
+                has_begun = True
                 result = await self._run(prepared, context)
             except ApprovalPending as exc:
                 return failure(call, exc)  # it is recorded when it has run, or was refused
             except NbtoolsError as exc:
-                result = failure(call, exc)
+                result = failure(call, exc) if has_begun else _refused(call, exc)
             except BaseException as exc:
                 if _is_cancelled(exc):
                     self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
@@ -183,18 +201,19 @@ class Door:
             timed.facts["ok"] = result.ok
             if result.error:
                 timed.outcome = result.error.code
-        if changed := (call.approval or {}).get("changed"):
-            told = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
-            result = dataclasses.replace(result, text=f"{told}\n{result.text}")
+        if call.approval is not None:
+            result = _with_changes_told(result, call.approval)
         if recorded:
             call = call.but(arguments={**call.arguments, **recorded})
         result = self._keep(call, result, started_at, begun)
+        if call.journal is not None:
+            await call.journal.ended(call.call_id, result)
         return result if tool.on_error == "continue" else result.raise_for_error()
 
     def refuse(self, call: ToolCall, error: NbtoolsError) -> ToolResult:
         """Return, and record, the result of a call that names no tool it may use."""
         call = self._with_run(call)
-        return self._keep(call, failure(call, error), time.time(), time.perf_counter())
+        return self._keep(call, _refused(call, error), time.time(), time.perf_counter())
 
     def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
         finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun)
@@ -205,13 +224,14 @@ class Door:
         """Return a call with its run; one that a tool makes belongs to the tool's own call and to its caller."""
         if call.approval is not None:
             call = call.but(approval=None)  # the door alone says how a call was approved
-        outer = _RUNNING.get()
-        if outer is None:
+        running = _RUNNING.get()
+        if running is None:
             return call if call.run_id is not None else call.but(run_id=self.run_id)
+        outer = running[0]
         whose = {"caller": outer.caller, "session": outer.session} if outer.by_model else {}
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
 
-    async def _gate(self, asked: PreparedCall, services: Mapping[type, Callable[[], Any]]) -> PreparedCall:
+    async def _gate(self, asked: PreparedCall, services: Services) -> PreparedCall:
         """Return the call that may run: as it was asked, or with the changes of who approved it.
 
         Raises
@@ -233,11 +253,17 @@ class Door:
             raise PermissionDenied(
                 f"{name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
             )
-        said = Reply.of(await self.approver.approve(ApprovalRequest(prepared=asked, reason=decision.reason)))
+        outer, approver = _RUNNING.get(), self.approver
+        if isinstance(approver, Nobody) and outer is not None and outer[0].by_model:
+            approver = outer[1]  # whoever was asked for the call that makes this one
+        changed = functools.partial(self._with_changes, asked, services)
+        request = ApprovalRequest(prepared=asked, reason=decision.reason, changed=changed)
+        said = Reply.of(await approver.approve(request))
         if said.answer == "later":
-            raise ApprovalPending(f"{name} waits for approval; it has not run.", data={"digest": asked.digest})
+            waits = {"digest": asked.digest, "asked": request.text()}
+            raise ApprovalPending(f"{name} waits for approval; it has not run.", data=waits)
         if not is_yes(said.answer):
-            nobody = isinstance(self.approver, Nobody)
+            nobody = isinstance(approver, Nobody)
             told = "nobody is here to give it" if nobody else f"the answer was no{said.reason and f': {said.reason}'}"
             raise ApprovalDenied(
                 f"{name} needs approval, and {told}{'' if told.endswith('.') else '.'}",
@@ -245,22 +271,23 @@ class Door:
             )
         return await self._approved(asked, said, services)
 
-    async def _approved(
-        self, asked: PreparedCall, said: Reply, services: Mapping[type, Callable[[], Any]]
-    ) -> PreparedCall:
+    async def _approved(self, asked: PreparedCall, said: Reply, services: Services) -> PreparedCall:
         """Return the call of a yes, which tells how it was approved; changes are validated like any arguments."""
         approval = {"answer": said.answer, "by": said.by, "at": time.time(), "proposed": dict(asked.call.arguments)}
-        made = asked
-        if said.arguments is not None:
-            call = asked.call.but(arguments=dict(said.arguments))
-            made = await prepare(asked.tool, call, services)
+        made = asked if said.arguments is None else await self._with_changes(asked, services, said.arguments)
         if made.digest != asked.digest:
             approval["changed"] = dict(made.call.arguments)
-            decision = decide(self.rules, made)
-            if decision.action == "deny":
-                raise PermissionDenied(f"{asked.tool.name} may not run with these changes: {decision.reason}.")
         self.grants.remember(made, said.answer)
         return dataclasses.replace(made, call=made.call.but(approval=approval))
+
+    async def _with_changes(
+        self, asked: PreparedCall, services: Services, arguments: Mapping[str, Any]
+    ) -> PreparedCall:
+        """Return a call as it would run with other arguments, if the rules do not deny that."""
+        made = await prepare(asked.tool, asked.call.but(arguments=dict(arguments)), services)
+        if made.digest != asked.digest and (decision := decide(self.rules, made)).action == "deny":
+            raise PermissionDenied(f"{asked.tool.name} may not run with these changes: {decision.reason}.")
+        return made
 
     def _judge_other(self, asked: PreparedCall, arguments: Mapping[str, Any]) -> None:
         """Return when no rule is stricter with other arguments of a call that may run."""
@@ -287,6 +314,8 @@ class Door:
     async def _run(self, prepared: PreparedCall, context: Context) -> ToolResult:
         """Run the tool within its time; what it shows meanwhile is without secrets."""
         tool, call, timeout = prepared.tool, context.call, context.timeout
+        if call.journal is not None and not prepared.effects.read_only:
+            await call.journal.started(call.call_id)
         output = None if call.on_output is None else RedactedOutput(call.on_output)
         if output is not None:
             call = call.but(on_output=output)
@@ -297,7 +326,7 @@ class Door:
             # A large result is made plain where it was made, so that it holds up nobody.
             return returned if inspect.isawaitable(returned) else self._result(call, returned)
 
-        running = _RUNNING.set(call)
+        running = _RUNNING.set((call, self.approver))
         try:
             async with asyncio.timeout(timeout) as clock:
                 made = perform() if tool.is_async else await in_thread(perform)
@@ -340,6 +369,7 @@ class Door:
             text=redact(text),
             error=error,
             artifacts=output.artifacts,
+            value=output.value,
         )
 
 
@@ -381,6 +411,24 @@ def failure(call: ToolCall, error: NbtoolsError) -> ToolResult:
         error=info,
         artifacts=artifacts,
     )
+
+
+def _with_changes_told(result: ToolResult, approval: Mapping[str, Any]) -> ToolResult:
+    """Return a result that says what whoever approved the call changed, if they did."""
+    changed = approval.get("changed")
+    if not changed:
+        return result
+    told = f"{_CHANGED}{json.dumps(redact(changed), ensure_ascii=False, default=repr)}"
+    # What somebody wrote in its place may be a value that not every model may see.
+    names = ", ".join(name for name, value in changed.items() if approval["proposed"].get(name) != value)
+    said = f"Whoever approved this call changed its arguments: {names or 'some were left out'}."
+    return dataclasses.replace(result, text=f"{told}\n{result.text}", said_by_door=said)
+
+
+def _refused(call: ToolCall, error: NbtoolsError) -> ToolResult:
+    """Return the result of a call whose tool did not run."""
+    result = failure(call, error)
+    return dataclasses.replace(result, said_by_door=str(result))
 
 
 def _error_info(error: NbtoolsError | ErrorInfo) -> ErrorInfo:

@@ -17,6 +17,7 @@
     ├── MemoryNotFound        KeyError        model         MEMORY_NOT_FOUND
     ├── MemoryWriteFailed     OSError         world         MEMORY_WRITE_FAILED
     │   ├── MemoryUnavailable                 user          MEMORY_WRITE_FAILED
+    │   │   ├── MemoryClosed  WorkbenchClosed user          CANCELLED
     │   │   └── MemoryDamaged                 user          MEMORY_WRITE_FAILED
     │   └── VersionConflict                   model         MEMORY_WRITE_FAILED
     ├── SqlInvalid            ValueError      model         SQL_INVALID
@@ -66,6 +67,7 @@ __all__ = [
     "KernelDied",
     "LanguageUnavailable",
     "LimitExceeded",
+    "MemoryClosed",
     "MemoryDamaged",
     "MemoryNotFound",
     "MemoryUnavailable",
@@ -88,6 +90,7 @@ __all__ = [
     "did_you_mean",
     "error_from_wire",
     "error_to_wire",
+    "first_line",
     "nearest",
 ]
 
@@ -211,6 +214,11 @@ def _rebuild(cls: type[NbtoolsError], message: str, fields: dict[str, Any]) -> N
 # Of two letters in three, or two words in three, that agree.
 _NEAR = 0.62
 _LONGEST = 200  # comparing letters takes a time that grows with both names
+
+
+def first_line(exc: BaseException) -> str:
+    """Return the first line of what another library's error says, cut where it is long."""
+    return str(exc).strip().split("\n", maxsplit=1)[0][:300]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -340,6 +348,10 @@ class Cancelled(NbtoolsError, RuntimeError, code="CANCELLED", who="user"):
 
 class WorkbenchClosed(NbtoolsError, RuntimeError, code="CANCELLED", who="user"):
     """A workbench was used after it was closed."""
+
+
+class MemoryClosed(MemoryUnavailable, WorkbenchClosed, code="CANCELLED"):
+    """A memory was used after it, or its workbench, was closed."""
 
 
 class LimitExceeded(NbtoolsError, RuntimeError, code="LIMIT_EXCEEDED", who="model"):

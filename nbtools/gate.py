@@ -12,9 +12,11 @@ import dataclasses
 import fnmatch
 import glob
 import json
+import math
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
@@ -23,7 +25,7 @@ from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.prepared import PreparedCall, as_text
 from nbtools.redaction import redact
 from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool, ToolCall
-from nbtools.visible import visible
+from nbtools.visible import counted, visible, wrapped
 
 __all__ = [
     "ACTIONS",
@@ -39,9 +41,11 @@ __all__ = [
     "Nobody",
     "Reply",
     "Rule",
+    "asker",
     "check_names",
     "decide",
     "is_yes",
+    "request_text",
     "rules_from_config",
 ]
 
@@ -50,8 +54,11 @@ Answer = Literal["once", "tool", "content", "no", "later"]
 ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
 """From the mildest to the strictest."""
 _EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world")
+_ASKERS: Mapping[str, str] = {"model": "a model", "mcp": "an MCP client", "workflow": "a workflow", "magic": "a magic"}
 _YES: tuple[str, ...] = ("once", "tool", "content")
 _QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
+_SHOW = "[s]how all of it, "
+_PAGE_LINES = 100
 _WILD = "*?["
 _PLAIN = Reading()
 # More is shown by its head and its tail.
@@ -83,6 +90,8 @@ class Rule:
     base
         Folder at which relative paths in `arguments` start; `None` takes the working folder. Links in them are
         followed when the rule is made.
+    why
+        What people are told where it decides; empty tells the rule itself.
     """
 
     action: Action
@@ -91,6 +100,7 @@ class Rule:
     callers: tuple[Caller, ...] = ()
     arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
     base: Path | None = dataclasses.field(default=None, compare=False)
+    why: str = dataclasses.field(default="", compare=False)
     _places: Mapping[str, _PlacePattern] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -207,7 +217,7 @@ def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
     found = [rule for rule in (own, next(others, None)) if rule is not None]
     if found:
         strictest = max(found, key=lambda rule: ACTIONS.index(rule.action))
-        return Decision(action=strictest.action, reason=f"the policy says: {strictest}")
+        return Decision(action=strictest.action, reason=strictest.why or f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
     return next(decision for rule, decision in _BY_DEFAULT if rule.fits(asked))
@@ -318,10 +328,14 @@ class ApprovalRequest:
         What is to run, exactly so.
     reason
         Why it is asked.
+    changed
+        Returns the call as it would run with other arguments, and raises what is wrong with them; `None` where nobody
+        can tell yet.
     """
 
     prepared: PreparedCall
     reason: str
+    changed: Callable[[Mapping[str, Any]], Coroutine[Any, Any, PreparedCall]] | None = None
 
     @property
     def tool(self) -> Tool:
@@ -344,24 +358,39 @@ class ApprovalRequest:
         ]
         return ", ".join(part for part in said if part) or "only reads"
 
-    def text(self) -> str:
+    def text(self, *, whole: bool = False) -> str:
         """Return the request as a person reads it: the tool, its arguments and the consequence.
+
+        The middle of a very long argument is left out, and named, unless it is to be `whole`.
 
         No argument can look like another part of it: several lines stand behind a bar, and characters that cannot be
         seen, or would move what is seen, are spelled out.
         """
-        lines = [f"{self.tool.name} ({self.consequence}) wants to run, asked for by a {self.call.caller}:"]
-        for name, value in redact(dict(self.call.arguments)).items():
-            shown = _lines_of(value)
-            head = f"  {visible(name)}:"
-            lines += [f"{head} {shown[0]}"] if len(shown) == 1 else [head, *(f"  │ {line}" for line in shown)]
-        return "\n".join([*lines, f"  ({visible(self.reason)})"])
+        head = f"{self.tool.name} ({self.consequence}) wants to run, asked for by {asker(self.call.caller)}:"
+        return request_text(head, self.call.arguments, self.reason, whole=whole)
 
 
-def _lines_of(value: Any) -> list[str]:
+def asker(caller: str) -> str:
+    """Return whoever asked for a call, in words."""
+    return _ASKERS.get(caller, caller)
+
+
+def request_text(head: str, arguments: Mapping[str, Any], reason: str, *, whole: bool = False) -> str:
+    """Return a call that waits for a yes as `ApprovalRequest.text` does: a line, its arguments, and why it is asked."""
+    lines = [visible(head)]
+    for name, value in redact(dict(arguments)).items():
+        shown = _lines_of(value, whole=whole)
+        said = f"  {visible(name)}:"
+        lines += [f"{said} {shown[0]}"] if len(shown) == 1 else [said, *(f"  │ {line}" for line in shown)]
+    return "\n".join([*lines, f"  ({visible(reason)})"])
+
+
+def _lines_of(value: Any, *, whole: bool = False) -> list[str]:
     """Return a value in lines: whole, or its head and its tail around the number of lines that are left out."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     lines = visible(text, lines=True).split("\n")
+    if whole:
+        return lines
     half = _SHOWN_LINES // 2
     if len(lines) > _SHOWN_LINES:
         lines = [*lines[:half], f"[… {len(lines) - 2 * half:,} more lines are not shown …]", *lines[-half:]]
@@ -469,13 +498,20 @@ class AskTerminal:
         return await in_thread(self._ask, request)
 
     def _ask(self, request: ApprovalRequest) -> Answer | Reply:
-        out = self._out or sys.stderr
-        print(request.text(), file=out, flush=True)
+        shown, whole = request.text(), request.text(whole=True)
+        # Below what may stand on the line already.
+        print(f"\n{wrapped(shown)}", file=self._out or sys.stderr, flush=True)
+        question = _QUESTION if shown == whole else _QUESTION.replace("[e]", f"{_SHOW}[e]")
+        tries = 3
         with contextlib.suppress(EOFError):
-            for _ in range(3):
-                said = self._reader(_QUESTION).strip()
+            while tries:
+                said = self._reader(question).strip()
                 word, _, reason = said.partition(" ")
                 word = {"yes": "y", "no": "n"}.get(word.lower(), word.lower())
+                if word == "s" and shown != whole:
+                    self._page(wrapped(whole).split("\n"))
+                    continue
+                tries -= 1
                 if word == "e":
                     return Reply(answer="once", arguments=self._changes(request), by="terminal")
                 answer = self._ANSWERS.get(word, "no")
@@ -485,6 +521,14 @@ class AskTerminal:
                 if answer != "no" and not reason.strip():
                     return answer
         return "no"
+
+    def _page(self, lines: list[str]) -> None:
+        """Show all lines, a hundred at a time."""
+        for at in range(0, len(lines), _PAGE_LINES):
+            print("\n".join(lines[at : at + _PAGE_LINES]), file=self._out or sys.stderr, flush=True)
+            left = len(lines) - at - _PAGE_LINES
+            if left > 0 and self._reader(f"{counted(left, 'more line')}: Enter goes on, q ends: ").strip():
+                return
 
     def _changes(self, request: ApprovalRequest) -> dict[str, Any]:
         """Read the arguments anew, each as JSON or as text; an empty line keeps one."""
@@ -500,19 +544,27 @@ class AskTerminal:
 
 
 class Grants:
-    """What was allowed for the rest of a session."""
+    """What was allowed for the rest of a session.
 
-    def __init__(self) -> None:
-        self._kept: set[tuple[str, str]] = set()
+    Parameters
+    ----------
+    seconds
+        How long an answer holds.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._seconds = seconds
+        self._kept: dict[tuple[str, str], float] = {}
 
     def covers(self, asked: PreparedCall) -> bool:
-        """Tell whether an earlier answer of the same session allows the call."""
-        session = asked.call.session
-        return bool(self._kept) and not self._kept.isdisjoint(
-            {(session, asked.tool.fingerprint), (session, asked.digest)}
-        )
+        """Tell whether an earlier answer of the same session, which still holds, allows the call."""
+        if not self._kept:
+            return False
+        allowed = ((asked.call.session, what) for what in (asked.tool.fingerprint, asked.digest))
+        return time.monotonic() - max(self._kept.get(one, -math.inf) for one in allowed) < self._seconds
 
     def remember(self, asked: PreparedCall, answer: Answer) -> None:
         """Keep an answer that holds for the session."""
         if answer != "once":
-            self._kept.add((asked.call.session, asked.tool.fingerprint if answer == "tool" else asked.digest))
+            what = asked.tool.fingerprint if answer == "tool" else asked.digest
+            self._kept[asked.call.session, what] = time.monotonic()

@@ -27,10 +27,12 @@ _EXTRAS = {
     "gemini": ("google.genai", "Gemini's models"),
     "mcp": ("mcp", "tools over MCP"),
     "postgres": ("psycopg", "memory and SQL on PostgreSQL"),
-    "cloud": ("obstore", "memory files in object stores"),
+    "cloud": ("obstore", "files in object stores"),
     "dask": ("distributed", "workflows on a cluster"),
     "gateway": ("websocket", "kernels on another machine"),
     "engines": ("sqlalchemy", "SQL on other engines"),
+    "flightsql": ("adbc_driver_flightsql", "SQL on Flight SQL"),
+    "spark": ("pyspark", "SQL on Spark Connect"),
     "otel": ("opentelemetry.sdk", "spans to OpenTelemetry"),
     "langchain": ("langchain_core", "tools for LangChain"),
     "langgraph": ("langgraph", "the memory as a store of LangGraph"),
@@ -244,6 +246,12 @@ def _kernels(kernels: Any) -> Check:
     facts = kernels.describe() if hasattr(kernels, "describe") else {}
     backend = facts.get("backend", "kernels")
     found = f"a clean kernel answered in {execution.duration_s * 1000:.0f} ms ({backend})"
+    if facts.get("warm"):
+        found += f"; process {facts['warm']} keeps the libraries loaded for all your notebooks"
+    if facts.get("commands"):
+        found += f"; process {facts['commands']} runs small commands of the command line"
+    if facts.get("ends"):
+        found += f"; what a script started is ended {facts['ends']}"
     why = facts.get("fallback")
     return Check(
         name="kernels", ok=execution.ok, found=found + (f"; forked kernels are off: {why}" if why else ""), remedy=""

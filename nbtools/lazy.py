@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from nbtools.errors import MissingExtra
 
-__all__ = ["facade", "has", "need", "until_closed"]
+__all__ = ["ByClassName", "facade", "has", "need", "until_closed"]
 
 T = TypeVar("T")
 
@@ -50,6 +51,39 @@ def need(module: str, *, extra: str, why: str) -> ModuleType:
 def has(module: str) -> bool:
     """Tell whether a top-level module could be imported, without importing it."""
     return importlib.util.find_spec(module) is not None
+
+
+class ByClassName(dict[type, T]):
+    """A mapping from classes that are given by their full names, so that none is imported before it is asked for.
+
+    Parameters
+    ----------
+    values
+        Dotted name of each class, with the module that defines it, to its value.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> ByClassName({"fractions.Fraction": 1, "decimal.Decimal": 2})[Fraction]
+    1
+    """
+
+    def __init__(self, values: Mapping[str, T]) -> None:
+        super().__init__()
+        self._values = values
+
+    def __missing__(self, key: type) -> T:
+        """Find the value of a class by its name, once."""
+        self[key] = found = self._values[f"{key.__module__}.{key.__qualname__}"]
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether a class has a value."""
+        return isinstance(key, type) and f"{key.__module__}.{key.__qualname__}" in self._values
+
+    def __iter__(self) -> Iterator[type]:
+        """Import all classes, and give them."""
+        return (pkgutil.resolve_name(name) for name in self._values)
 
 
 def facade(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:

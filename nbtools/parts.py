@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import threading
 import types
 import typing
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from nbtools import aio
 from nbtools.config import Config
-from nbtools.door import Door
-from nbtools.errors import WorkbenchClosed
+from nbtools.door import CallLimits, Door, Services
+from nbtools.errors import FileMissing, WorkbenchClosed
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
 from nbtools.gate import Approver, check_names, rules_from_config
-from nbtools.lazy import until_closed
+from nbtools.lazy import ByClassName, until_closed
 from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
 from nbtools.registry import Registry
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from nbtools.kernels import Kernels
     from nbtools.kernels.warden.runtime_dir import RuntimeDir
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
+    from nbtools.memory.tables import TableFolder
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
+    from nbtools.toolbox.web.downloads import Downloads
     from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
     from nbtools.workflow.service import WorkflowRun, Workflows
 
@@ -81,6 +84,8 @@ class Parts:
         self._approver = approver
         self._extra = tuple(tools)
         self._frames = _lookup_in(frames)
+        # Tables that a call under way names, and nothing else does.
+        self._lent: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._closers: list[Any] = []
         self.is_closed = False
@@ -93,6 +98,29 @@ class Parts:
     def roots(self) -> Roots:
         """The folders below which files may be used."""
         return Roots(self.config.allowed_paths, artifacts=self._artifacts_folder)
+
+    def allow(self, folder: str | os.PathLike[str]) -> Path:
+        """Open one more folder to the person at this workbench, until it is closed, and return it; models get nothing.
+
+        Parameters
+        ----------
+        folder
+            Absolute, or relative to the working folder; ``~`` is the home folder.
+
+        Raises
+        ------
+        FileMissing
+            There is no such folder.
+        """
+        self.check_open()
+        real = Path(os.path.realpath(Path(folder).expanduser()))
+        if not real.is_dir():
+            what = "is a file; allow its folder" if real.exists() else "does not exist"
+            raise FileMissing(f"{str(folder)!r} {what}.", tried="allowing a folder")
+        self.roots.add(real)
+        self.kernels.allow(real)
+        self.sql_session.allow(real)
+        return real
 
     @until_closed
     def _folder(self) -> RuntimeDir:
@@ -131,7 +159,9 @@ class Parts:
 
     @until_closed
     def _model_kernels(self) -> Kernels:
-        return self._given_kernels or self._open_kernels(self.config.model_paths)
+        if self._given_kernels is not None or self.config.model_paths == self.config.allowed_paths:
+            return self.kernels  # which look at the folder of a call alone: its tool has judged that
+        return self._open_kernels(self.config.model_paths)
 
     def _open_kernels(self, allowed_paths: tuple[Path, ...] | None = None) -> Kernels:
         from nbtools.kernels import Kernels
@@ -148,10 +178,28 @@ class Parts:
             preloads=config.preloads,
             place=self.artifacts,
             idle_s=config.kernel_idle,
+            warm_s=config.kernel_warm,
             timeout=config.kernel_timeout,
             gateway_url=config.gateway_url,
             gateway_token=config.gateway_token,
         )
+
+    def _frame(self, name: str) -> Any:
+        if name in self._lent:
+            return self._lent[name]
+        return self._frames(name) if self._frames is not None else None
+
+    def _frame_names(self) -> list[str]:
+        from nbtools.sql.suggestions import names_behind
+
+        return names_behind(self._frames)
+
+    @until_closed
+    def memory_tables(self) -> TableFolder:
+        """The tables and moments that memory items mean; see `nbtools.memory.tables`."""
+        from nbtools.memory.tables import TableFolder
+
+        return TableFolder(self.config.home / "memory_tables")
 
     @until_closed
     def sql_session(self) -> SqlSession:
@@ -164,22 +212,32 @@ class Parts:
 
     def _open_sql(self, allowed_paths: tuple[Path, ...] | None = None) -> SqlSession:
         from nbtools.sql import SqlSession
-        from nbtools.sql.suggestions import names_behind
 
         config = self.config
+        is_models = allowed_paths is not None
         return SqlSession(
             allowed_paths=config.allowed_paths if allowed_paths is None else allowed_paths,
             artifacts=self.artifacts,
             connections=config.connections,
-            frames=lambda name: self._frames(name) if self._frames is not None else None,
-            frame_names=lambda: names_behind(self._frames),
+            frames=self._frame,
+            frame_names=self._frame_names,
             tables={"nbtools.memory": lambda: self.memory.snapshot("memory"), "nbtools.calls": self._calls_table},
             timeout=config.sql_timeout,
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,
             max_bytes=config.sql_max_bytes,
+            downloads=self._downloads(config.sql_places if is_models else None),
             check_open=self.check_open,
         )
+
+    def _downloads(self, places: tuple[str, ...] | None) -> Downloads | None:
+        """Return what fetches the files that SQL names by URLs; for a model's queries below `places` alone."""
+        if places == ():
+            return None
+        from nbtools.toolbox.web.downloads import Downloads
+
+        folder = self.config.home / "downloads" / ("own" if places is None else "models")
+        return Downloads(folder, allow_private=self.config.allow_private, places=places)
 
     @until_closed
     def recorder(self) -> CallRecorder:
@@ -201,6 +259,7 @@ class Parts:
             rules=rules_from_config(self.config.policy, base=self._base()),
             approver=self._approver,
             recorder=self.recorder,
+            limits=CallLimits(approval=self.config.approval_time),
         )
 
     def _base(self) -> Path:
@@ -219,10 +278,8 @@ class Parts:
             return made
         from nbtools.workflow.offered import workflow_tool
 
-        async def run(*given: Any, **options: Any) -> WorkflowRun:
-            return await self.workflows.arun(*given, **options)
-
-        return made.with_tool(*(workflow_tool(file, run, known=made) for file in self.config.workflows))
+        tools = (workflow_tool(file, lambda: self.workflows, known=made) for file in self.config.workflows)
+        return made.with_tool(*tools)
 
     @until_closed
     def _shelf_and_faults(self) -> tuple[Registry, tuple[str, ...]]:
@@ -245,7 +302,7 @@ class Parts:
     def executor_with(
         self,
         approver: Approver | None = None,
-        services: Mapping[type, Callable[[], Any]] | None = None,
+        services: Services | None = None,
         tools: Registry | None = None,
     ) -> LocalExecutor:
         """Return an executor that asks somebody else for approval, has more services, or offers other tools."""
@@ -260,15 +317,22 @@ class Parts:
 
         host = WorkflowHost(
             runs=self.config.home / "runs",
+            artifacts=lambda: self.artifacts,
             tools=lambda: self.executor.tools(),  # noqa: PLW0108 - the executor is built when it is needed
-            executor=lambda tools, services: self.executor_with(None, services, tools),
+            executor=self.executor_with,
             perform=self.aperform,
             kernels=lambda: self.kernels,
             memory=lambda: self.memory,
             prompter=self._ask_model,
             recipe=self._recipe,
         )
-        return Workflows(host, check_open=self.check_open)
+
+        def viewer(run: WorkflowRun) -> Any:
+            from nbtools.widgets.workflow_view import view_of
+
+            return view_of(run, self.workflows)
+
+        return Workflows(host, check_open=self.check_open, viewer=viewer)
 
     def _recipe(self) -> WorkerRecipe:
         """Return how a worker of a cluster makes these parts again."""
@@ -308,7 +372,7 @@ class Parts:
 
         run = await self.agent.aask(
             prompt.text,
-            cast("LocalExecutor", prompt.executor),
+            prompt.executor,
             run_id=prompt.run_id,
             on_text=lambda text: prompt.show("stdout", text),
             profile=prompt.settings,
@@ -324,10 +388,13 @@ class Parts:
     def agent(self) -> AgentService:
         """A model at work with the tools: ``wb.agent("…")``, ``await wb.agent.arun("…")``."""
         from nbtools.agent import AgentHost, AgentService
+        from nbtools.health import not_offered
 
         host = AgentHost(
             executor=self.executor_with,
             repository=lambda: self.memory.repository,
+            check_workflow=lambda text: "" if (found := self.workflows.validate(text)).ok else str(found),
+            idle=lambda: not_offered(self.config),
             agent_id=self.config.agent_id,
             model=self.config.model,
             models=self.config.models,
@@ -361,12 +428,9 @@ class Parts:
         self._closers += servers
         return list(servers)
 
-    def _services(self) -> Mapping[type, Callable[[], Any]]:
+    def _services(self) -> Services:
         """Return what tools may ask their context for."""
-        from nbtools.kernels import Kernels
-        from nbtools.memory import AgentMemory, MemoryFiles
-        from nbtools.sql import SqlSession
-        from nbtools.toolbox import Acts, CommandPolicy, Processes, SandboxPolicy, WebPolicy
+        from nbtools.toolbox import Acts, CommandPolicy, OfferedFrames, SandboxPolicy, WebPolicy
 
         config = self.config
         confinements = SandboxPolicy(
@@ -376,34 +440,35 @@ class Parts:
         )
         commands = CommandPolicy(allowed=config.allowed_commands)
         web = WebPolicy(allow_private=config.allow_private, provider=config.web_search_provider)
-        return {
-            Acts: lambda: Acts(self.aperform),
-            AgentMemory: lambda: self.memory,
-            CallRecorder: lambda: self.recorder,
-            CommandPolicy: lambda: commands,
-            SandboxPolicy: lambda: confinements,
-            Kernels: lambda: self.kernels,
-            MemoryFiles: lambda: self.memory_files,
-            Processes: lambda: self._processes,
-            Roots: lambda: self.roots,
-            SqlSession: lambda: self.sql_session,
-            WebPolicy: lambda: web,
-        }
+        return ByClassName(
+            {
+                "nbtools.kernels.service.Kernels": lambda: self.kernels,
+                "nbtools.memory.files.tool.MemoryFiles": lambda: self.memory_files,
+                "nbtools.memory.store.AgentMemory": lambda: self.memory,
+                "nbtools.paths.Roots": lambda: self.roots,
+                "nbtools.record.CallRecorder": lambda: self.recorder,
+                "nbtools.sql.session.SqlSession": lambda: self.sql_session,
+                "nbtools.toolbox.commands.processes.Processes": lambda: self._processes,
+                "nbtools.toolbox.policies.Acts": lambda: Acts(self.aperform),
+                "nbtools.toolbox.policies.CommandPolicy": lambda: commands,
+                "nbtools.toolbox.policies.OfferedFrames": lambda: OfferedFrames(
+                    lookup=self._frame, names=self._frame_names
+                ),
+                "nbtools.toolbox.policies.SandboxPolicy": lambda: confinements,
+                "nbtools.toolbox.policies.WebPolicy": lambda: web,
+            }
+        )
 
-    def _model_services(self) -> Mapping[type, Callable[[], Any]]:
-        """Return what a model gets in place of a person's services, where fewer folders are open to it."""
-        if self.config.model_paths == self.config.allowed_paths:
-            return {}
-        from nbtools.kernels import Kernels
-        from nbtools.sql import SqlSession
-        from nbtools.toolbox import Processes
-
-        return {
-            Kernels: lambda: self._model_kernels,
-            Processes: lambda: self._model_processes,
-            Roots: lambda: self._model_roots,
-            SqlSession: lambda: self._model_sql,
-        }
+    def _model_services(self) -> Services:
+        """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""
+        return ByClassName(
+            {
+                "nbtools.kernels.service.Kernels": lambda: self._model_kernels,
+                "nbtools.paths.Roots": lambda: self._model_roots,
+                "nbtools.sql.session.SqlSession": lambda: self._model_sql,
+                "nbtools.toolbox.commands.processes.Processes": lambda: self._model_processes,
+            }
+        )
 
     @until_closed
     def _model_roots(self) -> Roots:

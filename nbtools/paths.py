@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
+import re
 import secrets
+import shlex
 import shutil
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self
 
-from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, PathNotAllowed
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PathNotAllowed
 
 __all__ = [
     "ARTIFACTS",
@@ -30,6 +33,7 @@ __all__ = [
     "Folder",
     "Place",
     "Roots",
+    "how_to_open",
     "is_too_wide",
     "open_plain",
     "real_path",
@@ -52,6 +56,14 @@ def is_too_wide(folder: str | os.PathLike[str]) -> bool:
     """Tell whether a folder holds more than anybody means by accident: ``/``, a drive, the home folder or one above."""
     real, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
     return real in {real.parent, home, *home.parents}
+
+
+def how_to_open(path: str | os.PathLike[str]) -> str:
+    """Say how a person opens the folder of a refused path; told by its text alone, because a model may read it."""
+    whole = re.split(r"[*?\[]", os.fspath(path), maxsplit=1)[0]
+    folder = os.path.dirname(whole) if re.search(r"\w\.\w+$|/$", whole) or "/" not in whole else whole  # noqa: PTH120 - text
+    shown = shlex.quote(folder).replace("'~'", "~") if folder and folder.isprintable() else "FOLDER"
+    return f"%nbtools allow {shown} (a person, in this notebook), or ALLOWED_PATHS (everybody)"
 
 
 class Place(str):
@@ -140,15 +152,19 @@ class Roots:
     def __repr__(self) -> str:
         return f"Roots({[str(root) for root in self.roots]!r})"
 
+    def add(self, folder: Path) -> None:
+        """Allow one more folder, whose path is resolved already."""
+        self.roots = tuple(dict.fromkeys((*self.roots, folder)))
+
     def root_of(self, path: Path) -> Path | None:
         """Return the root that holds an already resolved path, or `None`."""
         for root in self.roots:
             if path == root or root in path.parents:
                 hidden = next((place for place in _NOT_FILES if place == path or place in path.parents), None)
                 return root if hidden is None or hidden == root or hidden in root.parents else None
-        return self._artifacts() if self._is_left(path) else None
+        return self._artifacts() if self.is_left(path) else None
 
-    def _is_left(self, path: Path) -> bool:
+    def is_left(self, path: Path) -> bool:
         """Tell whether a path is the folder of what scripts left, or below it."""
         place = self._artifacts()
         return place is not None and (path == place or place in path.parents)
@@ -234,11 +250,11 @@ class Roots:
             allowed = ", ".join(str(root) for root in self.roots)
             raise PathNotAllowed(
                 f"{shown} is outside the allowed folders.",
-                hint=f"Use a path below {allowed}, or add its folder to ALLOWED_PATHS.",
+                hint=f"Use a path below {allowed}, or open its folder: {how_to_open(path)}.",
             )
         if for_writing and real in self.roots:
             raise PathNotAllowed(f"{shown} is an allowed folder itself.", hint="Name something below it.")
-        if for_writing and self._is_left(real):
+        if for_writing and self.is_left(real):
             raise PathNotAllowed(f"{shown} was left by a script, and is only read.", hint="Write another file.")
         try:
             mode = real.stat(follow_symlinks=follow).st_mode
@@ -426,17 +442,26 @@ class Folder:
         PathNotAllowed
             A folder has that name, or the file may not be written or replaced.
         """
+        with self.draft(name, mode=mode, overwrite=overwrite) as file:
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                shutil.copyfileobj(content, file)
+
+    @contextlib.contextmanager
+    def draft(self, name: str, *, mode: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
+        """Open a temporary file that takes the place of `name` when the block ends, and goes when it fails.
+
+        The parameters and errors are those of `replace`.
+        """
         try:
             before = self.status(name)
             self._may_replace(name, before)
             draft = f".nbtools-{secrets.token_hex(8)}.tmp"
-            handle = self.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+            handle = self.open_file(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    if isinstance(content, bytes):
-                        file.write(content)
-                    else:
-                        shutil.copyfileobj(content, file)
+                    yield file
                     file.flush()
                     if mode is None and before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                         os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
@@ -448,7 +473,8 @@ class Folder:
         except NbtoolsError:
             raise
         except OSError as exc:
-            raise PathNotAllowed(f"{str(self.path / name)!r} cannot be written: {exc.strerror}.") from exc
+            kind = LimitExceeded if exc.errno == errno.ENOSPC else PathNotAllowed
+            raise kind(f"{str(self.path / name)!r} cannot be written: {exc.strerror}.") from exc
 
     def _may_replace(self, name: str, before: os.stat_result | None) -> None:
         if before is not None and stat.S_ISDIR(before.st_mode):

@@ -92,11 +92,14 @@ async def prepare(
     PathNotAllowed, FileMissing
         A path leads outside the allowed folders, or cannot be followed.
     """
-    roots = services.get(Roots)
+    try:
+        roots_of = services[Roots]
+    except KeyError:
+        roots_of = None
     given = call.arguments
     if call.by_model and None in given.values():
         given = _without_nulls(tool, given)
-    values = tool.parameters.validate(given, roots() if roots is not None else None)
+    values = tool.parameters.validate(given, roots_of() if roots_of is not None else None)
     values |= {name: real_path(value) for name, value in values.items() if isinstance(value, Path)}
     effects: Any = tool.effects
     if tool.effects_of is not None:

@@ -134,11 +134,14 @@ class Output(Generic[T_co]):
         What a model or a person reads; `None` renders `data`.
     artifacts
         Files that the call made.
+    value
+        An object for callers in this process, a table for one; it is no part of what is recorded or sent.
     """
 
     data: Any = None
     text: str | None = None
     artifacts: tuple[Artifact, ...] = ()
+    value: Any = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,6 +167,12 @@ class ToolResult:
         Files that the call made.
     duration_s
         Seconds from the validation of the arguments to the result.
+    said_by_door
+        What the door itself says: why the tool did not run, or what whoever approved the call changed. The tool had no
+        part in it, so no value that it read is in it. It is also in the text, and in no `to_dict`.
+    value
+        An object for callers in this process, such as the table that a script made; `None` where there is none. It is
+        in no `to_dict`.
     """
 
     ok: bool
@@ -174,11 +183,13 @@ class ToolResult:
     error: ErrorInfo | None = None
     artifacts: tuple[Artifact, ...] = ()
     duration_s: float = 0.0
+    said_by_door: str = dataclasses.field(default="", repr=False, compare=False)
+    value: Any = dataclasses.field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         return {
-            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.repr},
             "error": self.error.to_dict() if self.error else None,
             "artifacts": [artifact.to_dict() for artifact in self.artifacts],
             "duration_s": round(self.duration_s, 6),

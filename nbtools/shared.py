@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbtools.workbench import Workbench
 
-__all__ = ["close_shared", "shared"]
+if TYPE_CHECKING:
+    from nbtools.widgets.explorer import Explorer
+
+__all__ = ["close_shared", "explore", "shared"]
 
 
 class _Shared:
@@ -46,6 +49,11 @@ _SHARED = _Shared()
 def shared() -> Workbench:
     """Return the workbench that the magics of this process use, making it at first use."""
     return _SHARED.get()
+
+
+def explore(source: Any) -> Explorer:
+    """Look at all rows of a file, a frame or a SELECT; see `nbtools.Workbench.explore`."""
+    return shared().explore(source)
 
 
 def close_shared() -> None:

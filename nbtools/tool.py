@@ -28,6 +28,7 @@ from nbtools.telemetry import fresh_id
 __all__ = [
     "CALLERS",
     "MODELS",
+    "CallJournal",
     "Caller",
     "Context",
     "Effects",
@@ -77,6 +78,24 @@ class Effects:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CallJournal:
+    """Where a call that may change something is written down, so that after a crash it is known that it was begun.
+
+    Attributes
+    ----------
+    started
+        Awaited with the call's id when the call may run, and before it does anything: what it stores is on the disk
+        when it returns. Where it fails, so does the call, which has done nothing then.
+    ended
+        Awaited with the id and the result of every call that came back, begun or refused. Of a call that was cut off
+        the end is not known, and none is told.
+    """
+
+    started: Callable[[str], Awaitable[None]]
+    ended: Callable[[str, ToolResult], Awaitable[None]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ToolCall:
     """A tool asked for, with arguments.
 
@@ -99,6 +118,9 @@ class ToolCall:
     approval
         How it was approved, where somebody was asked: ``answer``, ``by``, ``at``, the arguments that were ``proposed``
         and, where they were changed, the ``changed`` ones.
+    journal
+        Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
+        What the call calls in turn is a part of it.
     """
 
     tool: str
@@ -111,6 +133,7 @@ class ToolCall:
     timeout: float | None = None
     on_output: Callable[[str, str, Any], None] | None = dataclasses.field(default=None, compare=False, repr=False)
     approval: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
+    journal: CallJournal | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def by_model(self) -> bool:
@@ -163,12 +186,14 @@ class Context:
         InternalError
             Whoever assembled the executor did not provide it.
         """
-        if service not in self.services:
+        try:
+            make = self.services[service]
+        except KeyError:
             raise InternalError(
                 f"{self.call.tool} needs {service.__name__}, which this executor does not have.",
                 hint="Call the tool through a Workbench, or pass the service to the executor.",
-            )
-        found: T = self.services[service]()
+            ) from None
+        found: T = make()
         return found
 
     def emit(self, kind: str, text: str = "", data: Any = None) -> None:
@@ -198,6 +223,7 @@ class Context:
         if self.perform is None:
             raise InternalError("this executor cannot call other tools from within a tool")
         own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self.call_id, "timeout": None, "approval": None}
+        own["journal"] = None
         return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["aligned", "brief", "visible"]
+__all__ = ["aligned", "brief", "counted", "visible", "wrapped"]
 
+_GOES_ON = "  ┊ "
+_LONGEST_WORD = 12
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
 _BLANK = frozenset(
     map(
@@ -51,6 +54,53 @@ def brief(value: Any, longest: int = 80) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     flat = visible(" ".join(text.split()))
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number with its thing, such as ``1 step`` and ``2 steps``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def wrapped(text: str, width: int | None = None) -> str:
+    r"""Return a text in which each line that goes on below itself begins with ``┊`` there.
+
+    Blanks that fill a line of a narrow terminal would let the rest of it look like a line of its own.
+
+    Parameters
+    ----------
+    text
+        Lines, made visible already.
+    width
+        Columns of a line at the most; `None` asks the terminal.
+
+    Examples
+    --------
+    >>> print(wrapped("code: a" + 20 * " " + "(allowed)", 22))
+    code: a
+      ┊       (allowed)
+    """
+    most = max(width or shutil.get_terminal_size().columns, 20) - 1  # the last column moves some cursors on
+    return "\n".join(part.rstrip() for line in text.split("\n") for part in _parts(line.expandtabs(), most))
+
+
+def _parts(line: str, most: int) -> list[str]:
+    parts, used, part = [], 0, ""
+    for char in line:
+        columns = _columns(char)
+        if used + columns > most:
+            # Between words, where there is a word to keep whole.
+            head, _, word = part.rpartition(" ")
+            is_word = 0 < len(word) < _LONGEST_WORD and bool(head.strip()) and char != " "
+            parts.append(head if is_word else part)
+            part = _GOES_ON + (word if is_word else "")
+            used = len(_GOES_ON) + (_columns(word) if is_word else 0)
+        used, part = used + columns, part + char
+    return [*parts, part]
+
+
+def _columns(text: str) -> int:
+    wide, over = (unicodedata.east_asian_width(char) in "WF" for char in text), map(unicodedata.combining, text)
+    return len(text) + sum(wide) - sum(map(bool, over))
 
 
 def aligned(rows: Sequence[Sequence[Any]], width: int | None = None) -> list[str]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 
 from nbtools import aio
 from nbtools.config import Config, Settings, with_settings
+from nbtools.errors import InvalidArguments
 from nbtools.gate import Approver
 from nbtools.lazy import until_closed
 from nbtools.parts import Parts
+from nbtools.prepared import PreparedCall, prepare
 from nbtools.result import ToolResult
 from nbtools.tool import Caller, Tool, ToolCall
 from nbtools.tool_functions import ToolFunctions
@@ -22,11 +24,19 @@ from nbtools.toolbox.sql_tools import ACTS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from nbtools.agent import AgentRun
+    from nbtools.agent.settings import RunSettings
     from nbtools.health import Check
     from nbtools.kernels import Kernels
     from nbtools.kernels.backends import Choice
+    from nbtools.memory import AgentMemory
     from nbtools.sql import QueryResult
     from nbtools.sql.frames import Frames
+    from nbtools.widgets.chat import Chat
+    from nbtools.widgets.explorer import ExploredPlace, Explorer
+    from nbtools.widgets.kernel_monitor import KernelMonitor
+    from nbtools.widgets.memory_browser import MemoryBrowser
+    from nbtools.widgets.tool_form import ToolForm
 
 __all__ = ["Workbench"]
 
@@ -175,7 +185,13 @@ class Workbench(Parts):
     query = aio.blocking(aquery)
 
     async def aexport(
-        self, query: str, to: str | os.PathLike[str] | BinaryIO, *, caller: Caller = "python", **options: Any
+        self,
+        query: str,
+        to: str | os.PathLike[str] | BinaryIO,
+        *,
+        overwrite: bool = True,
+        caller: Caller = "python",
+        **options: Any,
     ) -> int:
         """Write the rows of a read-only query to a file, however many there are, and return their number.
 
@@ -184,8 +200,10 @@ class Workbench(Parts):
         query
             One SELECT in the dialect of the connection.
         to
-            A name that ends in ``.csv``, ``.json`` or ``.parquet``, below the allowed folders; the file is put in
-            place once it is whole. Or a file that is open for writing bytes: then `form` says what is written.
+            A name that ends in ``.csv``, ``.json``, ``.parquet`` or ``.xlsx``, below the allowed folders; the file is
+            put in place once it is whole. Or a file that is open for writing bytes: then `form` says what is written.
+        overwrite
+            Whether a file of that name is replaced; otherwise it is an error.
         caller
             The face that asks.
         **options
@@ -196,16 +214,91 @@ class Workbench(Parts):
 
         async def write() -> int:
             if isinstance(to, str | os.PathLike):
-                return await self._write_file(query, os.fspath(to), options)
+                return await self._write_file(query, os.fspath(to), overwrite, options)
             return await self.sql_session.aexport(query, to, **options)
 
         arguments = {"query": query, **told} if path is None else {"query": query, **told, "to": path}
         call = self._sql_call("sql_export", arguments, caller, options.get("timeout"))
-        act = ACTS["sql_export" if path is None else "sql_export to"]
+        act = ACTS["sql_export" if path is None else "sql_export to" if overwrite else "sql_export new"]
         rows, _ = await self.aperform(call, write, said=lambda n: f"{n:,} rows written", **act)
         return cast("int", rows)
 
     export = aio.blocking(aexport)
+
+    def explore(self, source: Any, *, connection: str | None = None, caller: Caller = "python") -> Explorer:
+        r"""Return a table of a file, a frame or a query to look at, sort and filter, with the SQL that gives its rows.
+
+        Parameters
+        ----------
+        source
+            The name of a file or of a DataFrame of the notebook, a SELECT, or a DataFrame itself; on a connection the
+            name of a table, or a SELECT in its dialect.
+        connection
+            A name from the settings, or a URL without a password; `None` stands for files and DataFrames.
+        caller
+            The face that asks.
+
+        Raises
+        ------
+        SqlNotAllowed, SqlInvalid, FileMissing
+            It may not be read, or there is no such thing.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> with Workbench() as wb:
+        ...     wb.explore(pd.DataFrame({"a": [1, 2]})).sql
+        'SELECT *\nFROM "frame"'
+        """
+        from nbtools.widgets.explorer import Explorer, prepared
+        from nbtools.widgets.sources_at_hand import check_connection, shape_of
+
+        session = self.sql_session
+        if connection is not None:
+            check_connection(connection)
+        shape, frames = shape_of(source, self._frames, None if connection is None else session.dialect(connection))
+        place = self._explored_place(frames, connection, caller)
+        open_pages = functools.partial(place.open_pages, connection=connection)
+        pager = place.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
+        return Explorer(shape, pager, place, connection or "")
+
+    def _explored_place(
+        self, frames: Mapping[str, Any] | None, connection: str | None, caller: Caller
+    ) -> ExploredPlace:
+        """Return what an explorer may read: each query is judged, goes through the door, and is recorded."""
+        from nbtools.widgets.explorer import ExploredPlace
+        from nbtools.widgets.sources_at_hand import sources_at_hand
+
+        session = self.sql_session
+
+        def check(text: str, at: str | None, then: Callable[[], Any] = lambda: None) -> Any:
+            def work() -> Any:
+                session.check(text, frames=frames, connection=at).raise_if_refused()
+                return then()
+
+            call = self._sql_call("sql_query", {"query": text, "connection": at}, caller, math.inf)
+            return self.perform(call, work, **ACTS["sql_query"])[0]
+
+        async def run_script(code: str, rows: str, frame: Any, show: Callable[..., None]) -> ToolResult:
+            # Under the SQL of its rows, which is what the record of the call says of it.
+            self._lent[rows] = frame
+            given = {"analysis_script": code, "inputs": {"df": rows}}
+            try:
+                return await self.acall("data_analyze", given, caller="form", on_output=show)
+            finally:
+                self._lent.pop(rows, None)
+
+        def sources(at: str | None) -> list[str]:
+            return sources_at_hand(self.roots, frames) if at is None else [one["name"] for one in session.catalog(at)]
+
+        return ExploredPlace(
+            open_pages=functools.partial(session.open_pages, frames=frames),
+            check=check,
+            dialect=session.dialect,
+            sources=sources,
+            connections=lambda: sorted({*self.config.connections, *filter(None, [connection])}),
+            run_script=run_script,
+        )
 
     def _sql_call(self, tool: str, arguments: Mapping[str, Any], caller: Caller, timeout: float | None) -> ToolCall:
         """Return a call that lets the query's own clock end it, which says more than the door's."""
@@ -213,16 +306,16 @@ class Workbench(Parts):
         given = max(seconds, 0) + _GRACE_S if math.isfinite(seconds) else None
         return ToolCall(tool=tool, arguments=arguments, caller=caller, timeout=given)
 
-    async def _write_file(self, query: str, path: str, options: Mapping[str, Any]) -> int:
+    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> int:
         from nbtools.sql.results.export import form_of
 
         form = form_of(path)
         real = self.roots.resolve(path, must_exist=False, for_writing=True)
-        with tempfile.TemporaryFile() as draft:
-            rows = await self.sql_session.aexport(query, draft, form=form, **options)
-            draft.seek(0)
-            await aio.in_thread(self.roots.write_file, real, draft)
-        return rows
+        if not overwrite and real.exists():
+            hint = "Choose another name, or say that it may be replaced (--overwrite, overwrite=True)."
+            raise InvalidArguments(f"{path!r} exists already.", hint=hint, tried="writing rows to a file")
+        with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
+            return await self.sql_session.aexport(query, draft, form=form, **options)
 
     async def asql(self, query: str, **options: Any) -> pd.DataFrame:
         """Return all rows of a read-only query as a DataFrame; `aquery` tells the options and errors.
@@ -255,6 +348,54 @@ class Workbench(Parts):
             found = [record.to_dict() for record in self.recorder.recent(limit)]
         # A call is kept when it ends: the one that made others follows them, and began before.
         return sorted(found, key=lambda call: float(call.get("started_at") or 0), reverse=True)
+
+    def monitor(self) -> KernelMonitor:
+        """Return the sessions as a widget that follows them, with buttons to stop, restart and end each."""
+        from nbtools.widgets.kernel_monitor import KernelMonitor
+
+        return KernelMonitor(self.kernels, self._act)
+
+    def browse_memory(self, memory: AgentMemory | None = None) -> MemoryBrowser:
+        """Return the notes as a widget: found while one types, edited, deleted, restored; those of `memory` first."""
+        from nbtools.widgets.memory_browser import MemoryBrowser
+
+        return MemoryBrowser(self.memory if memory is None else memory, self._act)
+
+    def form(self, tool: str, **values: Any) -> ToolForm:
+        """Return a form for a tool as a widget; `values` stand in its fields at first."""
+        from nbtools.widgets.tool_form import ToolForm
+
+        return ToolForm(self.executor.tools()[tool], self.acall, values)
+
+    def chat(self, run: AgentRun | None = None, **settings: Unpack[RunSettings]) -> Chat:
+        """Return a conversation with an agent as a widget.
+
+        Parameters
+        ----------
+        run
+            A run that it goes on from; `None` starts afresh.
+        **settings
+            Of each run, see `nbtools.agent.settings.RunSettings`.
+        """
+        return self._chat(run, can_write=True, settings=settings)
+
+    def pending_card(self, run: AgentRun) -> Chat:
+        """Return the card of a run that waits for approval; the run goes on when all its calls are answered."""
+        return self._chat(run, can_write=False, settings={})
+
+    def _chat(self, run: AgentRun | None, *, can_write: bool, settings: Mapping[str, Any]) -> Chat:
+        from nbtools.widgets.chat import Chat
+
+        def prepared(tool: Tool, arguments: Mapping[str, Any]) -> PreparedCall:
+            call = ToolCall(tool=tool.name, arguments=dict(arguments), caller="model")
+            return aio.run(prepare(tool, call, self.door.for_models))
+
+        how: dict[str, Any] = {"tools": self.executor.tools, "prepare": prepared, "memory": lambda: self.memory}
+        return Chat(self.agent, run=run, can_write=can_write, settings=settings, **how)
+
+    def _act(self, name: str, work: Callable[[], Any], *, arguments: Mapping[str, Any], **how: Any) -> Any:
+        """Do what somebody clicked on, through the door."""
+        return self.perform(ToolCall(tool=name, arguments=dict(arguments), caller="form"), work, **how)[0]
 
     def status(self) -> dict[str, Any]:
         """Return what a status card shows: version, memory, kernels, tools, engine, limits; nothing is started."""

@@ -11,21 +11,43 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import pytest
+
+from nbtools.errors import Cancelled
 
 # Keepers of memory files that tests start leave soon after them.
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
-# Kernels of workbenches load in a third of the time without scikit-learn; tests that need it import it.
-os.environ.setdefault("NBTOOLS_PRELOADS", "pandas,numpy,matplotlib,duckdb")
+# Tests have homes of their own, and a process with loaded libraries for each would outlive them.
+os.environ["NBTOOLS_KERNEL_WARM"] = "0"
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def stop_query(session: Any, sql: str, **options: Any) -> None:
+    """Ask in a thread, stop it, and hold that the query was cancelled."""
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            session.query(sql, **options)
+        except Cancelled as exc:
+            raised.append(exc)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while thread.is_alive():
+        session.interrupt()
+        thread.join(0.05)
+    assert len(raised) == 1
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Return what the condition gives as soon as it is true; fail when it is not in time."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -34,11 +56,18 @@ def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     return found
 
 
+def is_running(pid: int) -> bool:
+    """Tell whether a process exists and is no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 KILLS = int(os.environ.get("TEST_KILLS", "6"))
 """How often tests kill something at a random moment; ``TEST_KILLS=20`` looks more closely."""
 
 _NOBODY = 65534
-_READY_S = 30.0
 
 
 def _hide_the_test() -> None:
@@ -104,15 +133,15 @@ class PostgresServer:
         options = ("-D", self._home / "data", "-h", "", "-k", self._home, "-c", "fsync=off")
         silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._server = subprocess.Popen([self._binaries / "postgres", *options], **silent, **self._run)
-        deadline = time.monotonic() + _READY_S
-        while True:
-            try:
+
+        def answers() -> bool:
+            assert self._server.poll() is None, "the server ended while it started"
+            with contextlib.suppress(psycopg.OperationalError):
                 psycopg.connect(self.url).close()
-                return
-            except psycopg.OperationalError:
-                assert self._server.poll() is None, "the server ended while it started"
-                assert time.monotonic() < deadline, "the server did not start in time"
-                time.sleep(0.05)
+                return True
+            return False
+
+        wait_until(answers)
 
     def stop(self) -> None:
         """End the server and its clients' connections at once, as a restart does."""
@@ -155,6 +184,27 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def spark_url() -> Iterator[str]:
+    """Yield the URL of a server of Spark Connect that needs no Java; TEST_SPARK_URL names one of this machine."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pysail") is None:
+        pytest.skip("pyspark-client and pysail are not installed")
+    from nbtools.sql.engines.arrow_servers.spark import load_client
+
+    load_client()  # before the server imports it, with its warnings
+    if given := os.environ.get("TEST_SPARK_URL"):
+        yield given
+        return
+    os.environ.setdefault("RUST_LOG", "off")  # it logs to the terminal
+    from pysail.spark import SparkConnectServer
+
+    server = SparkConnectServer(ip="127.0.0.1", port=0)
+    server.start(background=True)
+    host, port = server.listening_address
+    yield f"sc://{host}:{port}"
+    server.stop()
+
+
 _TOKEN = "only-the-tests-know-this-token"
 _SERVERS = {
     "kernel_gateway": ("-m", "kernel_gateway", "--KernelGatewayApp.ip=127.0.0.1", "--KernelGatewayApp.port={port}"),
@@ -182,15 +232,15 @@ def jupyter_server(kind: str) -> Iterator[tuple[str, str, subprocess.Popen[bytes
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(command, env=env, cwd=home, stdout=log, stderr=log, start_new_session=True)
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
+
+        def answers() -> bool:
+            assert server.poll() is None, (home / "log").read_text()
+            with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert server.poll() is None, (home / "log").read_text()
-                assert time.monotonic() < deadline, "the server did not start in time"
-                time.sleep(0.05)
+                return True
+            return False
+
+        wait_until(answers)
         yield f"http://127.0.0.1:{port}", _TOKEN, server
     finally:
         server.terminate()

@@ -149,6 +149,32 @@ def test_ctrl_c_cancels_and_carries_the_last_words() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a console signal would reach pytest too")
+def test_ctrl_c_ends_the_work_when_another_thread_is_handed_the_signal() -> None:
+    code = """
+    import asyncio, signal, threading, time
+    from nbtools import aio
+
+    begun = threading.Event()
+
+    def press() -> None:
+        begun.wait()
+        time.sleep(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.sleep(30)
+
+    threading.Thread(target=press).start()
+    try:
+        aio.run(work())
+    except aio.Interrupted:
+        print("stopped", flush=True)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=20)
+    assert done.stdout == "stopped\n", done.stderr
+
+
 def test_ctrl_c_without_last_words_carries_none_and_leaves_the_loop_usable() -> None:
     out, _ = _interrupted("""
         import asyncio
@@ -234,7 +260,7 @@ def test_cancelling_here_cancels_the_work_on_the_loop() -> None:
 
     async def cell() -> None:
         task = asyncio.ensure_future(aio.here(work()))
-        await aio.in_thread(begun.wait, 10)
+        await aio.in_thread(begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from nbtools.config import Config, default_home, parse_bytes, parse_seconds
+from nbtools.config import Config, parse_bytes, parse_seconds
 from nbtools.errors import ConfigInvalid
+from nbtools.home import default_home
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ PACKAGE = "nbtools"
 
 # Optional package to the modules that may name it: its home. Everything else asks the home.
 HOMES: dict[str, set[str]] = {
+    "adbc_driver_flightsql": {"nbtools.sql"},
     "adbc_driver_manager": {"nbtools.sql"},
     "adbc_driver_postgresql": {"nbtools.sql"},
     "IPython": {"nbtools", "nbtools.jupyter", "nbtools.kernels", "nbtools.cli", "nbtools.shared"},
@@ -34,12 +35,14 @@ HOMES: dict[str, set[str]] = {
     "langchain_core": {"nbtools.langchain", "nbtools.registry"},
     "langgraph": {"nbtools.memory.langgraph"},
     "psycopg": {"nbtools.memory", "nbtools.sql"},
-    "obstore": {"nbtools.memory"},
+    "obstore": {"nbtools.memory", "nbtools.toolbox"},
     "cloudpickle": {"nbtools.workflow"},
     "distributed": {"nbtools.workflow"},
     "dask": {"nbtools.workflow"},
     "websocket": {"nbtools.kernels"},
     "sqlalchemy": {"nbtools.sql"},
+    "pyspark": {"nbtools.sql"},
+    "grpc": {"nbtools.sql"},
     "opentelemetry": {"nbtools.telemetry"},
     "jupyterlab": {"nbtools.cli"},
     "keyring": {"nbtools.sql"},
@@ -47,8 +50,10 @@ HOMES: dict[str, set[str]] = {
     "nbconvert": {"nbtools.cli"},
     "nbformat": {"nbtools.cli", "nbtools.workflow", "nbtools.agent", "nbtools.jupyter"},
     "openpyxl": {"nbtools.sql"},
-    "polars": {"nbtools.sql"},
-    "pyarrow": {"nbtools.sql"},
+    "polars": {"nbtools.sql", "nbtools.kernels", "nbtools.memory"},
+    "pyarrow": {"nbtools.sql", "nbtools.kernels", "nbtools.memory"},
+    "altair": {"nbtools.kernels"},
+    "plotly": {"nbtools.kernels"},
 }
 # Core packages whose import name is not the name of the distribution, and what they bring along for certain.
 CORE_IMPORTS = {"beautifulsoup4": "bs4", "pyyaml": "yaml"}

@@ -22,7 +22,7 @@ from nbtools.errors import ExecutionFailed, InvalidArguments, SqlFailed, ToolNot
 from nbtools.execute import CompositeExecutor, LocalExecutor
 from nbtools.gate import ApprovalRequest, AskFunction, Rule
 from nbtools.result import Artifact, Output, ToolResult
-from nbtools.tool import Context, ToolCall, tool
+from nbtools.tool import CallJournal, Context, ToolCall, tool
 
 
 class Store:
@@ -280,7 +280,7 @@ def test_a_cancelled_call_is_recorded_and_cancels_on() -> None:
 
     async def main() -> None:
         task = asyncio.ensure_future(made.acall(call("wait")))
-        await aio.in_thread(begun.wait, 10)
+        await aio.in_thread(begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -552,3 +552,45 @@ def test_the_time_of_asking_is_not_counted_out_of_the_time_of_the_call() -> None
     for given in ({}, {"timeout": 0.05}):
         assert made.call(ToolCall(tool="wipe", caller="model", arguments=given)).text == "wiped"
     assert made.call(ToolCall(tool="wipe", caller="model", timeout=0.05)).text == "wiped"
+
+
+def test_what_may_change_something_is_written_down_before_it_is_done_and_after_it() -> None:
+    kept: list[tuple[str, Any]] = []
+    store = Store()
+
+    async def started(call_id: str) -> None:
+        if call_id == "full":
+            raise ExecutionFailed("the disk is full")
+        kept.append(("started", dict(store.items)))
+
+    async def ended(call_id: str, result: ToolResult) -> None:
+        kept.append((result.error.code if result.error else "ended", dict(store.items)))
+
+    @tool
+    async def both(*, ctx: Context) -> str:
+        """Call another tool, which is a part of this call."""
+        return (await ctx.call_tool("put", {"key": "b", "value": "2"})).text
+
+    def approve(request: ApprovalRequest) -> str:
+        kept.append(("asked", dict(store.items)))
+        return "no" if request.call.arguments["key"] == "no" else "once"
+
+    door = Door(services={Store: lambda: store}, approver=AskFunction(approve))
+    executor = LocalExecutor([double, put, both], door=door)
+
+    def call(name: str, arguments: dict[str, Any], **more: Any) -> ToolResult:
+        kept.clear()
+        return executor.call(
+            ToolCall(tool=name, arguments=arguments, journal=CallJournal(started=started, ended=ended), **more)
+        )
+
+    assert call("put", {"key": "a", "value": "1"}, caller="model").ok
+    assert kept == [("asked", {}), ("started", {}), ("ended", {"a": "1"})]
+    assert not call("put", {"key": "no", "value": "1"}, caller="model").ok
+    assert kept == [("asked", {"a": "1"}), ("APPROVAL_DENIED", {"a": "1"})]
+    assert call("double", {"x": 2}).ok
+    assert kept == [("ended", {"a": "1"})]
+    assert call("both", {}).text == "kept b"
+    assert [what for what, _ in kept] == ["started", "ended"]
+    assert call("put", {"key": "c", "value": "1"}, call_id="full").error.message == "the disk is full"
+    assert "c" not in store.items

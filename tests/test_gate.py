@@ -160,7 +160,8 @@ def test_a_request_reads_with_tool_arguments_and_consequence() -> None:
         ([], "no"),
     ],
 )
-def test_a_person_at_a_terminal_answers(typed: list[str], answer: str) -> None:
+def test_a_person_at_a_terminal_answers(typed: list[str], answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     import asyncio
 
     left = iter(typed)
@@ -193,6 +194,37 @@ def test_the_end_of_what_is_long_is_shown_and_what_is_left_out_is_counted() -> N
     assert len(text) < 50_000
     short = "a" * 5_000
     assert short in _request(code=short).text()
+
+
+def test_all_of_what_is_long_can_be_shown_before_it_is_answered() -> None:
+    typed, asked, out = iter(["s", "", "q", "s", "", "", "", "", "y"]), list[str](), io.StringIO()
+
+    def read(prompt: str) -> str:
+        asked.append(prompt)
+        return next(typed)
+
+    code = "\n".join([*(f"line({n})" for n in range(450)), "remove()"])
+    assert asyncio.run(AskTerminal(read, out).approve(_request(code=code))) == "once"
+    assert "[s]how all of it" in asked[0]
+    assert asked[1].endswith("more lines: Enter goes on, q ends: ")
+    assert "  │ line(225)\n" in out.getvalue()  # the middle, which the question itself leaves out
+    assert (
+        asyncio.run(AskTerminal(lambda prompt: "s" if "[s]" in prompt else "y", out).approve(_request(code="x")))
+        == "once"
+    )
+
+
+def test_a_line_that_goes_on_below_itself_cannot_pass_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = io.StringIO()
+    forged = "x = 1" + " " * 200 + "(by default: allow read_only)\t" + "漢" * 30
+    asyncio.run(AskTerminal(lambda _: "n", out).approve(_request(code=f"{forged}\ny", note=forged)))
+    lines = out.getvalue().splitlines()
+    widths = [sum(2 if char == "漢" else 1 for char in line) for line in lines]
+    assert max(widths) < 40
+    told = [line for line in lines if "allow read_only" in line]
+    assert len(told) == 2
+    assert all(line.startswith("  ┊ ") for line in told)
 
 
 def test_grants_cover_what_was_said_and_nothing_else() -> None:

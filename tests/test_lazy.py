@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from nbtools.errors import ConfigMissing, MissingExtra
-from nbtools.lazy import facade, has, need
+from nbtools.lazy import ByClassName, facade, has, need
 
 # None of these may be in memory after the package, or the extension, was loaded: each costs more than all of nbtools.
 HEAVY = {"anthropic", "distributed", "duckdb", "matplotlib", "mcp", "openai", "pandas", "pydantic_ai", "sqlglot"}
@@ -105,5 +105,17 @@ from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 shell.run_line_magic("load_ext", "nbtools")
 assert "nbtools" in shell.extension_manager.loaded, "the extension was not loaded"
+import sys
+assert "nbtools.config" not in sys.modules, "the settings take longer to import than all the rest"
 """
     assert not HEAVY & _loaded_after(load, tmp_path)
+
+
+def test_a_class_that_is_given_by_its_name_is_found_without_an_import() -> None:
+    from fractions import Fraction
+
+    values = ByClassName({"fractions.Fraction": 1, "nowhere.Nothing": 2})
+    assert values[Fraction] == 1
+    assert int not in values
+    with pytest.raises(ModuleNotFoundError):
+        list(values)

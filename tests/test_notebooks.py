@@ -1,4 +1,4 @@
-"""The notebooks are the manual: clean in the repository, and each runs from top to bottom."""
+"""The notebooks are the manual: stored with what they show, and each runs from top to bottom and shows it again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+_SCRIPT = ROOT / ".ci" / "store_notebooks"
+_STORE: Any = types.ModuleType("store_notebooks")
+_STORE.__file__ = str(_SCRIPT)
+exec(compile(_SCRIPT.read_text(encoding="utf-8"), _SCRIPT, "exec"), _STORE.__dict__)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -39,11 +44,25 @@ def test_every_notebook_has_a_number_of_its_own() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-def test_a_notebook_is_stored_without_outputs_and_widget_state(book: dict[str, Any]) -> None:
-    for cell in book["cells"]:
-        assert not cell.get("outputs"), f"stored with outputs: {_source(cell)[:60]!r}"
-        assert cell.get("execution_count") is None
+def _shape(cell: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return what a cell shows, without its words: kind and forms of each output."""
+    outputs = _STORE.cleaned_outputs(cell.get("outputs", []))
+    return [(o["output_type"], o.get("name", ""), *sorted(o.get("data", {}))) for o in outputs]
+
+
+def test_a_notebook_is_stored_with_what_it_shows(book: dict[str, Any]) -> None:
+    shown = [output for cell in book["cells"] for output in cell.get("outputs", ())]
+    assert shown, "run .ci/store_notebooks"
     assert "widgets" not in book["metadata"]
+    for cell in book["cells"]:
+        errors = [output["evalue"] for output in cell.get("outputs", ()) if output["output_type"] == "error"]
+        # A refusal is shown as a user meets it, where the cell says that it is meant.
+        assert bool(errors) == ("raises-exception" in cell["metadata"].get("tags", ())), errors
+    for output in shown:
+        assert len("".join(output.get("data", {}).get("image/png", ""))) <= 100_000, "a picture is larger than 100 kB"
+    told = json.dumps(shown)
+    assert not re.search(r"/tmp/|/home/|/root/|/var/folders/|C:\\\\", told), "an output names a place of one machine"
+    assert len(told) < 300_000
 
 
 def test_a_notebook_is_valid_and_asks_for_the_plain_python_kernel(book: dict[str, Any]) -> None:
@@ -104,6 +123,8 @@ def test_a_notebook_runs_from_top_to_bottom_in_under_a_minute(path: Path, tmp_pa
         env={**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr[-3_000:]
+    stored = [_shape(cell) for cell in _read(path)["cells"]]
+    assert [_shape(cell) for cell in _read(tmp_path / path.name)["cells"]] == stored, "run .ci/store_notebooks"
     told = [o for c in _read(tmp_path / path.name)["cells"] for o in c.get("outputs", ()) if o.get("name") == "stderr"]
     # The gate's question to a person goes there on purpose; a warning or a traceback does not belong in a manual.
     surprises = [output for output in told if "wants to run, asked for by" not in "".join(output["text"])]

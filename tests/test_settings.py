@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import pytest
 
 from nbtools import NbtoolsError, Workbench
 from nbtools.config import Config
+from nbtools.gate import AskFunction, Rule
+from tests.conftest import wait_until
 
 SERVER = """
 import json, sys
@@ -146,9 +149,7 @@ def _spares(bench: Workbench, world: World) -> int:
         return len({child.pid for child in psutil.Process().children(recursive=True)} - before) - 1
 
     bench.kernels.warm()
-    deadline = time.monotonic() + 30
-    while forked() < bench.config.spares and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: forked() >= bench.config.spares)
     return forked()
 
 
@@ -172,6 +173,14 @@ def _idle(bench: Workbench, world: World) -> list[Any]:
     return [session["name"] for session in bench.kernels.list()]
 
 
+def _warm(bench: Workbench, world: World) -> bool:
+    bench.kernels.run("1")
+    pid = bench.kernels.describe()["warm"]
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)  # its home is the test's, and nobody else will use it
+    return pid is not None
+
+
 def _gateway(bench: Workbench, world: World) -> bool:
     _code_of(lambda: bench.kernels.run("1"))
     return any("/api/" in line for line in world.asked)
@@ -188,6 +197,11 @@ def _slow(bench: Workbench, world: World) -> str:
 
 def _hungry(bench: Workbench, world: World) -> str:
     return _code_of(lambda: bench.sql(HUNGRY))
+
+
+def _url_for_a_model(bench: Workbench, world: World) -> bool:
+    bench.call("sql_query", {"query": f"select * from '{world.url}/a.csv'"}, caller="model")
+    return any("/a.csv" in line for line in world.asked)
 
 
 def _rows_for_a_model(bench: Workbench, world: World) -> int:
@@ -216,6 +230,16 @@ def _calculator(bench: Workbench, world: World) -> str:
 
 def _outside(bench: Workbench, world: World) -> bool:
     return "s__hello" in bench.executor.tools()
+
+
+def _granted_for_long(bench: Workbench, world: World) -> int:
+    asked: list[str] = []
+    bench.door.approver = AskFunction(lambda request: asked.append(request.tool.name) or "tool")
+    bench.door.rules = (Rule(action="ask", tool="calculator"),)
+    for _ in range(2):
+        bench.call("calculator", {"expression": "1"})
+        time.sleep(0.002)
+    return len(asked)
 
 
 BARE = {"preloads": []}
@@ -247,11 +271,13 @@ def _cases(w: World) -> dict[str, Case]:
         "kernel_timeout": Case("300ms", _timeout, True, False, BARE),
         "kernel_memory": Case("300MiB", _memory_cap, "MemoryError", str(ALLOCATED), BARE),
         "kernel_idle": Case("300ms", _idle, [], ["s"], BARE),
+        "kernel_warm": Case("0", _warm, False, True, BARE),
         "gateway_url": Case(w.url, _gateway, True, False, {"kernels": "gateway"}),
         "gateway_token": Case("t0p5ecret", _token, True, False, {"kernels": "gateway", "gateway_url": w.url}),
         "sql_timeout": Case("10ms", _slow, "TIMEOUT", "ok"),
         "sql_memory": Case("20MB", _hungry, "LIMIT_EXCEEDED", "ok"),
         "sql_limit": Case(3, _rows_for_a_model, 3, 20),
+        "sql_places": Case([w.url], _url_for_a_model, True, False, {"allow_private": True}),
         "sql_max_bytes": Case("1kB", _large, "LIMIT_EXCEEDED", "ok"),
         "connections": Case({"shop": f"sqlite:///{w.folder / 'near' / 'shop.db'}"}, _connection, True, False),
         "enabled_tools": Case(["calculator"], _tools, ["calculator"], ["calculator", "shell"]),
@@ -260,6 +286,7 @@ def _cases(w: World) -> dict[str, Case]:
         ),
         "model": Case("nobody:x", _ask_agent, "INVALID_ARGUMENTS", "CONFIG_MISSING"),
         "models": Case({"m": "openai:x"}, _ask_agent, "CONFIG_MISSING", "INVALID_ARGUMENTS", {"model": "m"}),
+        "approval_time": Case("1ms", _granted_for_long, 2, 1),
         "policy": Case({"calculator": "deny"}, _calculator, "PERMISSION_DENIED", "ok"),
         "workflows": Case([_workflow(w.folder)], _tools, ["calculator", "shell", "flow"], ["calculator", "shell"]),
         "mcp_servers": Case({"s": {"command": sys.executable, "args": ["-c", SERVER]}}, _outside, True, False),
@@ -291,6 +318,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         others = {"ALLOWED_PATHS", "ALLOWED_COMMANDS", "WEB_SEARCH_PROVIDER", "OPENAI_API_KEY"}
         if name.startswith("NBTOOLS_") or name in others:
             monkeypatch.delenv(name)
+    # A process with loaded libraries for each test's home would outlive the test.
+    monkeypatch.setenv("NBTOOLS_KERNEL_WARM", "0")
     for place in ("near", "far"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "a.csv").write_text("a\n7\n")
@@ -333,7 +362,7 @@ NAMES = sorted({field.name for field in dataclasses.fields(Config)} - {"sources"
 TABLES = {"connections", "models", "tools", "policy", "mcp_servers"}
 STARTS_KERNELS = {
     *("kernels", "sandbox", "model_sandbox", "network", "spares", "preloads", "kernel_timeout", "kernel_memory"),
-    "kernel_idle",
+    *("kernel_idle", "kernel_warm"),
 }
 
 
@@ -347,6 +376,7 @@ def test_a_setting_acts_whatever_its_source(
     settings = {key: value for key, value in settings.items() if key != name}
     if name == "home":
         del settings["memory_url"]
+    monkeypatch.delenv(f"NBTOOLS_{name.upper()}", raising=False)
     if source == "variable":
         monkeypatch.setenv(f"NBTOOLS_{name.upper()}", _as_variable(case.value))
     elif source == "file":
@@ -360,8 +390,10 @@ def test_a_setting_acts_whatever_its_source(
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in STARTS_KERNELS else []) for name in NAMES]
 )
-def test_by_default_something_else_is_seen(name: str, world: World) -> None:
+def test_by_default_something_else_is_seen(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     case = _cases(world)[name]
+    if name == "kernel_warm":
+        monkeypatch.delenv("NBTOOLS_KERNEL_WARM")  # no test has a process that outlives it but this one
     settings = {"home": world.folder / "home", "memory_url": ":memory:", **case.besides}
     with Workbench(**settings) as bench:
         assert case.see(bench, world) == case.default != case.seen

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from nbtools import Workbench, aio
 from nbtools.config import Config
-from nbtools.errors import NbtoolsError, SqlInvalid, WorkbenchClosed
+from nbtools.errors import SqlInvalid, WorkbenchClosed
 from nbtools.tool import ToolCall
 
 
@@ -65,11 +67,15 @@ ANSWERS_STILL = {"close", "config", "is_closed", "opened"}
 GIVEN: dict[str, tuple[object, ...]] = {
     "acall": ("calculator", {"expression": "1"}),
     "aexport": ("select 1", "x.csv"),
+    "allow": (".",),
     "aperform": (ToolCall(tool="memory_list"), list),
     "aquery": ("select 1",),
     "call": ("calculator", {"expression": "1"}),
     "executor_with": (None,),
+    "explore": ("x.csv",),
     "export": ("select 1", "x.csv"),
+    "form": ("calculator",),
+    "pending_card": (None,),
     "perform": (ToolCall(tool="memory_list"), list),
     "query": ("select 1",),
     "asql": ("select 1",),
@@ -98,11 +104,14 @@ def test_everything_of_a_closed_workbench_raises_one_error(tmp_path: Path, was_u
         assert caught.value.code == "CANCELLED", name
     with pytest.raises(WorkbenchClosed):
         tools.calculator(expression="1")
-    for use in (lambda: kernels.run("1"), lambda: kernels.start("a"), lambda: sql_session.query("select 1")):
+    for use in (
+        lambda: kernels.run("1"),
+        lambda: kernels.start("a"),
+        lambda: sql_session.query("select 1"),
+        memory.info,
+    ):
         with pytest.raises(WorkbenchClosed):
             use()
-    with pytest.raises(NbtoolsError):
-        memory.write("k", 1)
 
 
 def test_the_signature_shows_every_setting_with_type_and_default() -> None:
@@ -126,3 +135,24 @@ def test_frames_are_given_by_name_or_by_a_function(tmp_path: Path, given: str) -
         assert bench.sql("select x from u")["x"].to_list() == [4]
         with pytest.raises(SqlInvalid):
             bench.sql("select x from t")
+
+
+def test_every_service_is_found_by_its_class(tmp_path: Path) -> None:
+    settings = {"memory_url": ":memory:", "allowed_paths": [tmp_path]}
+    with Workbench(home=tmp_path / "home", **settings) as bench:
+        for services in (bench.door.services, bench.door.model_services):
+            assert all(kind in services for kind in services)
+
+
+def test_a_call_imports_no_part_that_it_does_not_use(tmp_path: Path) -> None:
+    code = """if True:
+        import sys
+        from nbtools import Workbench
+
+        with Workbench(home=sys.argv[1]) as wb:
+            assert wb.call("calculator", {"expression": "1+1"}).ok
+            parts = ("nbtools.kernels.service", "nbtools.sql.session", "duckdb", "numpy", "IPython", "zmq")
+            print([part for part in parts if part in sys.modules])
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

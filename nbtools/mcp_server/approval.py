@@ -6,22 +6,27 @@ In the older protocol the client is asked while the call waits. In the newer one
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextvars
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, NoReturn
 
 from nbtools.errors import ApprovalDenied, Cancelled
 from nbtools.gate import Answer, ApprovalRequest
 from nbtools.lazy import need
+from nbtools.visible import wrapped
+from nbtools.workflow.offered import QuestionForms
 
-__all__ = ["CLIENT", "ElicitationApprover", "McpClient", "Questions", "form"]
+__all__ = ["CLIENT", "ElicitationApprover", "McpClient", "Questions", "client_forms", "form"]
 
 _WHY = "Serving tools over MCP"
 _MAX_OPEN = 1_000
 _CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 _ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
+_ALL = "show all of it"
+_COLUMNS = 100  # nobody knows how wide the client's form is: wider ones leave the lines as they are
 
 
 class Questions:
@@ -68,14 +73,18 @@ class McpClient:
         self._context = context
         self._given = (getattr(params, "input_responses", None) or {}).get("approval")
         self._questions = questions
-        self._asked, self._approved = questions.take(getattr(params, "request_state", None))
+        sent: str | None = getattr(params, "request_state", None)
+        token, is_of_a_tool, own = (sent or "").partition(" ")
+        self._asked, self._approved = questions.take(token)
+        self._loop = asyncio.get_running_loop()
         self._lasting = lasting
         self.inputs: Mapping[str, Any] = getattr(params, "input_responses", None) or {}
-        self.state: str | None = getattr(params, "request_state", None)
+        self.state: str | None = own if is_of_a_tool else None
         self.required: Any = None
         self.session = context.session
         self.request_id = context.request_id
         self.pending: ApprovalRequest | None = None
+        self._whole = False
 
     @property
     def can_elicit(self) -> bool:
@@ -108,6 +117,9 @@ class McpClient:
             code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
             self.required = error(code, told, {"requiredCapabilities": missing})
         else:
+            # What was approved on the way here holds when the call is repeated.
+            if state is not None or self._approved:
+                state = f"{self._questions.ask('', self._approved)} {state or ''}"
             self.required = types.InputRequiredResult(input_requests=requests or None, request_state=state)
         raise Cancelled("the call waits for the client, which repeats it with more.")
 
@@ -134,25 +146,58 @@ class McpClient:
         digest = request.prepared.digest
         if digest in self._approved:
             return "once"
-        if self._given is not None and digest == self._asked:
+        whole = self._given is not None and digest == self._asked and _said(self._given) == _ALL
+        if self._given is not None and digest == self._asked and not whole:
             answer = _answer(self._given)
             self._approved |= {digest} if answer != "no" else set()
             return answer
         if not self.can_elicit:
             raise _nobody(request)
         if not self._context.session.can_send_request:
-            self.pending = request
+            if request.call.parent_id is not None:
+                return "later"  # the call that makes it is the one to be repeated
+            self.pending, self._whole = request, whole
             raise ApprovalDenied(f"{request.tool.name} waits for approval.", hint="Repeat the call with the answer.")
-        schema = form(lasting=self._lasting)
-        said = await self._context.session.elicit_form(
-            request.text(), schema, related_request_id=self._context.request_id
-        )
+        said = await self._elicit(*_asking(request, lasting=self._lasting))
+        if _said(said) == _ALL:
+            said = await self._elicit(*_asking(request, lasting=self._lasting, whole=True))
         return _answer(said)
+
+    async def _elicit(self, text: str, schema: Mapping[str, Any]) -> Any:
+        """Show a form on the connection's own loop: a workflow runs on that of nbtools."""
+        asking: Coroutine[Any, Any, Any] = self._context.session.elicit_form(
+            wrapped(text, _COLUMNS), dict(schema), related_request_id=self._context.request_id
+        )
+        if asyncio.get_running_loop() is self._loop:
+            return await asking
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
+
+    def forms(self) -> QuestionForms:
+        """Return how the client is asked the questions of a workflow, in the way of its era."""
+        given = {name: _fields(said) for name, said in self.inputs.items()}
+        if not self.can_elicit:
+            return QuestionForms(given=given, state=self.state or "")
+        if not self._context.session.can_send_request:
+            return QuestionForms(leave=self._leave, given=given, state=self.state or "")
+
+        async def ask(text: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            return _fields(await self._elicit(text, schema))
+
+        return QuestionForms(ask=ask)
+
+    def _leave(self, forms: Mapping[str, tuple[str, Mapping[str, Any]]], state: str) -> NoReturn:
+        types = need("mcp.types", extra="mcp", why=_WHY)
+        params = {
+            name: types.ElicitRequestFormParams(message=wrapped(text, _COLUMNS), requested_schema=dict(schema))
+            for name, (text, schema) in forms.items()
+        }
+        self.require({name: types.ElicitRequest(params=one) for name, one in params.items()}, state=state)
 
     def question(self, request: ApprovalRequest) -> tuple[str, dict[str, Any], str]:
         """Return the words and the form of a pending question, and the state that its answer comes back with."""
         state = self._questions.ask(request.prepared.digest, self._approved)
-        return request.text(), form(lasting=self._lasting), state
+        text, schema = _asking(request, lasting=self._lasting, whole=self._whole)
+        return wrapped(text, _COLUMNS), schema, state
 
 
 CLIENT: contextvars.ContextVar[McpClient | None] = contextvars.ContextVar("nbtools_mcp_client", default=None)
@@ -177,11 +222,37 @@ def _nobody(request: ApprovalRequest) -> ApprovalDenied:
     )
 
 
+def _asking(request: ApprovalRequest, *, lasting: bool, whole: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return the words and the form for a call; one that is not shown whole can be asked to be."""
+    text, all_of_it = request.text(), request.text(whole=True)
+    made = form(lasting=lasting)
+    if whole or text == all_of_it:
+        return all_of_it, made
+    made["properties"]["answer"]["enum"].append(_ALL)
+    return text, made
+
+
 def form(*, lasting: bool) -> dict[str, Any]:
     """Return the schema of what the client is asked; `lasting` tells whether there is a session to answer for."""
     answers = [said for said, answer in _ANSWERS.items() if lasting or answer != "tool"]
     choice = {"type": "string", "title": "May it run?", "enum": answers}
     return {"type": "object", "properties": {"answer": choice}, "required": ["answer"]}
+
+
+def _fields(said: Any) -> Mapping[str, Any] | None:
+    """Return what was filled in; nothing where somebody declined, `None` where the form was put away."""
+    action = getattr(said, "action", None)
+    return dict(said.content or {}) if action == "accept" else {} if action == "decline" else None
+
+
+def client_forms() -> QuestionForms:
+    """Return how the client of the request that a call came with is asked; without one nobody is."""
+    client = CLIENT.get()
+    return QuestionForms() if client is None else client.forms()
+
+
+def _said(said: Any) -> str:
+    return str((said.content or {}).get("answer", "")) if getattr(said, "action", None) == "accept" else ""
 
 
 def _answer(said: Any) -> Answer:

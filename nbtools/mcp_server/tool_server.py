@@ -28,7 +28,7 @@ from nbtools.execute import Executor, LocalExecutor
 from nbtools.gate import ApprovalRequest
 from nbtools.health import not_offered
 from nbtools.lazy import need
-from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions
+from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions, client_forms
 from nbtools.mcp_server.prompts import PROMPTS, Prompts
 from nbtools.mcp_server.subscriptions import Subscriptions, call_at_end
 from nbtools.redaction import redact
@@ -38,6 +38,7 @@ from nbtools.telemetry import fresh_id
 from nbtools.tool import Effects, Tool, ToolCall
 from nbtools.toolbox.memory_tools import ACTS
 from nbtools.workbench import Workbench
+from nbtools.workflow.offered import QuestionForms
 
 __all__ = ["WHY", "make_server"]
 
@@ -404,7 +405,8 @@ def make_server(
         The extra ``mcp`` is not installed.
     """
     server = need("mcp.server.lowlevel", extra="mcp", why=WHY).Server
-    executor = executor or bench.executor_with(ElicitationApprover(), {McpClient: CLIENT.get})
+    asking: dict[type, Callable[[], Any]] = {McpClient: CLIENT.get, QuestionForms: client_forms}
+    executor = executor or bench.executor_with(ElicitationApprover(), asking)
     offered = _ToolServer(bench, executor, (*PROMPTS, *prompts))
     from importlib.metadata import version
 

@@ -1,17 +1,25 @@
-"""Loading: CPU that ``%load_ext`` adds to a fresh kernel, ours against other extensions and against eager imports.
+"""Loading: CPU that ``%load_ext`` adds to a fresh kernel, and what the first script or command of a process waits for.
 
-Each measurement is a kernel of its own, started by jupyter_client; the CPU is that of the kernel's process.
+Loading is measured against other extensions and against eager imports, each in a kernel of its own, started by
+jupyter_client; the CPU is that of the kernel's process. First scripts and commands are whole processes, by the clock.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from benchmarks._kernel_sides import make_csv
 from benchmarks.paired import row, take_turns
+from psutil import process_iter
 
 # Name to what is loaded, the module that shows whether it is installed, and how to get it.
 PEERS = {
@@ -80,4 +88,81 @@ def run(quick: bool) -> list[dict[str, Any]]:
         found = values.get(name)
         note = f"{modules[name]} modules" if found else f"not installed: pip install {install}"
         rows.append(row(ours, values[ours], name, found, unit="ms CPU", note=note))
-    return rows
+    return rows + first_ones(5 if quick else 15)
+
+
+_SCRIPT = "import pandas as pd; d = pd.read_csv({csv!r}); print(d.groupby('region')['units'].mean())"
+_KERNELS = """
+import sys
+from pathlib import Path
+from time import perf_counter
+from nbtools.kernels import Kernels
+begun = perf_counter()
+with Kernels(home=Path(sys.argv[1]), warm_s=float(sys.argv[2])) as kernels:
+    assert kernels.run(sys.argv[3]).ok
+print(1000 * (perf_counter() - begun))
+"""
+
+_PAIRS = (
+    ("first script, nothing running", "python script.py", "with start and import of nbtools"),
+    ("first script, nothing running, nbtools imported", "python script.py", "goal: at least 0.77"),
+    ("first script, libraries loaded", "python script.py", "with start and import of nbtools"),
+    ("first script, libraries loaded, nbtools imported", "python script.py", "goal: at least 4"),
+    ("nbtools call data_analyze", "python script.py", "goal: at least 1.7"),
+    ("nbtools call calculator", "python -c pass", "goal: at most 250 ms"),
+    ("nbtools sql 'select 1'", "python -c, bare duckdb", "goal: at least 0.5"),
+)
+
+
+def first_ones(rounds: int) -> list[dict[str, Any]]:
+    """Measure the first script and the small commands of a process against Python and the bare libraries."""
+    with tempfile.TemporaryDirectory(prefix="nbbench-") as place:
+        csv = Path(place, "sales.csv")
+        make_csv(csv)
+        code = _SCRIPT.format(csv=str(csv))
+        script = Path(place, "script.py")
+        script.write_text(code)
+        # As installed: packages come with compiled modules, and a checkout gets them in the first round.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**kept, "NBTOOLS_HOME": f"{place}/home", "NBTOOLS_KERNEL_WARM": "30s"}
+
+        def timed(*command: str) -> Callable[[], float]:
+            def measure() -> float:
+                begun = time.perf_counter()
+                subprocess.run(command, env=environment, cwd=place, check=True, capture_output=True)
+                return 1000 * (time.perf_counter() - begun)
+
+            return measure
+
+        def told(*command: str) -> Callable[[], float]:
+            # What the process measures itself, once it has imported nbtools: what a notebook waits for.
+            return lambda: float(subprocess.check_output(command, env=environment, cwd=place))
+
+        def cold(how: Callable[..., Callable[[], float]]) -> Callable[[], float]:
+            def measure() -> float:
+                # A home of its own: nothing runs there, and what is started leaves before the next round.
+                with tempfile.TemporaryDirectory(prefix="nbbench-") as home:
+                    taken = how(sys.executable, "-c", _KERNELS, home, "0.1", code)()
+                    while any(home in " ".join(process.info["cmdline"] or ()) for process in process_iter(["cmdline"])):
+                        time.sleep(0.1)
+                    return taken
+
+            return measure
+
+        nbtools = [sys.executable, "-m", "nbtools.cli"]
+        warm = [sys.executable, "-c", _KERNELS, f"{place}/home", "30", code]
+        arguments = json.dumps({"input_file_path": str(csv), "analysis_script": code})
+        sides = {
+            "python script.py": timed(sys.executable, str(script)),
+            "first script, nothing running": cold(timed),
+            "first script, nothing running, nbtools imported": cold(told),
+            "first script, libraries loaded": timed(*warm),
+            "first script, libraries loaded, nbtools imported": told(*warm),
+            "nbtools call data_analyze": timed(*nbtools, "call", "data_analyze", "--json", arguments),
+            "python -c pass": timed(sys.executable, "-c", "pass"),
+            "nbtools call calculator": timed(*nbtools, "call", "calculator", "--json", '{"expression": "1 + 1"}'),
+            "python -c, bare duckdb": timed(sys.executable, "-c", "import duckdb; print(duckdb.sql('select 1'))"),
+            "nbtools sql 'select 1'": timed(*nbtools, "sql", "select 1"),
+        }
+        values = take_turns(sides, rounds)
+    return [row(ours, values[ours], peer, values[peer], unit="ms", note=note) for ours, peer, note in _PAIRS]

@@ -335,3 +335,28 @@ def test_a_call_over_http_is_held_against_its_own_schema_alone(bench):
     server = make_server(bench)
     assert server.get_tool_input_schema("wipe") == bench.registry["wipe"].schema
     assert server.get_tool_input_schema("nope") is None
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_all_of_a_long_call_is_shown_on_demand_in_lines_that_fit(bench, mode):
+    from mcp import types
+
+    asked, answers = [], ["show all of it", "yes, once"]
+
+    async def answering(context, params):
+        schema = params.requested_schema
+        asked.append((params.message, schema["properties"]["answer"]["enum"]))
+        return types.ElicitResult(action="accept", content={"answer": answers.pop(0)})
+
+    async def work(client):
+        return await client.call_tool("wipe", {"what": "\n".join([*map(str, range(1_000)), "x" * 500])})
+
+    said = with_client(bench, work, mode=mode, elicitation_callback=answering)
+    assert not said.is_error
+    (part, choices), (whole, last) = asked
+    assert "more lines are not shown" in part
+    assert "show all of it" in choices
+    assert all(f"│ {n}\n" in whole for n in range(1_000))
+    assert "show all of it" not in last
+    assert max(map(len, whole.splitlines())) < 100
+    assert "\n  ┊ x" in whole

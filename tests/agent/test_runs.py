@@ -462,7 +462,7 @@ def test_a_run_is_a_span_and_its_calls_are_its_children(wb: Workbench) -> None:
 
 def test_a_prompt_that_was_stopped_before_it_was_sent_is_in_the_conversation(wb: Workbench) -> None:
     async def stop_at_once() -> Any:
-        started = await wb.agent.astart("Remember the word kangaroo.", script="turns: [{say: Yes., wait: 60}]\n")
+        started = await wb.agent.astart("Remember the word kangaroo.", script="turns: [{say: Yes., wait: 1}]\n")
         started.cancel()
         return await started.await_end()
 

@@ -55,6 +55,18 @@ def test_a_last_value_that_cannot_be_shown_is_an_error_told_once(kernels: Kernel
     assert (str(done.error), done.stderr) == ("RuntimeError: no repr", "")
 
 
+def test_a_text_that_is_larger_than_any_message_comes_cut(kernels: Kernels) -> None:
+    done = kernels.run("print('x' * 300_000_000)\nprint('after')", timeout=SECONDS)
+    assert (done.truncated, len(done.stdout)) == (True, 4_000_000)
+
+
+def test_what_is_printed_is_kept_nowhere_in_the_kernel(kernels: Kernels) -> None:
+    outputs = "getattr(get_ipython().history_manager, 'outputs', {})"
+    done = kernels.run(f"print('a')\nprint('b')\nprint({outputs})", timeout=SECONDS)
+    assert done.stdout.splitlines()[:2] == ["a", "b"]
+    assert "out_stream" not in done.stdout
+
+
 @pytest.mark.parametrize("half", [r"\ud800", r"\udcff"])
 def test_text_that_no_message_can_hold_arrives_as_python_writes_it(kernels: Kernels, half: str) -> None:
     said = kernels.run(f"print('{half}'); print('after')", timeout=SECONDS)

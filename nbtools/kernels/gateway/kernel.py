@@ -33,7 +33,7 @@ from nbtools.errors import (
 from nbtools.kernels.gateway import staging
 from nbtools.kernels.gateway.client import GatewayClient, KernelSocket
 from nbtools.kernels.gateway.staging import StagingPlan
-from nbtools.kernels.interface import Execution, KernelOptions, RunContext
+from nbtools.kernels.interface import Execution, KernelOptions, OutputLimits, RunContext
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.kernel import JupyterRun, code_content
 from nbtools.kernels.jupyter.messages import Message
@@ -238,7 +238,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
                 tried="running code on a gateway",
             )
         try:
-            plan, preparation = await self._prepare(context)
+            plan, preparation = await self._prepare(context, collector.limits)
         except (NetworkError, KernelDied, asyncio.CancelledError) as exc:
             return self._end_early(collector, exc)
         run = self._request(code, collector)
@@ -277,7 +277,9 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         self._lose(str(exc))
         return collector.execution("died", sandbox="off", notes=(str(exc),))
 
-    async def _prepare(self, context: RunContext) -> tuple[StagingPlan | None, _GatewayRun | None]:
+    async def _prepare(
+        self, context: RunContext, limits: OutputLimits
+    ) -> tuple[StagingPlan | None, _GatewayRun | None]:
         """Send the files that a Python script needs; return the plan, and the request that makes its context."""
         if not self._is_python:
             return None, None
@@ -290,7 +292,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         for path, place in carried.files.items():
             for piece in staging.upload_calls(path, place):
                 await self._step(_transfer(piece))
-        begin = f"({_transfer('begin()')}, {bootstrap.begin_code(carried.context)})"
+        begin = f"({_transfer('begin()')}, {bootstrap.begin_code(carried.context, limits)})"
         return carried, self._request("", Collector(), expression=begin)
 
     async def _with_artifacts(
@@ -328,7 +330,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         if not self._is_python:
             return []
         if self._folder is None:
-            await self._prepare(RunContext())
+            await self._prepare(RunContext(), OutputLimits())
         return list((await self._step(bootstrap.variables_code())).get("variables", ()))
 
     async def _step(self, expression: str) -> dict[str, Any]:

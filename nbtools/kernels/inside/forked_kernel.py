@@ -37,7 +37,6 @@ __all__ = ["as_in_a_cell", "build", "fail_once", "main", "rehearse", "use_inline
 _INLINE = "module://matplotlib_inline.backend_inline"
 # ipykernel's own interval, 0.2 s, is what a reader would have to wait for the first line.
 _FLUSH_S = 0.02
-_RUNAWAY = 4
 _SHOWN = frozenset({"display_data", "execute_result", "update_display_data"})
 # Less than an owner takes at once, however it is written.
 _MOST_BUNDLE = 100_000_000
@@ -51,17 +50,18 @@ _COLLECT = (10_000, 20, 20)
 
 def __getattr__(name: str) -> Any:
     # ipykernel wants the dotted name of a stream class; the class can only be made once ipykernel is imported.
-    if name == "CappedOutStream":
+    if name == "RawStream":
         return _make_stream_class()
     raise AttributeError(name)
 
 
-def _make_raw_stream_class() -> type:
+def _make_stream_class() -> type:
     from ipykernel.iostream import OutStream
 
     class RawStream(OutStream):
-        """A standard stream that knows whether raw output is still on its way."""
+        """A standard stream that is seen soon and knows whether raw output is still on its way."""
 
+        flush_interval = _FLUSH_S
         _passing: Any = None
 
         def _watch_pipe_fd(self) -> None:
@@ -94,42 +94,6 @@ def _make_raw_stream_class() -> type:
                 time.sleep(0.0005)
 
     return RawStream
-
-
-def _make_stream_class() -> type:
-    raw_stream: Any = _make_raw_stream_class()
-
-    class CappedOutStream(raw_stream):
-        """A standard stream that is seen soon and stops sending after the cap of one execution."""
-
-        flush_interval = _FLUSH_S
-        cap = sys.maxsize  # until a request of the owner says how much it keeps
-        _parent_seen: str | None = None
-        _sent = 0
-        _alarmed = False
-
-        def write(self, string: str) -> int:
-            """Write text; what is beyond the cap is counted, and a loop without end is reported once."""
-            parent = self.parent_header.get("msg_id")
-            if parent != self._parent_seen:
-                self._parent_seen, self._sent, self._alarmed = parent, 0, False
-            room = self.cap + 1 - self._sent
-            self._sent += len(string)
-            if room > 0:
-                # One character more than the cap goes out: the owner sees that something is missing.
-                super().write(string[:room])
-            elif self._sent > _RUNAWAY * self.cap and not self._alarmed:
-                self._alarmed = True
-                self.pub_thread.schedule(self._raise_alarm)
-            return len(string)
-
-        def _raise_alarm(self) -> None:
-            content = {"data": {hooks.REPORT: {"overflow": True}}, "metadata": {}, "transient": {}}
-            message = self.session.msg("display_data", content, parent={"header": dict(self.parent_header)})
-            message["parent_header"] = dict(self.parent_header)
-            self.session.send(self.pub_thread, message, ident=b"display_data")
-
-    return CappedOutStream
 
 
 class _CappedDisplays:
@@ -169,8 +133,6 @@ def _make_kernel_class() -> type:
         """An ipykernel that takes the script's context from the metadata of the request."""
 
         _execute_sleep = 0.0
-        capped: Sequence[Any] = ()
-        """The standard streams, which send no more than the owner keeps."""
         displays: Any = None
 
         async def do_execute(
@@ -187,8 +149,6 @@ def _make_kernel_class() -> type:
             """Make the context, then execute as ipykernel does."""
             context = (cell_meta or {}).get("nbtools")
             if context is not None:
-                for stream in self.capped:
-                    stream.cap = context["text_bytes"]
                 self.displays.begin(context["display_bytes"])
                 hooks.begin(context)
             return await super().do_execute(
@@ -257,7 +217,7 @@ def build() -> None:
     app = app_class.instance(  # type: ignore[attr-defined]  # a traitlets singleton
         config=config, log_level=40, kernel_class=_make_kernel_class()
     )
-    app.outstream_class = f"{__name__}.CappedOutStream"
+    app.outstream_class = f"{__name__}.RawStream"
     BaseIPythonApplication.initialize(app, [])
     app.update_config(config)
     app.init_pdb()
@@ -345,7 +305,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
     streams: Any = (sys.stdout, sys.stderr)
     if message.get("managed", True):
         shell.nbtools_hooks = hooks.CellHooks(shell, descriptors[0] if descriptors else None)
-        app.kernel.capped, app.kernel.displays = streams, _CappedDisplays(app.session)
+        app.kernel.displays = _CappedDisplays(app.session)
     else:
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
         hooks.make_sendable(app.session)

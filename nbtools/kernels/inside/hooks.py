@@ -18,12 +18,10 @@ import io
 import json
 import os
 import pathlib
-import select
 import signal
 import struct
 import sys
 import threading
-import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +46,7 @@ _INLINE = "module://matplotlib_inline.backend_inline"
 # The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
 # Where nbtools may not be installed, its text was sent before; a version of its own there might be another one.
+_streams: Any = sys.modules.get("nbtools_streams") or importlib.import_module("nbtools.kernels.inside.streams")
 _values: Any = sys.modules.get("nbtools_values") or importlib.import_module("nbtools.kernels.inside.values")
 _ERRORS = {
     kind.__name__: kind
@@ -145,6 +144,11 @@ class CellHooks:
         self.memory = Memory(channel) if channel is not None else None
         if hasattr(shell.display_pub, "session"):
             make_sendable(shell.display_pub.session)
+        streams = (stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "pub_thread"))
+        self._caps = [_streams.Cap(stream, lambda: self.publish({"overflow": True})) for stream in streams]
+        # IPython would keep all output a second time, for a history that nobody reads.
+        if hasattr(shell, "_tee"):
+            shell._tee = lambda **_: contextlib.nullcontext()  # noqa: SLF001 - there is no public way
         self._folder: str | None = None
         self._figure_path: str | None = None
         self._before: tuple[int, int, int] | None = None
@@ -155,6 +159,7 @@ class CellHooks:
         self._value_folder: str | None = None
         self._earlier: dict[str, Any] = {}
         events = shell.events
+        events.register("pre_execute", self._cap_streams)
         events.register("post_run_cell", self._report)
         events.register("post_execute", self._after)
         # The inline backend closes figures in its own hook, so ours comes first.
@@ -173,6 +178,8 @@ class CellHooks:
 
     def begin(self, context: Mapping[str, Any]) -> None:
         """Make the context of the next script."""
+        for cap in self._caps:
+            cap.begin(context["text_bytes"])
         self._shown = self._figure = None
         self._figure_path = context.get("figure_path")
         self._wants_value = bool(context.get("wants_value"))
@@ -213,6 +220,11 @@ class CellHooks:
                 continue
             found.append({"name": name, "type": type(value).__name__, "size": _size(value), "text": _brief(value)})
         return found
+
+    def _cap_streams(self) -> None:
+        # Now, because the request that made the hooks puts back what it has found in the streams.
+        for cap in self._caps:
+            cap.attach()
 
     def publish(self, report: Mapping[str, Any]) -> None:
         """Send a report to the owner."""
@@ -300,7 +312,7 @@ class CellHooks:
 
     def _tell_the_end(self, result: Any) -> None:
         for stream in (sys.stdout, sys.stderr):
-            _settle(stream)
+            _streams.settle(stream)
         report: dict[str, Any] = {}
         error = _error(result)
         if self._figure_path and self._figure is None and error is None and _stat(self._figure_path) == self._before:
@@ -398,19 +410,6 @@ def _unheard_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = show
-
-
-def _settle(stream: Any) -> None:
-    """Wait until what child processes wrote to the raw descriptor has reached the stream: it belongs to this script."""
-    if hasattr(stream, "settle"):
-        stream.settle()
-        return
-    descriptor = getattr(stream, "_fid", None)
-    if descriptor is None:
-        return
-    deadline = time.monotonic() + 1.0
-    while select.select([descriptor], [], [], 0)[0] and time.monotonic() < deadline:
-        time.sleep(0.002)
 
 
 def _line(error: BaseException, names: Mapping[str, Any]) -> int | None:

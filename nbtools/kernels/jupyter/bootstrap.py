@@ -11,13 +11,13 @@ import json
 from importlib import resources
 from typing import Any
 
-from nbtools.kernels.interface import RunContext
+from nbtools.kernels.interface import OutputLimits, RunContext
 
 __all__ = ["begin_code", "context_as_json", "load_code", "rehearse_code", "variables_code"]
 
 _MODULE = "nbtools_hooks"
 # In the order in which one needs the other.
-_MODULES = ("stored", "values", "hooks")
+_MODULES = ("streams", "stored", "values", "hooks")
 
 
 @functools.cache
@@ -38,9 +38,11 @@ def load_code(*names: str) -> str:
     return f"exec({loader!r}, {{}})"
 
 
-def context_as_json(context: RunContext) -> dict[str, Any]:
+def context_as_json(context: RunContext, limits: OutputLimits) -> dict[str, Any]:
     """Return the context as `begin` of the hooks takes it."""
     return {
+        "text_bytes": limits.text_bytes,
+        "display_bytes": limits.display_bytes,
         "cwd": str(context.cwd) if context.cwd else None,
         "variables": dict(context.variables),
         "links": {name: str(path) for name, path in context.links.items()},
@@ -52,10 +54,10 @@ def context_as_json(context: RunContext) -> dict[str, Any]:
     }
 
 
-def begin_code(context: RunContext) -> str:
+def begin_code(context: RunContext, limits: OutputLimits) -> str:
     """Return code that makes the context of the next script."""
     # As JSON in a string, not as a literal: values such as NaN and true are read the same way on both sides.
-    text = json.dumps(context_as_json(context), default=str)
+    text = json.dumps(context_as_json(context, limits), default=str)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
 
 

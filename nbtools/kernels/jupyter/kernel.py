@@ -280,11 +280,10 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             steps = (bootstrap.load_code(),) if not self._hooks_sent else ()
             # Only once: the whole text of the module is sent and compiled.
             self._hooks_sent = True
-            for step in (*steps, bootstrap.begin_code(context or RunContext())):
+            for step in (*steps, bootstrap.begin_code(context or RunContext(), collector.limits)):
                 self._send("shell", "execute_request", code_content(step, silent=True))
         elif self._python == "loaded" and context is not None:
-            caps = {"text_bytes": collector.limits.text_bytes, "display_bytes": collector.limits.display_bytes}
-            metadata["nbtools"] = {**bootstrap.context_as_json(context), **caps}
+            metadata["nbtools"] = bootstrap.context_as_json(context, collector.limits)
         content = code_content(code, silent=silent, recorded=recorded)
         run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector)
         self._ask_again(run)

@@ -29,6 +29,12 @@ os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
 os.environ["NBTOOLS_KERNEL_WARM"] = "0"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Load no libraries ahead in the quick part: there hundreds of homes run a script or two. The slow part does."""
+    if config.option.markexpr == "not slow":
+        os.environ.setdefault("NBTOOLS_PRELOADS", "")
+
+
 def stop_query(session: Any, sql: str, **options: Any) -> None:
     """Ask in a thread, stop it, and hold that the query was cancelled."""
     raised: list[BaseException] = []

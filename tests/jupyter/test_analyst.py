@@ -132,6 +132,8 @@ def test_a_plot_of_seaborn_is_saved_in_each_form(notebook: Notebook) -> None:
         assert Path(name).read_bytes().startswith(begins)
         assert sum("image/png" in bundle for bundle in cell.displayed) == 1
     assert notebook.run(f"%%data_visualize df\n{code}").value.text.startswith("Visualization saved to: artifacts/")
+    assert notebook.run(f"%%data_analyze df -o plot\n{code.replace('so.Plot', 'plot = so.Plot')}").error is None
+    assert notebook["plot"].data.startswith(b"\x89PNG")
 
 
 def test_a_chart_of_altair_is_shown_without_the_network(notebook: Notebook) -> None:

@@ -213,17 +213,19 @@ def _parquet_writer(frame: Any) -> Callable[[str], None]:
 def _figure_writer(value: Any) -> tuple[Callable[[str], None], dict[str, Any]]:
     package = type(value).__module__.partition(".")[0]
     figure = getattr(value, "figure", value) if package in {"matplotlib", "seaborn"} else value
-    if package not in _FIGURES or not (hasattr(figure, "savefig") or hasattr(figure, "to_json")):
+    # A plot of seaborn.objects is no figure yet, and draws itself where it is saved.
+    save = getattr(figure, "savefig", None) or (getattr(figure, "save", None) if package == "seaborn" else None)
+    if package not in _FIGURES or not (save or hasattr(figure, "to_json")):
         raise TypeError(f"a {type(value).__name__} is no table, array or figure")
 
     def write(path: str) -> None:
         with open(path, "wb") as file:  # noqa: PTH123 - same
-            if hasattr(figure, "savefig"):
-                figure.savefig(file, format="png", bbox_inches="tight")
+            if save:
+                save(file, format="png", bbox_inches="tight")
             else:
                 file.write(figure.to_json().encode())
 
-    return write, {"kind": "png" if hasattr(figure, "savefig") else package}
+    return write, {"kind": "png" if save else package}
 
 
 def _has_arrow() -> bool:

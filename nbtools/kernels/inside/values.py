@@ -81,7 +81,7 @@ def _storable(value: Any, folder: str, notes: list[str], depth: int = 0) -> Any:
         return {str(key): _storable(one, folder, notes, depth + 1) for key, one in value.items()}
     if isinstance(value, list | tuple) and depth < _DEEPEST:
         return [_storable(one, folder, notes, depth + 1) for one in value]
-    if _stored.is_storable(value) or hasattr(value, "savefig") or hasattr(value, "to_json") or hasattr(value, "figure"):
+    if _stored.is_storable(value) or any(hasattr(value, name) for name in ("savefig", "to_json", "figure", "save")):
         return _stored.store(value, folder, "the value", notes)
     return _plain(value)
 

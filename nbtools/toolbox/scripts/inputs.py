@@ -58,7 +58,8 @@ class ScriptInputs:
         if file is None and not inputs and not files and not variables:
             raise InvalidArguments(
                 "the script is given nothing to work on.",
-                hint="Name a file (input_file_path), or tables of the notebook (inputs).",
+                hint="Name a file (input_file_path), or tables of the notebook (inputs). "
+                "Code that needs neither is run by code_execute, in a notebook %%code python.",
             )
         if files and ctx.by_model:
             # Rules that a person wrote for input_file_path must not be gone around.

@@ -74,12 +74,15 @@ class ResultChart:
 
     def _draw_scatter(self, axes: Any) -> None:
         from matplotlib.colors import LogNorm
+        from matplotlib.ticker import LogFormatter
 
         most = int(self.data["n"].max()) if len(self.data) else 1
         # Counts differ by orders of magnitude; on a linear scale only the fullest mark would have a colour.
         drawn = axes.scatter(self.data["x"], self.data["y"], s=9, c=self.data["n"], norm=LogNorm(1, max(most, 2)))
+        drawn.set_cmap(_part_of_viridis(0, 0.85))
         if most > 1:
-            axes.figure.colorbar(drawn, label="rows")
+            bar = axes.figure.colorbar(drawn, label="rows", format=LogFormatter())
+            bar.minorformatter = LogFormatter()
         axes.set_ylabel(self._y)
 
     def png(self, *, dark: bool = False) -> bytes:
@@ -101,6 +104,14 @@ def _label(value: Any) -> str:
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 
 
+def _part_of_viridis(least: float, most: float) -> Any:
+    """Return the colours of viridis between two shares of it: its ends cannot be seen on a page of their own shade."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([colormaps["viridis"](least + (most - least) * step / 255) for step in range(256)])
+
+
 def _darken(figure: Any) -> None:
     """Give a figure the colours of a dark page; settings of matplotlib, which all threads share, stay as they are."""
     figure.set_facecolor(_DARK)
@@ -111,6 +122,9 @@ def _darken(figure: Any) -> None:
             text.set_color(_LIGHT)
         for spine in axes.spines.values():
             spine.set_color(_LIGHT)
+        for drawn in axes.collections:
+            if drawn.get_array() is not None:
+                drawn.set_cmap(_part_of_viridis(0.35, 1))
         for line in axes.lines:
             if line.get_color() in {"black", "k"}:  # the boxes
                 line.set_color(_LIGHT)

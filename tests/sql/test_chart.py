@@ -1,0 +1,31 @@
+"""Charts of results: what is drawn can be seen on a light page and on a dark one."""
+
+from __future__ import annotations
+
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("matplotlib")
+
+from nbtools.sql.chart import ResultChart  # noqa: E402
+
+
+def luminance(colour: tuple[float, ...]) -> float:
+    """Return the relative luminance of a colour as WCAG defines it."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_mark_of_a_scatter_stands_out_from_its_page(dark: bool) -> None:
+    rows = pd.DataFrame({"x": [1, 2, 3], "y": [1, 2, 3], "n": [1, 2, 3]})
+    figure = ResultChart("scatter", "a", "b", rows).figure(dark=dark)
+    figure.canvas.draw()
+    page = luminance(figure.axes[0].get_facecolor())
+    for colour in figure.axes[0].collections[0].get_facecolors():
+        darker, lighter = sorted((page, luminance(tuple(colour))))
+        assert (lighter + 0.05) / (darker + 0.05) > 1.5
+    told = [
+        tick.get_text() for which in ("major", "minor") for tick in figure.axes[1].yaxis.get_ticklabels(which=which)
+    ]
+    assert {"2", "3"} <= set(told)

@@ -358,7 +358,7 @@ def test_nothing_beyond_a_sample_reaches_a_model_that_may_see_one(open_bench: An
         bench.memory.write("note", ["a", "b", WORD, NUMBER])
         calls = [
             ("sql_query", {"query": "select * from people"}),
-            ("sql_query", {"query": "pivot people on name using count(*)"}),
+            ("sql_query", {"query": "from (pivot people on name using count(*)) order by n"}),
             ("file_read", {"path": f"{tmp_path}/long.txt"}),
             ("file_read", {"path": f"{tmp_path}/wide.txt"}),
             ("memory_retrieve", {"key": "note"}),

@@ -141,7 +141,7 @@ def test_an_unreadable_file_says_so(call, folder):
 def test_a_file_that_cannot_be_parsed_is_explained(call, folder, content, said):
     (folder / "data.csv").write_bytes(content)
     result = analyze(call, "import pandas as pd\npd.read_csv(input_file_path)")
-    assert result.error.code == "EXECUTION_FAILED"
+    assert result.error.code == "EXECUTION_FAILED", result
     assert said in result.error.hint
 
 

@@ -22,6 +22,7 @@ _PREFIX = "nbk-"
 # What programs look at to learn how much memory and how many processors they have.
 _SIZES = ("memory.max", "memory.high", "cpu.max", "cpuset.cpus")
 _EMPTY_S = 2.0
+_YOUNG_S = 60.0
 
 
 @functools.cache
@@ -130,8 +131,9 @@ def _sweep(own: Path) -> None:
     """Remove groups whose warden is gone, with what is left in them."""
     prefix = _prefix()
     for found in own.glob(f"{prefix}*-*"):
+        pid, _, made = found.name.removeprefix(prefix).partition("-")
+        # Entering takes a busy system long, and a warden on its way in would be ended with the group.
+        is_old = time.monotonic_ns() - int(made, 16) > _YOUNG_S * 1e9
         with contextlib.suppress(OSError):
-            members = (found / "cgroup.procs").read_text().split()
-            # One with its warden in it lives.
-            if found.name.removeprefix(prefix).partition("-")[0] not in members:
+            if is_old and pid not in (found / "cgroup.procs").read_text().split():
                 end(found)

@@ -184,7 +184,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "cli": (1_710, 12),  # commands on runs, their questions and approvals, where they compute, agents, exports
     "confine": (1_880, 9),  # a supervisor that believes nothing, controls of files, private places, no sight of others
     "jupyter": (5_560, 48),  # magics of workflows and agents, what agents see; connections; notes; pages of help
-    "kernels": (10_880, 57),  # values, tables, charts; families frozen, seen to be still; displays counted; commands
+    "kernels": (10_900, 57),  # values, tables, charts; families frozen; displays counted; commands; pages given back
     "mcp_client": (900, 6),
     "mcp_server": (1_312, 7),  # questions of workflows by forms; all of a long call, in lines
     "memory": (9_990, 44),  # the count of changes in shared memory, so that reads need no question; tables in exports

@@ -37,6 +37,7 @@ __all__ = ["AgentMemory", "Embed"]
 _Records: TypeAlias = builtins.list[MemoryRecord]
 Embed: TypeAlias = Callable[[str], Sequence[float]]
 _GONE = ("delete", "expire")
+_NO_CONDITION = vars(Query())
 
 
 class AgentMemory(Mapping[str, Any]):
@@ -403,7 +404,9 @@ class AgentMemory(Mapping[str, Any]):
     # -- inside
 
     def _query(self, **conditions: Any) -> Found:
-        return self.repository.query(Query(scope=self.scope, **conditions))
+        query = object.__new__(Query)  # As in `make_record`: its own way takes a third of a read that asks nobody.
+        query.__dict__.update(_NO_CONDITION, scope=self.scope, **conditions)
+        return self.repository.query(query)
 
     def _reach(self) -> Iterator[Scope]:
         """Return the scopes that the ids of this store lead to, from the agent's own inwards."""

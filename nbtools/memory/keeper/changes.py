@@ -1,9 +1,11 @@
-"""A count of changes in shared memory, by which clients know without asking that what they have read is still true.
+"""Counts of changes in shared memory, by which clients know without asking that what they have read is still true.
 
-The count lies in a file beside the memory, which the keeper and its clients map. It is odd while changes are made, and
-two higher when they are made, before anybody is told of them. Whoever read a record while the count was even, and finds
-the same count later, would read the same again. Each keeper names its file anew and removes those of keepers before it,
-so a client that looks at the old file finds that it is gone.
+The counts lie in a file beside the memory, which the keeper and its clients map: one for changes of any key, and some
+thousand for single keys, which share them by chance. A count is odd while changes are made, and two higher when they
+are made, before anybody is told of them. Whoever read a record while its counts were even, and finds the same ones
+later, would read the same again. Each keeper names its file anew, removes those of keepers before it and begins to
+count at a number of its own, so a client that looks at the old file finds that it is gone, and takes no count of one
+keeper for another's.
 """
 
 from __future__ import annotations
@@ -12,13 +14,30 @@ import contextlib
 import mmap
 import os
 import secrets
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["ChangeCount", "ChangeReader"]
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Change
+
+__all__ = ["ChangeCount", "ChangeReader", "places_of_keys"]
 
 _PREFIX = "changes-"
-_SIZE = 8
+_PLACES = 4096
+_SIZE = 8 * (1 + _PLACES)
+
+
+def places_of_keys(scope: Scope, keys: Sequence[str]) -> list[int]:
+    """Return which counts tell of keys: the first one, which is no key's, and one for each key."""
+    begin = f"{scope.agent_id}\0{scope.workflow_id}\0{scope.node_id}\0"
+    return [0, *[1 + zlib.crc32((begin + key).encode()) % _PLACES for key in keys]]
+
+
+def _places_of(changes: Sequence[Change]) -> set[int]:
+    """Return which counts a batch changes; the record of a call is nothing that is read by a key."""
+    counted = [change for change in changes if change.kind != "call"]
+    return {0 if c.kind == "clear" or c.scope is None else places_of_keys(c.scope, (c.key,))[1] for c in counted}
 
 
 class ChangeCount:
@@ -41,7 +60,7 @@ class ChangeCount:
                 old.unlink()
         self.name = f"{_PREFIX}{secrets.token_hex(8)}"
         self._file = folder / self.name
-        self._count = memoryview(bytearray(_SIZE)).cast("Q")
+        self._counts = memoryview(bytearray(_SIZE)).cast("Q")
         try:
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -49,22 +68,39 @@ class ChangeCount:
         try:
             # Written, so that the disk has room for it: a mapped page without room would end the process.
             os.write(descriptor, bytes(_SIZE))
-            self._count = memoryview(mmap.mmap(descriptor, _SIZE)).cast("Q")
+            self._counts = memoryview(mmap.mmap(descriptor, _SIZE)).cast("Q")
         except (OSError, ValueError):
             self._file.unlink()
         finally:
             os.close(descriptor)
+        self._counts[0] = secrets.randbits(48) * 2
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Mark that changes are made; where they fail nobody knows what was made, and the mark stays."""
-        self._count[0] += 1
-        yield
-        self._count[0] += 1
+    def changing(self, batches: Sequence[Sequence[Change]]) -> Iterator[list[list[list[int]] | None]]:
+        """Mark that changes are made; where they fail nobody knows what was made, and the mark stays.
+
+        Yields
+        ------
+        list
+            Filled once the changes are made: for each batch of one change the counts of its key, as a reader finds
+            them while nobody has changed it again, and their places; `None` where that has happened already.
+        """
+        places = [_places_of(changes) for changes in batches]
+        last = {place: number for number, found in enumerate(places) for place in found}
+        for place in last:
+            self._counts[place] += 1
+        told = list[list[list[int]] | None]()
+        yield told
+        for place in last:
+            self._counts[place] += 1
+        for number, found in enumerate(places):
+            is_newest = len(batches[number]) == 1 and 0 not in last and all(last[place] == number for place in found)
+            known = [0, *found]
+            told.append([[self._counts[place] for place in known], known] if is_newest and found else None)
 
     def close(self) -> None:
-        """Say for good that the count tells nothing any more."""
-        self._count[0] |= 1
+        """Say for good that the counts tell nothing any more."""
+        self._counts[0] |= 1
         with contextlib.suppress(OSError):
             self._file.unlink()
 
@@ -87,17 +123,22 @@ class ChangeReader:
         self._file = os.fspath(file)
         descriptor = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._count = memoryview(mmap.mmap(descriptor, _SIZE, access=mmap.ACCESS_READ)).cast("Q")
+            self._counts = memoryview(mmap.mmap(descriptor, _SIZE, access=mmap.ACCESS_READ)).cast("Q")
         finally:
             os.close(descriptor)
 
-    def read(self) -> int | None:
-        """Return the count; `None` while changes are made, and when another keeper serves."""
-        count = self._count[0]
-        if count & 1:
-            return None
+    def are(self, counts: list[int], places: list[int]) -> bool:
+        """Tell whether some of the counts are those that were read before, which were all even."""
+        return [self._counts[place] for place in places] == counts and self._is_there()
+
+    def read(self, places: list[int]) -> list[int] | None:
+        """Return some of the counts; `None` while changes are made, and when another keeper serves."""
+        counts = [self._counts[place] for place in places]
+        return None if any(count & 1 for count in counts) or not self._is_there() else counts
+
+    def _is_there(self) -> bool:
         try:
             os.stat(self._file)  # noqa: PTH116 - a Path takes three times as long
         except OSError:
-            return None
-        return count
+            return False
+        return True

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import MemoryUnavailable, error_from_wire
 from nbtools.memory.duckdb.directory import MemoryDirectory
-from nbtools.memory.keeper.changes import ChangeReader
+from nbtools.memory.keeper.changes import ChangeReader, places_of_keys
 from nbtools.memory.keeper.protocol import (
     PROTOCOL,
     applied_from_wire,
@@ -49,8 +49,9 @@ __all__ = ["KeeperRepository"]
 
 _KEPT_VARIABLES = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "VIRTUAL_ENV", "XDG_RUNTIME_DIR")
 _STARTS = 5
-# Answers to questions for certain keys that are kept: how many, and how long one may be; where a row says its end.
-_MOST_KEPT, _MOST_KEPT_BYTES, _EXPIRES = 1_024, 16_384, 8
+# Bytes of answers to questions for certain keys that are kept: of one, of all, and of what each takes beside its rows.
+_MOST_KEPT_BYTES, _MOST_KEPT_IN_ALL, _ENTRY_BYTES = 16_384, 16 << 20, 1_000
+_EXPIRES = 8  # where a row says its end
 # Why a connection fails that no other keeper could make better.
 _NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _KEPT_PREFIXES = ("LC_", "LD_", "DYLD_", "PYTHON")
@@ -89,6 +90,7 @@ class KeeperRepository:
         self._warned: set[str] = set()
         self._closed = False
         self._changes: ChangeReader | None = None
+        self._kept_bytes = 0
         self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,7 +107,13 @@ class KeeperRepository:
         answer = self._ask(data, _Again(name, lambda: frame(apply_to_wire(changes, name, is_new=False))))
         if "notices" in answer:
             self._warn(answer["notices"])
-        return applied_from_wire(changes, answer["done"])
+        applied = applied_from_wire(changes, answer["done"])
+        if "as_of" in answer and applied[0].record is not None:
+            # The value is in its place by now: the writer reads what it wrote without asking.
+            (counts, places), row = answer["as_of"], answer["done"][0][0]
+            query = Query(scope=changes[0].scope, keys=(changes[0].key,))
+            self._keep(query, counts, places, [row], Found(records=(applied[0].record,), total=1))
+        return applied
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
@@ -114,27 +122,36 @@ class KeeperRepository:
             return _found(answer["rows"], answer.get("total"))
         if self._pid != os.getpid():
             self._leave_parent()
-        count = self._changes.read() if self._changes is not None else None
-        kept = self._kept.get(query) if count is not None else None
-        if kept is not None and kept.as_of == count and (kept.until is None or time.time() * 1e6 < kept.until):
+        kept, changes, counts = self._kept.get(query), self._changes, None
+        if (
+            changes is not None
+            and kept is not None
+            and changes.are(kept.as_of, kept.places)
+            and (kept.until is None or time.time() * 1e6 < kept.until)
+        ):
             return kept.found or _found(marshal.loads(kept.rows))  # noqa: S302 - our own bytes
+        if changes is not None and query.scope is not None:
+            places = places_of_keys(query.scope, query.keys)
+            counts = changes.read(places)
         rows = self._ask(frame(query_to_wire(query)))["rows"]
         found = _found(rows)
-        if count is not None:
-            self._keep(query, count, rows, found)
+        if counts is not None:
+            self._keep(query, counts, places, rows, found)
         return found
 
-    def _keep(self, query: Query, count: int, rows: list[Any], found: Found) -> None:
-        """Keep an answer; the count is that from before the question."""
+    def _keep(self, query: Query, counts: list[int], places: list[int], rows: list[Any], found: Found) -> None:
+        """Keep an answer; the counts are those from before the question, or from the change that made it."""
         data = marshal.dumps(rows)
         if len(data) > _MOST_KEPT_BYTES:
             return
-        if len(self._kept) >= _MOST_KEPT:
+        self._kept_bytes += len(data) + _ENTRY_BYTES
+        if self._kept_bytes > _MOST_KEPT_IN_ALL:
             self._kept.clear()
+            self._kept_bytes = len(data) + _ENTRY_BYTES
         # Whoever gets a list or a dict may change it, so the next one gets another.
         is_fixed = not any(isinstance(record.value, list | dict) for record in found.records)
         until = min((row[_EXPIRES] for row in rows if row[_EXPIRES]), default=None)
-        self._kept[query] = _Kept(count, until, data, found if is_fixed else None)
+        self._kept[query] = _Kept(counts, places, until, data, found if is_fixed else None)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""
@@ -154,7 +171,7 @@ class KeeperRepository:
 
     def close(self) -> None:
         """Close the connections; the keeper ends by itself when it has no clients."""
-        self._closed = True
+        self._closed, self._changes = True, None
         self._drop_idle()
 
     # -- asking
@@ -299,7 +316,7 @@ class KeeperRepository:
         self._warn(answer.get("notices", ()))
         self._changes = None
         with contextlib.suppress(OSError, ValueError, LookupError):  # an older keeper names none
-            self._changes = ChangeReader(self._directory.folder / answer["changes"])
+            self._changes = ChangeReader(self._directory.folder / answer["counts"])
         return True
 
     def _warn(self, notices: Iterable[str]) -> None:
@@ -359,6 +376,7 @@ class KeeperRepository:
         self._idle: list[Any] = []
         self._changes = None
         self._kept: dict[Query, _Kept] = {}
+        self._kept_bytes = 0
 
     def __del__(self) -> None:
         for connection in self.__dict__.get("_idle", ()):
@@ -378,9 +396,10 @@ class KeeperRepository:
 
 
 class _Kept(NamedTuple):
-    """An answer that is true while the count of changes is the same, until a record in it expires."""
+    """An answer that is true while the counts of changes are the same, until a record in it expires."""
 
-    as_of: int
+    as_of: list[int]
+    places: list[int]
     until: int | None
     rows: bytes
     found: Found | None

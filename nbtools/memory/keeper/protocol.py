@@ -228,10 +228,13 @@ def change_from_wire(fields: Mapping[str, Any]) -> Change:
     return change
 
 
-def done_to_wire(changes: Sequence[Change], done: Sequence[ChangeOutcome], notices: Sequence[str]) -> bytes:
+def done_to_wire(
+    changes: Sequence[Change], done: Sequence[ChangeOutcome], notices: Sequence[str], as_of: list[Any] | None = None
+) -> bytes:
     """Return the frame of an applied batch; a value that was written is not sent back to its writer.
 
-    Whoever forgets something gets the notices: they name files that were left alone.
+    Whoever forgets something gets the notices: they name files that were left alone. `as_of` are the counts of the one
+    key that was changed, and their places, where the answer is what a reader finds.
     """
     parts, forgets = [], False
     for change, (row, touched) in zip(changes, done, strict=True):
@@ -239,6 +242,7 @@ def done_to_wire(changes: Sequence[Change], done: Sequence[ChangeOutcome], notic
         parts.append(f"[{text},{touched}]")
         forgets = forgets or change.kind == "forget"
     told = f',"notices":{dumps(notices)}' if forgets else ""
+    told += f',"as_of":{as_of}' if as_of else ""
     return frame(f'{{"done":[{",".join(parts)}]{told}}}')
 
 

@@ -93,7 +93,7 @@ class KeeperServer:
         self._listener = listener
         self._idle_exit = idle_exit
         self._changes = ChangeCount(directory.folder)
-        self._greeting = greeting | {"changes": self._changes.name}
+        self._greeting = greeting | {"counts": self._changes.name}
         self._selector = selectors.DefaultSelector()
         self._clients: set[_ClientConnection] = set()
         self._writes: queue.SimpleQueue[tuple[_ClientConnection, WriteRequest] | None] = queue.SimpleQueue()
@@ -261,7 +261,7 @@ class KeeperServer:
                     break
                 group.append(following)
             try:
-                with self._changes.changing():
+                with self._changes.changing([request.changes for _, request in group]) as counts:
                     outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
                     self._check_stored()
             except Exception as exc:
@@ -270,11 +270,13 @@ class KeeperServer:
                 self._log_failure(exc)
                 self.leave()
                 continue
-            for (client, request), outcome in zip(group, outcomes, strict=True):
+            for (client, request), outcome, as_of in zip(group, outcomes, counts, strict=True):
                 if isinstance(outcome, Exception):
                     client.send([frame(dumps(failure_to_wire(outcome)))])
                 else:
-                    client.send([done_to_wire(request.changes, outcome, self.engine.notices)])
+                    # What was applied before may have been changed since.
+                    known = as_of if request.is_new else None
+                    client.send([done_to_wire(request.changes, outcome, self.engine.notices, known)])
             if self.engine.unmerged > _TOO_MANY:
                 self._merge_backlog()
 

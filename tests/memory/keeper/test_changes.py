@@ -12,13 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nbtools.memory import AgentMemory
-from nbtools.memory.keeper.changes import ChangeCount, ChangeReader
+from nbtools.memory.keeper.changes import ChangeCount, ChangeReader, places_of_keys
 from nbtools.memory.keeper.client import KeeperRepository
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Change
 from tests.conftest import wait_until
+
+SCOPE = Scope(agent_id="a")
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")
 
@@ -115,23 +120,69 @@ def test_a_forked_child_reads_for_itself(path: Path) -> None:
         assert memory.read("k") == 2
 
 
-def test_a_count_says_nothing_during_changes_after_a_failure_and_at_the_end(tmp_path: Path) -> None:
+def test_what_was_written_and_what_others_did_not_touch_is_read_without_the_keeper(path: Path) -> None:
+    with _open(path) as starter, _open(path, timeout=1.0) as memory:
+        for key in ("same", "mine", "counted", "kept"):
+            memory.write(key, {"rows": [1]} if key == "mine" else 1, tags=["t"], ttl=60)
+        memory.incr("counted")
+        for number in range(20):
+            starter.write(f"other {number}", number)
+        starter.repository.apply([Change(kind="call", key="c1", value="{}")])
+        starter.write("same", 2)
+        before = starter.record("mine"), starter.record("counted")
+        pid = _keeper(memory)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert (memory.record("mine"), memory.record("counted"), memory.read("kept")) == (*before, 1)
+            memory.read("mine")["rows"].append(2)
+            assert memory.read("mine") == {"rows": [1]}
+            with pytest.raises(Exception, match="did not answer"):
+                memory.read("same")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert memory.read("same") == 2
+        starter.clear()
+        assert memory.read("mine") is None
+
+
+def _write(key: str, **more: Any) -> Change:
+    return Change(kind="write", scope=SCOPE, key=key, value="1", **more)
+
+
+def test_counts_say_nothing_during_changes_after_a_failure_and_at_the_end(tmp_path: Path) -> None:
     count = ChangeCount(tmp_path)
     reader = ChangeReader(tmp_path / count.name)
-    first = reader.read()
+    first, other = reader.read(places_of_keys(SCOPE, ["k"])), reader.read(places_of_keys(SCOPE, ["other"]))
     assert first is not None
-    with count.changing():
-        assert reader.read() is None
-    assert reader.read() not in (None, first)
-    with contextlib.suppress(OSError), count.changing():
+    with count.changing([[_write("k")]]):
+        assert reader.read(places_of_keys(SCOPE, ["k"])) is reader.read(places_of_keys(SCOPE, ["other", "k"])) is None
+        assert reader.read(places_of_keys(SCOPE, ["other"])) == other
+    assert reader.read(places_of_keys(SCOPE, ["k"])) not in (None, first)
+    with contextlib.suppress(OSError), count.changing([[_write("k")]]):
         raise OSError("no space")
-    assert reader.read() is None
+    assert reader.read(places_of_keys(SCOPE, ["k"])) is None
+    with count.changing([[Change(kind="clear", scope=SCOPE)]]):
+        assert reader.read(places_of_keys(SCOPE, ["other"])) is None
     following = ChangeCount(tmp_path)
-    other = ChangeReader(tmp_path / following.name)
-    assert other.read() is not None
+    second = ChangeReader(tmp_path / following.name)
+    assert second.read(places_of_keys(SCOPE, ["k"])) not in (None, first)
     following.close()
-    assert other.read() is None
+    assert second.read(places_of_keys(SCOPE, ["k"])) is None
     assert not list(tmp_path.iterdir())
+
+
+def test_a_writer_is_told_the_counts_only_of_what_is_still_so(tmp_path: Path) -> None:
+    count = ChangeCount(tmp_path)
+    reader = ChangeReader(tmp_path / count.name)
+    batches = [[_write("a")], [_write("b")], [_write("a")], [_write("c"), _write("d")], [Change(kind="call", key="a")]]
+    with count.changing(batches) as told:
+        pass
+    first, second = ([reader.read(places), places] for places in (places_of_keys(SCOPE, [key]) for key in "ab"))
+    assert told == [None, second, first, None, None]
+    with count.changing([[_write("a")], [Change(kind="clear", scope=SCOPE)]]) as told:
+        pass
+    assert told == [None, None]
+    count.close()
 
 
 WORKER = """

@@ -261,7 +261,7 @@ def test_a_client_that_does_not_read_holds_nobody_up(open_shared, path):
 def test_an_interrupted_question_does_not_spoil_the_next(open_shared, monkeypatch):
     memory = open_shared()
     memory.write("k", "right")
-    memory.write("l", "wrong")
+    open_shared().write("l", "wrong")
 
     def interrupt(_):
         raise KeyboardInterrupt

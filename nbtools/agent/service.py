@@ -231,7 +231,7 @@ class AgentService:
         self._check_open()
         record = await aio.here(self._record(run_id))
         live = self._live.get(record.run_id)
-        if live is not None:
+        if live is not None and not record.has_left(live.record):
             return live
         found = AgentRun(record)
         found.end()
@@ -481,7 +481,7 @@ class AgentService:
         tried = f"resuming the run {record.run_id}"
         live = self._live.get(record.run_id)
         is_running = record.status == "running" and (
-            live.status == "running" if live is not None else is_alive(record.owner) and record.owner != this_process()
+            is_alive(record.owner) if record.owner != this_process() else live is not None and live.status == "running"
         )
         if record.status == "done" or is_running:
             told = "it is done" if record.status == "done" else f"it runs in process {record.owner.get('pid')}"

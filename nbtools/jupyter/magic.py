@@ -117,20 +117,18 @@ class MagicRequest:
         Raises
         ------
         NbtoolsError
-            It failed, or was stopped; the result so far is bound first.
+            It failed, or was stopped: ``data`` has what it gave so far, and the variable keeps what it held.
         """
         given = {name: value for name, value in arguments.items() if value is not None or keep_nulls}
         workbench = self.session.workbench
         result, live = self.session.drive(
             tool,
             lambda live: workbench.acall(tool, given, caller="magic", timeout=timeout, on_output=live),
-            stopped=self.bind,
+            stopped=lambda _: None,
         )
         self.streamed = live.stdout or live.values
         self.pictured = any(mime.startswith("image/") for mime in live.displayed)
         self.live = live
-        if not result.ok:
-            self.bind(result)
         return result.raise_for_error()
 
     def ask(self, query: str, **options: Any) -> QueryResult:
@@ -189,4 +187,4 @@ class MagicRequest:
         call = ToolCall(tool=name, arguments=told, caller="magic")
         how: dict[str, Any] = {"effects": effects, "origins": origins, "said": said}
         workbench = self.session.workbench
-        return self.session.drive(name, lambda _: workbench.aperform(call, work, **how), stopped=self.bind)[0]
+        return self.session.drive(name, lambda _: workbench.aperform(call, work, **how), stopped=lambda _: None)[0]

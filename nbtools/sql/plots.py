@@ -75,15 +75,17 @@ def plot_query(kind: str, query: str, x: str, y: str | None, x_type: str) -> str
     Returns
     -------
     str
-        Bars: x, height, number of bars. Lines: x, mean, least, greatest. Histograms: left edge, width, count. Boxes:
-        group, the five numbers of a box, count. Scatter: x, y, count.
+        Bars: x, height, number of bars; numbers and times in their own order, else the highest first. Lines: x, mean,
+        least, greatest. Histograms: left edge, width, count. Boxes: group, the five numbers of a box, count. Scatter:
+        x, y, count.
     """
     rows = f"(\n{query.strip().rstrip(';')}\n) AS result"
     a, b = quote_identifier(x), quote_identifier(y) if y else ""
     moment = _MOMENT.search(x_type.upper())
     number = f"epoch({a})" if moment else f"{a}::DOUBLE" if kind_of(x_type) == "number" else ""
     make = {"bar": _bars, "hist": _histogram, "box": _boxes, "line": _line, "scatter": _scatter}[kind]
-    return make(rows, a, b, number)
+    drawn = make(rows, a, b, number)
+    return f"FROM ({drawn}) ORDER BY x" if kind == "bar" and kind_of(x_type) in {"number", "time"} else drawn
 
 
 def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[[str], str]) -> str:

@@ -2,7 +2,8 @@
 
 What the agent says comes in events, which a thread takes for each run. Texts grow piece by piece and are no part of the
 items; an item says where its text stands. A call that was left for later keeps its card: once all that wait are
-answered, the run goes on.
+answered, the run goes on. Where another cell or process answers, the card says so: each click looks first, and while
+a page with the card is seen it looks every other second.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import html
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +24,7 @@ import traitlets
 from nbtools.agent.records.events import (
     AgentEvent,
     AgentRunEnded,
+    ApprovalAnswered,
     CallEnded,
     CallProposed,
     TextDelta,
@@ -75,7 +78,7 @@ class Chat(LiveWidget):
     _css = style_text("cards", "workflow", "chat")
     lanes: ClassVar[Mapping[str, str]] = {"stop": "stop", "check": "check", "undo": "undo"}
     items: Any = traitlets.List().tag(sync=True)
-    state = traitlets.Unicode("idle").tag(sync=True)  # idle, running or pending
+    state = traitlets.Unicode("idle").tag(sync=True)  # idle, running, pending, elsewhere: another goes on
     run_id = traitlets.Unicode("").tag(sync=True)
     can_write = traitlets.Bool(True).tag(sync=True)
 
@@ -100,7 +103,7 @@ class Chat(LiveWidget):
         self._proposals: dict[str, Proposal] = {}
         self._waiting: dict[str, concurrent.futures.Future[Any]] = {}
         self._replies: dict[str, Reply] = {}
-        super().__init__(title="Agent" if can_write else "The agent waits", can_write=can_write)
+        super().__init__(title="Agent", can_write=can_write)
         if run is not None:
             self._rest(run)
 
@@ -157,6 +160,8 @@ class Chat(LiveWidget):
     def answer_decide(self, asked: Asked) -> dict[str, Any]:
         """Take an answer to a call that waits."""
         given, key = asked.given, asked.given["id"]
+        if key not in self._waiting and self._has_moved():
+            return {"problems": {}}
         proposal = self._proposals[key]
         try:
             reply = proposal.reply(given["answer"], given["edited"], given.get("reason", ""), "notebook")
@@ -173,6 +178,11 @@ class Chat(LiveWidget):
             self._replies[key] = reply
             self._go_on()
         return {"problems": {}}
+
+    def answer_look(self, asked: Asked) -> None:
+        """Show what became of calls that wait here and were answered elsewhere."""
+        if self.state in {"pending", "elsewhere"}:
+            self._has_moved()
 
     def answer_tell(self, asked: Asked) -> None:
         """Take the answer to a question of the model."""
@@ -265,7 +275,10 @@ class Chat(LiveWidget):
         """Show what became of a run, and what it waits for."""
         counts = {"run_id": run.run_id, "status": run.status, "model": run.model, "label": run.label, **run.usage}
         error = f"{run.error.message} {run.error.hint or ''}".strip() if run.error else ""
-        self._put("end", run=run.run_id, text=usage_line(counts), error=error)
+        for item in self.items:
+            if item["kind"] == "end" and item["run"] == run.run_id:
+                self._put("end", key=item["id"], is_last=False)
+        self._put("end", run=run.run_id, text=usage_line(counts), error=error, is_last=True)
         self._replies.clear()
         for waiting in run.pending:
             if waiting.id not in self._proposals:
@@ -289,7 +302,46 @@ class Chat(LiveWidget):
         try:
             self._follow(self._agent.start_again(run, replies, approver=self, ask=self._ask))
         except NbtoolsError as exc:
+            if self._has_moved():  # somebody was faster
+                return
+            for key in replies:
+                self._put("approval", key=key, state="asking", told="")
             raise InvalidArguments(f"the run does not go on: {exc.message}", hint=exc.hint) from exc
+
+    # -- what others do ------------------------------------------------------------------------------------------------
+
+    def _has_moved(self) -> bool:
+        """Tell whether the run that waits here went on, or ended, elsewhere, and show what became of its calls."""
+        was = self._run
+        run = None if was is None or not was.pending else self._agent.get(was.run_id)
+        if was is None or run is None or (run.status, run.record.ended_at) == (was.status, was.record.ended_at):
+            return False
+        is_going, open_calls = run.status == "running", {waiting.id for waiting in run.pending}
+        replies = self._replies_to(run)
+        for waiting in was.pending:
+            if (found := replies.get(waiting.id)) is not None:
+                self._put("approval", key=waiting.id, state="answered", told=found)
+            elif is_going:
+                self._put("approval", key=waiting.id, state="elsewhere", told="another cell or process goes on with it")
+            elif waiting.id not in open_calls:
+                self._put("approval", key=waiting.id, state="over", told=f"not answered: the run is {run.status}")
+        self._replies.clear()
+        if is_going:
+            self.state = "elsewhere"
+        else:
+            self._run = run
+            self._rest(run)
+        return True
+
+    def _replies_to(self, run: AgentRun) -> dict[str, str]:
+        """Return what was answered to calls of a run, in words, by their ids; `later` is no answer."""
+        events = [*self._agent.log(run.run_id), *(event.to_dict() for event in run.events)]
+        last = {event["call_id"]: event for event in events if event["kind"] == ApprovalAnswered.kind}
+        return {
+            key: f"{told_of(_reply_of(event))} · elsewhere, {time.strftime('%H:%M', time.localtime(event['at']))}"
+            for key, event in last.items()
+            if event["answer"] != "later"
+        }
 
     # -- without a front end -------------------------------------------------------------------------------------------
 
@@ -313,3 +365,7 @@ class Chat(LiveWidget):
     def plain_html(self) -> str:
         """Return the conversation as lines of a page."""
         return f"<div style='white-space:pre-wrap'>{html.escape(self.plain_text())}</div>"
+
+
+def _reply_of(event: Mapping[str, Any]) -> Reply:
+    return Reply(**{name: event[name] for name in ("answer", "arguments", "reason", "by")})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dataclasses
+import json
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +39,14 @@ _Behind = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 @dataclasses.dataclass
 class _AskedStep:
-    """What a person is asked, and who waits for the answer; nobody does where the run waits by itself."""
+    """What a person is asked, and who waits for the answer; nobody does where the run waits by itself.
+
+    `told` is what was answered already, and waits for the run to go on.
+    """
 
     asked: Mapping[str, Any]
     answered: concurrent.futures.Future[Any] | None = None
+    told: str = ""
 
 
 class WorkflowView(LiveWidget):
@@ -132,8 +138,8 @@ class WorkflowView(LiveWidget):
         self.state, self.is_driven = run.state, run.driver is not None
         self.is_followed = self._look is not None and run.state not in {"ok", "failed", "cancelled"}
         with self._lock:
-            self._open = {found.step: _AskedStep(found.question) for found in run.questions}
-            self.questions = [_shown(name, one.asked) for name, one in self._open.items()]
+            self._open = {found.step: _AskedStep(found.question, told=_told(found.given)) for found in run.questions}
+            self.questions = [_shown(name, one) for name, one in self._open.items()]
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +161,7 @@ class WorkflowView(LiveWidget):
                 self._open.pop(step, None)
             else:
                 self._open[step] = question
-            self.questions = [_shown(name, one.asked) for name, one in self._open.items()]
+            self.questions = [_shown(name, one) for name, one in self._open.items()]
 
     def answer_answer(self, asked: Asked) -> dict[str, Any]:
         """Take an answer to a question."""
@@ -170,6 +176,11 @@ class WorkflowView(LiveWidget):
             if found.answered is None and self._answer_to is not None:
                 self._answer_to(self.run_id, step, taken)
         except NbtoolsError as exc:
+            if self._look is not None:
+                self.show_run(self._look())
+                now = self._open.get(step)
+                if now is None or now.told:  # somebody was faster, and the view says what was answered
+                    return {"problems": {}}
             return {"problems": problems_of(exc, found.asked.get("fill", {}).get("properties", ()))}
         if found.answered is not None and not found.answered.done():
             found.answered.set_result(taken)
@@ -185,7 +196,7 @@ class WorkflowView(LiveWidget):
 
     def plain_text(self) -> str:
         """Return the graph as lines, and what is asked."""
-        asked = [f"{one['step']} asks: {one['text']}" for one in self.questions]
+        asked = [f"{one['step']} asks: {one['text']} {one['told']}".rstrip() for one in self.questions]
         return "\n".join([f"{self.title}: {self.state} {self.head}", graph_text(self._workflow, self._state), *asked])
 
     def plain_html(self) -> str:
@@ -215,9 +226,21 @@ def view_of(run: WorkflowRun, workflows: Workflows) -> WorkflowView:
     return view
 
 
-def _shown(step: str, question: Mapping[str, Any]) -> dict[str, Any]:
+def _told(given: Mapping[str, Any] | None) -> str:
+    """Return what somebody has answered, in words."""
+    if given is None:
+        return ""
+    said, by = given["answer"], given.get("by")
+    words = ("no", "yes")[said] if isinstance(said, bool) else said
+    words = words if isinstance(words, str) else json.dumps(words, ensure_ascii=False)
+    when = time.strftime("%H:%M", time.localtime(given["at"]))
+    return str(redact(visible(f"answered: {words}{f', by {by}' if by else ''}, at {when}")))
+
+
+def _shown(step: str, one: _AskedStep) -> dict[str, Any]:
     """Return a question as a view shows it: a text, and buttons with the answers, or the fields of a form."""
-    made: dict[str, Any] = {"step": step, "fields": [], "answers": []}
+    made: dict[str, Any] = {"step": step, "fields": [], "answers": [], "told": one.told}
+    question = one.asked
     if "approve" in question:
         told = visible(str(question["approve"]), lines=True)
         return {**made, "text": told, "answers": [["yes", "Yes"], ["no", "No"]]}

@@ -50,7 +50,7 @@ _SHOWN_RUNS = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenQuestion:
-    """A question of a run that nobody has answered.
+    """A question of a run that has not gone on since.
 
     Attributes
     ----------
@@ -62,12 +62,15 @@ class OpenQuestion:
         The same as data, see `nbtools.workflow.runs.events.QuestionAsked`.
     deadline
         When it is too late, in seconds since 1970; `None` is never.
+    given
+        What somebody has answered, which waits for the run to go on: ``answer``, ``by``, ``at``.
     """
 
     step: str
     text: str
     question: Mapping[str, Any]
     deadline: float | None = None
+    given: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -492,12 +495,10 @@ class Workflows:
             raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint, tried="answering")
         accept(found[step].question, answer)
         place, node, item = _place(run.folder, step)
-        asked = FrozenRun(place)
-        given = [one for one in asked.messages() if (one.get("node"), one.get("item")) == (node, item)]
-        if given:
-            told = f"{step!r} was answered with {given[0]['answer']!r} by {given[0].get('by') or 'somebody'}"
+        if given := found[step].given:
+            told = f"{step!r} was answered with {given['answer']!r} by {given.get('by') or 'somebody'}"
             raise InvalidArguments(f"{told}; that stands.", hint="Resume the run.", tried="answering")
-        asked.post("answer", node=node, item=item, answer=answer, by=by)
+        FrozenRun(place).post("answer", node=node, item=item, answer=answer, by=by)
         return found[step]
 
     def cancel(self, run_id: str, *, by: str = "") -> None:
@@ -559,10 +560,11 @@ class WorkflowExecutor:
 
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:
     """Yield the open questions of a run, and of the runs inside of it."""
+    given = {(one.get("node"), one.get("item")): one for one in reversed(run.messages()) if one["what"] == "answer"}
     for name, item, step in progress.open_questions():
-        label = name if item is None else f"{name}[{item}]"
-        asked = step.question or {}
-        yield OpenQuestion(step=prefix + label, text=question_text(asked), question=asked, deadline=step.deadline)
+        asked, label = step.question or {}, prefix + (name if item is None else f"{name}[{item}]")
+        told, found = question_text(asked), given.get((name, item))
+        yield OpenQuestion(step=label, text=told, question=asked, deadline=step.deadline, given=found)
     for folder in sorted((run.folder / "sub").glob("*")):
         with contextlib.suppress(NbtoolsError):
             inner = FrozenRun(folder)

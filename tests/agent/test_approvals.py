@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from nbtools import Workbench, tool
+from nbtools import Workbench, aio, tool
 from nbtools.agent.records.events import ApprovalAnswered, ApprovalAsked
+from nbtools.agent.records.run_record import this_process
 from nbtools.errors import ApprovalPending, InvalidArguments
 from nbtools.gate import ApprovalRequest, AskFunction, Reply
 from tests.conftest import wait_until
@@ -101,6 +104,24 @@ def test_later_ends_the_run_which_another_process_finishes(open_bench: Any, done
     assert records[0][2]["changed"] == {"name": "b"}
     assert again.run_id == run.run_id
     assert (run.usage["tool_calls"], again.usage["tool_calls"]) == (1, 2)  # the one that waited is counted once
+
+
+def test_a_run_that_somebody_else_went_on_with_is_told_as_it_is_now(open_bench: Any, tmp_path: Path) -> None:
+    first, second = (open_bench(memory_url=f"duckdb:///{tmp_path}/m.duckdb") for _ in range(2))
+    run = first.agent("Wipe!", script=WIPE, approver=_asking("later")[0])
+    assert first.agent.get(run.run_id) is run
+    # It runs in another process, which is that of these tests' parent.
+    parent = psutil.Process(os.getppid())
+    owner = {**this_process(), "pid": parent.pid, "created": round(parent.create_time(), 2)}
+    held = {**run.record.to_dict(), "status": "running", "ended_at": None, "owner": owner}
+    aio.run(first.agent._store().put({f"run/{run.run_id}": held}))
+    assert first.agent.get(run.run_id).status == "running"
+    with pytest.raises(InvalidArguments, match=f"it runs in process {parent.pid}"):
+        first.agent.resume(run, "once")
+    aio.run(first.agent._store().put({f"run/{run.run_id}": run.record.to_dict()}))
+    assert first.agent.get(run.run_id) is run
+    assert second.agent.resume(run.run_id, "no").status == "done"
+    assert first.agent.get(run.run_id).status == "done"
 
 
 def test_a_pending_call_can_be_refused_or_put_off_again(wb: Workbench, done: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ def _sales() -> pd.DataFrame:
         {
             "day": days,
             "city": [("Bern", "Chur", "Genève")[n % 3] for n in range(600)],
+            "team": [None if n % 31 == 0 else ("north", "south")[n % 2] for n in range(600)],
             "amount": [None if n % 8 == 0 else round(n * 1.37 % 97, 2) for n in range(600)],
             "note": [f"order {n}: שלום" if n % 50 == 0 else f"order {n}" for n in range(600)],
         }
@@ -98,6 +100,38 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     page.get_by_role("button", name="Reload").click()
     page.wait_for_function("document.querySelector('.count').textContent.startsWith('1 row')")
     page.locator(".stale").wait_for(state="hidden")
+    explorer.close()
+
+
+def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, workbench: Workbench) -> None:
+    explorer = workbench.explore("sales.csv")
+    open_bare(page, explorer, *TRAITS)
+    head = page.locator("[role=columnheader][title^=team]")
+    head.locator(".note").wait_for()
+    assert [head.locator(part).inner_text() for part in (".facts", ".note")] == ["varchar", "3.3 % missing"]
+    assert head.locator(".note").get_attribute("title") == "3.3 % missing, from all 600 rows"
+    look = """(head) => ["b", ".facts", ".top", ".top + .top", ".note"].map((part) => {
+        const each = head.querySelector(part), box = each.getBoundingClientRect(), cell = head.getBoundingClientRect();
+        return [box.top - cell.top, box.bottom - cell.top, cell.height - 1, each.scrollWidth > each.clientWidth]; })"""
+
+    def lines(*, are_whole: bool) -> None:
+        found = head.evaluate(look)
+        assert all(upper[1] <= lower[0] for upper, lower in itertools.pairwise(found)), found
+        assert found[-1][1] <= found[-1][2], "the last line is inside of the header"
+        assert not are_whole or not any(each[3] for each in found[1:]), found
+
+    lines(are_whole=True)
+    grip = head.locator(".grip").bounding_box()
+    page.mouse.move(grip["x"] + 3, grip["y"] + 9)
+    page.mouse.down()
+    page.mouse.move(grip["x"] - 400, grip["y"] + 9, steps=4)
+    page.mouse.up()
+    settled(page)
+    if shots := os.environ.get("NBTOOLS_SHOTS"):
+        page.screenshot(path=Path(shots) / "explorer-narrow.png", full_page=True)
+    lines(are_whole=False)
+    assert head.bounding_box()["width"] == 56
+    assert head.locator(".note").evaluate("(note) => getComputedStyle(note).textOverflow") == "ellipsis"
     explorer.close()
 
 

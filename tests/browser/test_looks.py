@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from nbtools import aio
+from nbtools.gate import AskFunction
 from nbtools.prepared import prepare
 from nbtools.tool import ToolCall
 from nbtools.widgets.approval_card import ApprovalCard
@@ -104,10 +106,43 @@ def _chat(workbench: Workbench) -> Any:
     return chat, ("items", "state", "run_id", "can_write")
 
 
+def _moved(workbench: Workbench) -> Any:
+    run = workbench.agent.run("Please count.", script="script.yaml", approver=AskFunction(lambda _: "later"))
+    assert run.status == "pending"
+    return workbench.pending_card(run), ("items", "state", "run_id", "can_write")
+
+
+def _see_it_move(page: Any, workbench: Workbench) -> None:
+    """Answer as another cell does, and see that the card says so by itself."""
+    page.locator("[data-answer=later]").click()
+    page.wait_for_function("!document.querySelector('[data-answer=later]').disabled")
+    asked, told = threading.Event(), threading.Event()
+
+    def answer(_: Any) -> str:
+        asked.set()
+        return "once" if told.wait(60) else "no"
+
+    again = workbench.agent.start_again(page.evaluate("model.get('run_id')"), approver=AskFunction(answer))
+    assert asked.wait(60)
+    page.locator("summary .pill", has_text="elsewhere").wait_for()
+    assert page.locator("[data-answer]").count() == 0
+    told.set()
+    again.wait(60)
+    page.locator("summary", has_text="allowed once · elsewhere").wait_for()
+
+
 def _run(workbench: Workbench) -> Any:
     view = workbench.workflows.view(workbench.workflows.run(FLOW).run_id)
     traits = ("state", "run_id", "head", "graph", "bars", "columns", "rows", "questions")
     return view, (*traits, "is_driven", "is_followed", "is_short")
+
+
+def _see_the_answer(page: Any, workbench: Workbench) -> None:
+    page.locator(".question button").wait_for()
+    workbench.workflows.answer(page.evaluate("model.get('run_id')"), "form", {"name": "Ann", "age": 7}, by="ann")
+    page.get_by_text('answered: {"name": "Ann", "age": 7}, by ann').wait_for()
+    assert page.locator(".question button").count() == 0
+    page.get_by_role("button", name="Insert the cell that goes on").wait_for()
 
 
 def _edit_with_a_conflict(page: Any, workbench: Workbench) -> None:
@@ -163,7 +198,9 @@ WIDGETS: dict[str, tuple[Callable[[Workbench], Any], Act, Act]] = {
     "form": (_form, _miss_fields, _nothing),
     "approval-card": (_approval, _change_it, _nothing),
     "conversation": (_chat, _see_calls, _stop),
+    "answered-elsewhere": (_moved, _see_it_move, _nothing),
     "run-waits": (_run, _see_times, _nothing),
+    "run-answered-elsewhere": (_run, _see_the_answer, _nothing),
 }
 
 

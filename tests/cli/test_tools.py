@@ -183,6 +183,19 @@ def test_arguments_that_are_no_object_are_told_in_three_lines(
     assert what in lines[1]
 
 
+def test_the_package_is_run_as_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
+    def ran(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "nbtools", *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment, check=False
+        )
+
+    answered, wrong = ran("call", "calculator", "--json", '{"expression": "6 * 7"}'), ran("cal")
+    assert (answered.returncode, json.loads(answered.stdout)["text"]) == (0, "42")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "call" in wrong.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
 def test_a_full_disk_is_told_and_is_a_failure(environment: dict[str, str], tmp_path: Path) -> None:

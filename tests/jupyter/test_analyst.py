@@ -211,6 +211,7 @@ def test_saved_queries_are_used_by_name(notebook: Notebook) -> None:
     [
         ("bar c s", 5),
         ("bar c", 5),
+        ("bar d s", 4),
         ("hist s", 40),
         ("box c s", 5),
         ("box s", 1),
@@ -221,12 +222,16 @@ def test_saved_queries_are_used_by_name(notebook: Notebook) -> None:
 )
 def test_whole_results_are_drawn_from_few_numbers(notebook: Notebook, plot: str, marks: int) -> None:
     rows = "i as n, 'c' || (i % 5) as c, (i % 100) / 7 as s, timestamp '2020-01-01' + to_seconds(i) as t"
+    rows += ", (i // 6000)::INTEGER as d"
     cell = notebook.run(f"%%nbsql --plot {plot}\nselect {rows} from range(20_000) r(i)")
     assert cell.error is None
     assert len(cell.value.data) == marks or (plot.startswith("scatter") and len(cell.value.data) > marks)
     assert cell.value._repr_png_().startswith(b"\x89PNG")
     if plot == "bar c":
         assert set(cell.value.data["height"]) == {4_000}
+    if plot == "bar d s":
+        assert cell.value.data["x"].tolist() == [0, 1, 2, 3]
+        assert cell.value.data["height"].idxmin() == 3
 
 
 def test_what_cannot_be_drawn_is_said(notebook: Notebook) -> None:

@@ -66,10 +66,20 @@ def test_a_tools_help_is_shown_by_question_mark(notebook) -> None:
     assert asked.stdout == printed.stdout
 
 
-def test_a_failed_call_is_bound_before_its_error_shows(notebook) -> None:
-    cell = notebook.run("r << %tool calculator --expression '1/0'")
-    assert cell.error is not None
-    assert notebook["r"].ok is False
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "r << %tool calculator --expression '1/0'",
+        "%%data_analyze sales.csv -o r\nresult = 1\n1 / 0\n",
+        "%%code bash -o r\nexit 3\n",
+        "%%nbsql -o r\ndrop table sales\n",
+        "%memory -o r get nothing",
+    ],
+)
+def test_a_failed_call_leaves_the_variable_as_it_was(notebook, cell: str) -> None:
+    before = notebook.run("r = object()\nr").value
+    assert notebook.run(cell).error is not None
+    assert notebook["r"] is before
 
 
 def test_the_history_tells_what_was_called(notebook) -> None:

@@ -20,3 +20,30 @@ def test_spans_of_time_stand_on_the_axis_of_a_line_one_by_one() -> None:
     rows = "SELECT to_hours(range % 2) AS wait, range AS size FROM range(6)"
     sql = plot_query("line", rows, "wait", "size", "INTERVAL")
     assert [row[1] for row in duckdb.connect().execute(sql).fetchall()] == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("x", "is_ordered"),
+    [
+        ("date '2024-01-01' + n::INTEGER", True),
+        ("timestamptz '2024-01-01' + to_hours(n)", True),
+        ("time '00:00' + to_minutes(n)", True),
+        ("(n + 9)::DECIMAL(9, 1)", True),
+        ("if(n = 0, NULL, n + 8)", True),
+        ("'week ' || (n + 8)", False),
+        ("(n + 8)::VARCHAR", False),
+    ],
+)
+def test_bars_of_times_and_numbers_stand_in_their_own_order(x: str, is_ordered: bool) -> None:
+    rows = f"SELECT {x} AS x, 1 + n * 7 % 5 AS y FROM range(5) r(n)"
+    con = duckdb.connect()
+    found = con.sql(rows).order("x" if is_ordered else "y DESC").fetchall()
+    sql = plot_query("bar", rows, "x", "y", str(con.sql(rows).types[0]))
+    assert [row[:2] for row in con.execute(sql).fetchall()] == found
+
+
+def test_of_many_bars_the_highest_are_drawn_whatever_their_order() -> None:
+    sql = plot_query("bar", "SELECT range AS x, -abs(range - 500) AS y FROM range(1000)", "x", "y", "BIGINT")
+    found = duckdb.connect().execute(sql).fetchall()
+    assert [row[0] for row in found] in ([*range(475, 525)], [*range(476, 526)])
+    assert {row[2] for row in found} == {1000}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench
+from nbtools.gate import AskFunction
 
 WORDS = " ".join(f"word{number} 🐘" for number in range(400))
 SCRIPT = f"""
@@ -106,6 +110,76 @@ def test_what_is_left_for_later_waits_in_its_card_and_goes_on(
     card.wait(lambda chat: chat.state == "idle")
     assert (tmp_path / "out.txt").read_text() == "later"
     assert not card.chat.can_write
+
+
+def _waiting(workbench: Workbench, front_end: Any) -> tuple[_Page, Any]:
+    """Return the card of a run that waits, and the run."""
+    run = workbench.agent.run("Please count.", script=SCRIPT, approver=AskFunction(lambda _: "later"))
+    assert run.status == "pending"
+    return _Page(workbench.pending_card(run), front_end), run
+
+
+def test_a_card_that_was_answered_in_another_cell_says_so_by_itself_and_on_a_click(
+    workbench: Workbench, front_end: Any, tmp_path: Path
+) -> None:
+    card, run = _waiting(workbench, front_end)
+    other = _Page(workbench.pending_card(run), front_end)
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def answer(_: Any) -> str:
+        asked.set()
+        return "once" if goes_on.wait(30) else "no"
+
+    again = workbench.agent.start_again(run.run_id, approver=AskFunction(answer))
+    assert asked.wait(30)
+    card.view.ask("look")
+    assert (card.chat.state, card.item("approval")["state"]) == ("elsewhere", "elsewhere")
+    goes_on.set()
+    assert again.wait(30).status == "done"
+    card.view.ask("look")
+    assert other.decide(other.item("approval", state="asking"), "no") == {"problems": {}}
+    for page in (card, other):
+        item = page.item("approval")
+        assert item["state"] == "answered"
+        assert item["told"].startswith("allowed once · elsewhere, ")
+        assert page.chat.state == "idle"
+        assert page.item("end")["run"] == run.run_id
+    assert (tmp_path / "out.txt").read_text() == "mine"
+    assert "asks for approval: allowed once" in card.chat.plain_text()
+
+
+@pytest.mark.parametrize("by_click", [True, False])
+def test_a_card_of_a_run_that_was_cancelled_or_put_off_again_says_so(
+    workbench: Workbench, front_end: Any, by_click: bool
+) -> None:
+    card, run = _waiting(workbench, front_end)
+    item = card.item("approval")
+    assert card.decide(item, "later") == {"problems": {}}
+    workbench.agent.resume(run.run_id, approver=AskFunction(lambda _: "later"))
+    card.view.ask("look")
+    assert (card.chat.state, card.item("approval")["state"]) == ("pending", "asking")
+    workbench.agent.cancel(run.run_id)
+    assert card.decide(item, "once") == {"problems": {}} if by_click else card.view.ask("look") is None
+    assert card.item("approval", state="over")["told"] == "not answered: the run is cancelled"
+    assert card.chat.state == "idle"
+
+
+def test_a_card_that_was_answered_by_another_process_says_what_was_said(
+    tmp_path: Path, front_end: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pydantic_ai")
+    monkeypatch.chdir(tmp_path)
+    with Workbench(home=tmp_path / "home", allowed_paths=[tmp_path]) as workbench:
+        card, run = _waiting(workbench, front_end)
+        words = ["agent", "resume", run.run_id, "--answer", "no", "--reason", "Not now"]
+        command = [sys.executable, "-m", "nbtools", *words]
+        env = {**os.environ, "NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+        assert done.returncode == 0, done.stderr
+        assert card.decide(card.item("approval"), "once", content="mine") == {"problems": {}}
+        assert card.item("approval", state="answered")["told"].startswith("not allowed: Not now · elsewhere, ")
+        assert workbench.agent.get(run.run_id).status == "done"
+        assert not (tmp_path / "out.txt").exists()
 
 
 def test_a_question_is_answered_and_stop_ends_what_waits(workbench: Workbench, front_end: Any) -> None:

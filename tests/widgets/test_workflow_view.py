@@ -98,7 +98,23 @@ def test_a_run_that_waits_is_answered_in_its_view_and_goes_on_elsewhere(workbenc
     assert (view.state, view.is_driven, view.is_followed) == ("waiting", False, True)
     assert [one["step"] for one in view.questions] == ["agree"]
     assert page.ask("answer", step="agree", answer="yes") == {"problems": {}}
+    page.ask("look")
+    assert view.questions[0]["told"].startswith("answered: yes, by notebook, at ")
     workbench.workflows.resume(run.run_id)
     page.ask("look")
     assert view.rows[1][:2] == ["agree", "ok"]
     assert view.state == workbench.workflows.show(run.run_id).state
+
+
+def test_a_question_that_was_answered_elsewhere_says_how_on_a_click(workbench: Workbench, front_end: Any) -> None:
+    run = workbench.workflows.run(FLOW)
+    view = workbench.workflows.view(run.run_id)
+    page = front_end(view)
+    workbench.workflows.answer(run.run_id, "agree", False, by="ann")
+    assert page.ask("answer", step="agree", answer="yes") == {"problems": {}}
+    (question,) = view.questions
+    assert question["told"].startswith("answered: no, by ann, at ")
+    assert question["told"] in view.plain_text()
+    workbench.workflows.resume(run.run_id)
+    assert page.ask("answer", step="agree", answer="yes") == {"problems": {}}
+    assert view.questions == []

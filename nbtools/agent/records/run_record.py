@@ -128,6 +128,11 @@ class RunRecord:
         """The status, or ``"interrupted"`` where the process that ran it is gone."""
         return "interrupted" if self.status == "running" and not is_alive(self.owner) else self.status
 
+    def has_left(self, known: RunRecord) -> bool:
+        """Tell whether somebody else has gone on with the run, or ended it, since it was as another record says."""
+        was, now = (known.status, known.ended_at), (self.status, self.ended_at)
+        return self.owner != known.owner or (known.status == "pending" and was != now)
+
 
 def is_alive(owner: Mapping[str, Any]) -> bool:
     """Tell whether a process still runs; one of another machine counts as running."""

@@ -195,13 +195,12 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
     Raises
     ------
     ExecutionFailed
-        It ran and did not succeed; the result is bound first, when a variable was named.
+        It ran and did not succeed.
     """
     arguments = {"code": code, "language": language, "session": session, "timeout": timeout}
     result = request.call("code_execute", arguments)
     told = result.data if isinstance(result.data, dict) else {}
     if told.get("success") is False:
-        request.bind(result)
         late, code_of_exit = told.get("timed_out"), told.get("exit_code")
         took = told.get("duration_s") or 0.0
         found = f"it was ended after {took:.3g} s" if late else f"it ended with exit code {code_of_exit}"

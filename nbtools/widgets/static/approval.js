@@ -22,7 +22,7 @@ const approvalPanel = (asked, { check, decide, draft = {}, keep = () => {} }) =>
     try {
       const told = await decide({ answer: word, edited: form.edited(), reason: word === "no" ? why.value : "" });
       form.showProblems(told.problems, true);
-      if (Object.keys(told.problems).length) for (const each of buttons) each.disabled = false;
+      if (word === "later" || Object.keys(told.problems).length) for (const each of buttons) each.disabled = false;
     } catch (error) { for (const each of buttons) each.disabled = false; showError(failed, error); }
   };
   const button = (word, text, kind) => h("button", { type: "button", class: kind, "data-answer": word, onclick: () => answer(word) }, text);
@@ -43,6 +43,6 @@ const approvalPanel = (asked, { check, decide, draft = {}, keep = () => {} }) =>
 };
 
 /** Return what stands in place of a card that was answered. */
-const answeredLine = (asked, told, isYes) => h("details", { class: "answered" },
-  h("summary", {}, h("span", { class: `pill ${isYes ? "is-ok" : "is-bad"}` }, isYes ? "allowed" : "not run"), " ", h("code", { class: "mono" }, asked.tool), h("span", { class: "dim" }, ` ${told}`)),
+const answeredLine = (asked, told, isYes, isOpen = false) => h("details", { class: "answered" },
+  h("summary", {}, h("span", { class: `pill ${isOpen ? "is-warn" : isYes ? "is-ok" : "is-bad"}` }, isOpen ? "elsewhere" : isYes ? "allowed" : "not run"), " ", h("code", { class: "mono" }, asked.tool), h("span", { class: "dim" }, ` ${told}`)),
   h("div", { class: "inside" }, ...asked.fields.map((field) => h("div", { class: "part" }, h("div", { class: "dim" }, field.name), h("pre", { class: "mono", tabindex: "0", "aria-label": field.name }, String(field.value)))), ...asked.parts.map(partOf)));

@@ -1,5 +1,5 @@
 // A conversation with an agent: text as it is written, a card for each call, approvals and questions in their place.
-const TONES = { done: "is-ok", failed: "is-bad", running: "is-run", pending: "is-warn", waits: "is-warn" };
+const TONES = { done: "is-ok", failed: "is-bad", running: "is-run", pending: "is-warn", waits: "is-warn", elsewhere: "is-run" };
 
 export default { render({ model, el, signal }) {
   const again = () => (model.get("run_id") && model.get("state") === "pending" ? `%load_ext nbtools\n%agent resume ${model.get("run_id")}` : null);
@@ -47,7 +47,7 @@ export default { render({ model, el, signal }) {
       h("div", { class: "inside" }, h("pre", { tabindex: "0", "aria-label": "Arguments" }, item.given ?? ""), item.text && h("pre", { tabindex: "0", "aria-label": "Result" }, item.text),
         item.code && h("div", {}, h("button", { type: "button", onclick: () => insertCell(root, item.code) }, "Insert as cell"))),
       ...(item.pictures ?? []).map((each) => h("img", { src: each.uri, alt: each.name }))),
-    approval: (item) => (item.state !== "asking" ? answeredLine(item.asked, item.told, item.told.startsWith("allowed")) : approvalPanel(item.asked, {
+    approval: (item) => (item.state !== "asking" ? answeredLine(item.asked, item.told, item.told.startsWith("allowed"), item.state === "elsewhere") : approvalPanel(item.asked, {
       check: (edited) => link.ask("check", { id: item.id, edited }), decide: (given) => link.ask("decide", { id: item.id, ...given }),
       draft: drafts.get(item.id) ?? {}, keep: (edited) => drafts.set(item.id, edited) })),
     question: (item) => {
@@ -57,12 +57,12 @@ export default { render({ model, el, signal }) {
       return h("div", { class: "question", role: "group", "aria-label": "The agent asks" }, h("strong", {}, item.text), h("div", { class: "answers" },
         ...item.choices.map((each) => h("button", { type: "button", onclick: () => tell(each) }, each)), ...(item.choices.length ? [] : [field, h("button", { type: "button", onclick: () => tell(field.value) }, "Answer")])));
     },
-    end: (item) => h("div", { class: "dim end" }, item.error && h("div", { class: "notice is-error" }, item.error), h("div", {}, item.text), ...undo(item)),
+    end: (item) => h("div", { class: "dim end" }, item.error && h("div", { class: "notice is-error" }, item.error), h("div", {}, item.text), ...(item.is_last ? undo(item) : [])),
   };
   const paint = () => follow(() => {
     const state = model.get("state");
     pill.className = `pill ${TONES[state] ?? ""}`;
-    pill.textContent = { idle: "ready", running: "at work", pending: "waits for you" }[state] ?? state;
+    pill.textContent = { idle: model.get("can_write") ? "ready" : "over", running: "at work", pending: "waits for you", elsewhere: "goes on elsewhere" }[state] ?? state;
     stop.hidden = state !== "running";
     for (const item of model.get("items")) {
       const key = JSON.stringify(item), old = shown.get(item.id);
@@ -76,6 +76,14 @@ export default { render({ model, el, signal }) {
   link.text("*", (text, name) => { texts.set(name, text); follow(() => shown.get(name)?.node.grow?.(text)); });
   model.on("change:items change:state", paint);
   signal?.addEventListener("abort", () => model.off("change:items change:state", paint));
+  // What waits may be answered in another cell or process; one look at a time, which a busy kernel answers late.
+  let looks = false;
+  const clock = setInterval(() => {
+    if (looks || document.hidden || !["pending", "elsewhere"].includes(model.get("state"))) return;
+    looks = true;
+    link.ask("look").catch((error) => showError(failed, error)).finally(() => { looks = false; });
+  }, 2000);
+  signal?.addEventListener("abort", () => clearInterval(clock));
   paint();
   link.ready();
 } };

@@ -211,7 +211,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     } else if (facts.top.length && facts.top[0][1] > 1) {
       place_.append(h("div", { class: "tops" }, ...facts.top.slice(0, 2).map(([label, size]) => h("div", { class: "top", style: `--share:${((100 * size) / facts.rows).toFixed(1)}%`, "data-top": label, title: `${label}: ${number(size)}` }, h("span", {}, label), h("span", { class: "dim" }, `${((100 * size) / facts.rows).toFixed(0)} %`)))));
     } else place_.append(h("div", { class: "dim" }, `${facts.distinct >= facts.rows - facts.missing ? "all" : `≈ ${number(facts.distinct)}`} different`));
-    if (note) place_.append(h("div", { class: `note dim${sampled ? " exact" : ""}`, title: whole }, note));
+    if (note) place_.append(h("div", { class: `note dim${sampled ? " exact" : ""}`, title: `${note}, ${whole}` }, note));
     return place_;
   };
 
@@ -326,7 +326,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     const { conditions } = state();
     chips.hidden = !conditions.length;
     chips.replaceChildren(h("span", { class: "dim" }, "Filters:"), ...conditions.map((text, at) => h("button", { class: "chip mono", "aria-label": `Remove the filter ${text}`, onclick: () => change("filter", { drop: at }, "Filtering").then(() => (chips.querySelector("button") ?? viewport).focus()) }, text, h("span", { "aria-hidden": "true" }, " ✕"))),
-      conditions.length > 1 && h("button", { class: "plain", onclick: () => change("filter", { clear: true }, "Filtering").then(() => viewport.focus()) }, "Remove all"));
+      ...(conditions.length > 1 ? [h("button", { class: "plain", onclick: () => change("filter", { clear: true }, "Filtering").then(() => viewport.focus()) }, "Remove all")] : []));
   };
 
   // -- the mouse

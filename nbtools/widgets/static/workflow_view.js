@@ -9,7 +9,7 @@ export default { render({ model, el, signal }) {
     try { await link.ask("stop"); } catch (error) { stop.disabled = false; showError(failed, error); }
   } }, "Stop");
   // A run that nobody drives goes on from a cell.
-  const resume = h("button", { type: "button", onclick: () => insertCell(root, `%load_ext nbtools\n%workflow resume ${model.get("run_id")}`) }, "Insert the cell that goes on");
+  const resume = h("button", { type: "button", onclick: () => insertCell(root, `%load_ext nbtools\n%workflow resume ${model.get("run_id")}`, `nbtools.workbench().workflows.resume("${model.get("run_id")}")`) }, "Insert the cell that goes on");
   const asks = h("div", { class: "asks", "aria-live": "polite" });
   const graph = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "Graph of the run" });
   const bars = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "When each step ran" });
@@ -25,14 +25,16 @@ export default { render({ model, el, signal }) {
     pill.textContent = state;
     head.textContent = model.get("head");
     stop.hidden = !model.get("is_driven");
-    resume.hidden = model.get("is_driven") || !model.get("is_followed") || model.get("questions").length > 0;
+    resume.hidden = model.get("is_driven") || !model.get("is_followed") || model.get("questions").some((one) => !one.told);
     graph.innerHTML = model.get("graph"); // made by the kernel's side, which escapes every text in it
     bars.innerHTML = model.get("bars");
     body.replaceChildren(...model.get("rows").map((row) => h("tr", { "data-state": row[1] }, ...row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))));
   };
   const fold = () => { if (model.get("is_short")) whole.open = table.open = false; };
   const cards = new Map();
+  const keyOf = (one) => JSON.stringify([one.step, one.told]); // an answered question stands in a card of its own
   const question = (one) => {
+    if (one.told) return h("div", { class: "question" }, h("div", {}, h("code", { class: "mono" }, one.step), " asks: ", h("strong", {}, one.text)), h("div", { class: "dim" }, one.told));
     const wrong = h("div", { class: "wrong", role: "alert" }), form = one.fields.length ? fieldsForm(one.fields) : null;
     const say = async (answer) => {
       for (const each of buttons) each.disabled = true;
@@ -48,9 +50,9 @@ export default { render({ model, el, signal }) {
       h("div", {}, h("code", { class: "mono" }, one.step), " asks: ", h("strong", {}, one.text)), form && form.element, wrong, h("div", { class: "answers" }, ...buttons));
   };
   const ask = () => {
-    const now = model.get("questions"), steps = new Set(now.map((one) => one.step));
-    for (const [step, card] of cards) if (!steps.has(step)) { card.remove(); cards.delete(step); }
-    for (const one of now) if (!cards.has(one.step)) { const card = question(one); cards.set(one.step, card); asks.append(card); }
+    const now = model.get("questions"), keys = new Set(now.map(keyOf));
+    for (const [key, card] of cards) if (!keys.has(key)) { card.remove(); cards.delete(key); }
+    for (const one of now) if (!cards.has(keyOf(one))) { const card = question(one); cards.set(keyOf(one), card); asks.append(card); }
   };
   const clock = setInterval(() => { if (model.get("is_followed") && !document.hidden) link.ask("look").catch((error) => showError(failed, error)); }, 2000);
   signal?.addEventListener("abort", () => clearInterval(clock));

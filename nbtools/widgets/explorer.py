@@ -19,7 +19,7 @@ from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape
-from nbtools.sql.pages.spelling import Language, spelled
+from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, plot_query
 from nbtools.widgets.forms.results import shown_result
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
@@ -152,8 +152,11 @@ class Explorer(GridWidget):
         self._changed()
 
     def answer_code(self, asked: Asked) -> str:
-        """Return a cell that makes the same rows: SQL, pandas or polars."""
+        """Return a cell that makes the same rows: SQL, pandas or polars; without magics it calls the workbench."""
         wanted = next(each for each in _LANGUAGES if each == asked.given["language"])
+        if wanted == "sql" and not asked.given.get("magics", True):
+            named = f", connection={self.connection!r}" if self.connection else ""
+            return f"nbtools.workbench().sql({quoted(self._shape.to_text())}{named})"
         return spelled(self._shape, wanted, self.connection or None)
 
     def answer_check(self, asked: Asked) -> bool:

@@ -25,9 +25,8 @@ _MODEL = """async ([text, traits]) => {
         get: (name) => values[name],
         set: (name, value) => { values[name] = value; fire(`change:${name}`); },
         save_changes: () => {},
-        on: (names, run) => names.split(" ").forEach((name) => heard.set(name, [...(heard.get(name) ?? []), run])),
-        off: (names, run) =>
-            names.split(" ").forEach((name) => heard.set(name, (heard.get(name) ?? []).filter((each) => each !== run))),
+        on: (name, run) => heard.set(name, [...(heard.get(name) ?? []), run]), // one name, as marimo has it
+        off: (name, run) => heard.set(name, (heard.get(name) ?? []).filter((each) => each !== run)),
         send: async (message) => {
             const { messages, traits } = await window.toKernel(message);
             for (const [name, value] of Object.entries(traits)) window.model.set(name, value);

@@ -10,7 +10,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-NAMES = "h, isDark, mount, connect, showError, number, few, later, insertCell, fieldsForm, approvalPanel, diffOf"
+NAMES = (
+    "h, isDark, mount, connect, showError, number, few, later, insertCell, onChange, fieldsForm, approvalPanel, diffOf"
+)
 _SETUP = """async (text) => {
     const heard = new Map();
     window.sent = [];
@@ -160,6 +162,34 @@ def test_a_cell_is_inserted_by_the_commands_of_jupyterlab_in_order(script: Any) 
         [["notebook:insert-cell-below", {}], ["notebook:replace-selection", {"text": "print('<b>')"}]],
         0,
     ]
+
+
+def test_where_no_cell_can_be_inserted_its_text_is_shown_without_magics_in_marimo(script: Any) -> None:
+    told = script(
+        """const root = mount(place, model, "x", ended.signal), found = [];
+        document.querySelector(".jp-Notebook").classList.remove("jp-Notebook");
+        const shown = () => [...root.querySelectorAll(".paste pre")].map((each) => each.textContent);
+        insertCell(root, "%sql select 1", "wb.sql('select 1')");
+        found.push(shown());
+        customElements.define("marimo-anywidget", class extends HTMLElement {});
+        insertCell(root, "%sql select 1", "wb.sql('select 1')");
+        found.push(shown());
+        insertCell(root, "import nbtools\\n\\nnbtools.workbench()");
+        found.push(shown());
+        root.querySelector(".paste button").click();
+        return [...found, shown()];"""
+    )
+    assert told == [["%sql select 1"], ["wb.sql('select 1')"], ["nbtools.workbench()"], []]
+
+
+def test_changes_of_several_traits_are_heard_by_one_name_each(script: Any) -> None:
+    told = script(
+        """let count = 0;
+        onChange(model, ["a", "b"], () => { count += 1; }, ended.signal);
+        fire("change:a"); fire("change:b"); ended.abort(); fire("change:a");
+        return count;"""
+    )
+    assert told == 2
 
 
 def test_a_form_knows_what_was_edited_and_shows_what_is_wrong_at_its_field(script: Any) -> None:

@@ -241,7 +241,7 @@ def test_output_appears_while_the_script_runs(kernels: Kernels, tmp_path: Path) 
 def test_stop_returns_the_partial_output(kernels: Kernels) -> None:
     async def work() -> Execution:
         begun = asyncio.Event()
-        script = "print('begun', flush=True)\nwhile True: pass"
+        script = "print('begun\\n', end='', flush=True)\nwhile True: pass"
         task = asyncio.ensure_future(kernels.arun(script, on_output=lambda _: begun.set()))
         await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
@@ -255,7 +255,7 @@ def test_stop_works_from_another_loop_too(kernels: Kernels) -> None:
     async def work() -> Execution:
         here = asyncio.get_running_loop()
         begun = asyncio.Event()
-        script = "print('begun', flush=True)\nwhile True: pass"
+        script = "print('begun\\n', end='', flush=True)\nwhile True: pass"
         task = asyncio.ensure_future(kernels.arun(script, on_output=lambda _: here.call_soon_threadsafe(begun.set)))
         await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
@@ -272,7 +272,7 @@ def test_control_c_hands_over_the_partial_output(kernels: Kernels) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with pytest.raises(aio.Interrupted) as caught:
-        kernels.run("print('begun', flush=True)\nwhile True: pass", on_output=press)
+        kernels.run("print('begun\\n', end='', flush=True)\nwhile True: pass", on_output=press)
     assert (caught.value.value.status, caught.value.value.stdout) == ("stopped", "begun\n")
 
 

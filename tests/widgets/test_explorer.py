@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
+from nbtools.sql.pages.spelling import quoted
 from nbtools.workbench import Workbench
 
 
@@ -103,6 +104,8 @@ def test_code_makes_the_same_rows_in_every_language(workbench: Any, front_end: A
         view.ask("query", text=text)
         expected = workbench.sql(text).astype(str).to_numpy().tolist()
         assert view.ask("code", language="sql").startswith("%%nbsql\nSELECT")
+        plain = view.ask("code", language="sql", magics=False).replace("nbtools.workbench()", "workbench")
+        assert eval(plain, {"workbench": workbench}).astype(str).to_numpy().tolist() == expected
         for language in ("pandas", "polars"):
             code = view.ask("code", language=language).replace("nbtools.workbench()", "workbench")
             names: dict[str, Any] = {"workbench": workbench}
@@ -132,6 +135,13 @@ def test_exploring_is_recorded_like_any_query(workbench: Any) -> None:
     assert [call["tool"] for call in workbench.call_records()] == ["sql_query"]
 
 
+@pytest.mark.parametrize(
+    "text", [r"select 'C:\new' as a", 'select 1 as """"x"""', "select 'a' as b", 'select 1 as "q"']
+)
+def test_sql_in_code_is_what_it_was(text: str) -> None:
+    assert eval(quoted(text)).strip() == text
+
+
 def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: Any, tmp_path: Path) -> None:
     explorer = workbench.explore("orders", connection="shop")
     view = front_end(explorer)
@@ -144,6 +154,8 @@ def test_a_connection_is_explored_in_its_own_dialect(workbench: Any, front_end: 
     expected = workbench.sql(explorer.sql, connection="shop")
     assert (len(expected), int(expected["n"].iloc[0])) == (explorer.state["rows"], 99) == (50, 99)
     assert view.ask("code", language="sql") == f"%%nbsql shop\n{explorer.sql}"
+    plain = view.ask("code", language="sql", magics=False).replace("nbtools.workbench()", "workbench")
+    assert eval(plain, {"workbench": workbench}).equals(expected)
     names: dict[str, Any] = {"workbench": workbench}
     exec(view.ask("code", language="pandas").replace("nbtools.workbench()", "workbench"), names)
     assert names["df"].equals(pd.DataFrame(expected))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from nbtools.sql.pages.shape import Shape
 
-__all__ = ["Language", "spelled"]
+__all__ = ["Language", "quoted", "spelled"]
 
 Language = Literal["sql", "pandas", "polars"]
 
@@ -43,7 +43,12 @@ def spelled(shape: Shape, language: Language, connection: str | None = None) -> 
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
         place = "" if connection is None else f", connection={connection!r}"
-        return f'import nbtools\n\ndf = nbtools.workbench().{ending}("""\n{shape.to_text()}\n"""{place}){rest}\ndf'
+        return f"import nbtools\n\ndf = nbtools.workbench().{ending}({quoted(shape.to_text())}{place}){rest}\ndf"
+
+
+def quoted(text: str) -> str:
+    """Return a text as Python writes it, over several lines where nothing in it forbids that."""
+    return repr(text) if '"""' in text or "\\" in text else f'"""\n{text}\n"""'
 
 
 def _pandas(shape: Shape) -> str:

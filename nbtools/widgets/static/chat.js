@@ -74,8 +74,7 @@ export default { render({ model, el, signal }) {
     }
   });
   link.text("*", (text, name) => { texts.set(name, text); follow(() => shown.get(name)?.node.grow?.(text)); });
-  model.on("change:items change:state", paint);
-  signal?.addEventListener("abort", () => model.off("change:items change:state", paint));
+  onChange(model, ["items", "state"], paint, signal);
   // What waits may be answered in another cell or process; one look at a time, which a busy kernel answers late.
   let looks = false;
   const clock = setInterval(() => {

@@ -94,7 +94,7 @@ export default {
     picker.addEventListener("keydown", (event) => { if (event.key === "Enter" && picker.value.trim()) grid.change("query", { text: `SELECT * FROM ${picker.value.trim()}`, connection: base.value }, "Opening").then(() => { picker.value = ""; }); });
 
     const insert = async () => {
-      const text = await link.ask("code", { language: language.value }).catch((problem) => showError(grid.error, problem));
+      const text = await link.ask("code", { language: language.value, magics: hasMagics() }).catch((problem) => showError(grid.error, problem));
       if (!text) return;
       if (!document.querySelector(".jp-Notebook")) { await put(text); return grid.say("The code is copied: paste it into a cell."); }
       insertCell(root, text);

@@ -17,7 +17,7 @@ export default { render({ model, el, signal }) {
       if (!chosen.delete(tag)) chosen.add(tag);
       look().then(() => [...chips.children].find((each) => each.dataset.tag === tag)?.focus());
     }, "data-tag": tag }, tag, h("span", { class: "dim" }, ` ${many}`))));
-    const focused = list.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const here = root.getRootNode().activeElement, focused = list.contains(here) ? here.dataset.key : null;
     list.replaceChildren(...found.rows.map((row) => h("li", {}, h("button", { type: "button", class: "note plain", "data-key": row.key, "aria-current": row.key === open ? "true" : null, onclick: () => show(row.key) },
       h("span", { class: "mono" }, row.key), row.tags && h("span", { class: "dim" }, ` ${row.tags}`), h("span", { class: "value dim" }, row.value)))));
     if (focused != null) [...list.querySelectorAll(".note")].find((each) => each.dataset.key === focused)?.focus();
@@ -28,7 +28,7 @@ export default { render({ model, el, signal }) {
     if (found && mine === asked) paint(found);
   };
   list.addEventListener("keydown", (event) => {
-    const all = [...list.querySelectorAll(".note")], at = all.indexOf(document.activeElement), step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const all = [...list.querySelectorAll(".note")], at = all.indexOf(root.getRootNode().activeElement), step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) { event.preventDefault(); all[Math.max(0, Math.min(all.length - 1, at + step))]?.focus(); }
   });
   const show = async (key) => {

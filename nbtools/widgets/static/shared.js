@@ -119,12 +119,29 @@ const showError = (place, error) => {
   place.replaceChildren(...(error && !error.stopped ? [h("div", { class: "notice is-error", role: "alert" }, error.message, error.hint && h("span", { class: "dim" }, `→ ${error.hint}`))] : []));
 };
 
+/** Call a function at each change of some traits, one listener each: only JupyterLab knows several names in one text. */
+const onChange = (model, names, run, signal) => {
+  for (const name of names) {
+    model.on(`change:${name}`, run);
+    signal?.addEventListener("abort", () => model.off(`change:${name}`, run));
+  }
+};
+
 const number = (value) => Number(value).toLocaleString("en");
 const few = (value) => Number(value).toLocaleString("en", { notation: "compact" }); // 100M
 /** Return a function that runs the last call of many, once `ms` have passed without another. */
 const later = (ms, run) => { let timer; return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), ms); }; };
-/** Insert a cell with a text below the active one, by JupyterLab's own commands; nothing happens in other front ends. */
-const insertCell = (root, text) => {
+/** Tell whether cells may hold magics: those of marimo are Python alone. */
+const hasMagics = () => !customElements.get("marimo-anywidget");
+/** Insert a cell with a text below the active one, by JupyterLab's own commands; other front ends show the text.
+ * `plain` says the same in Python, where a text has magics and cells may not; marimo imports a module in one cell alone. */
+const insertCell = (root, text, plain = text) => {
+  if (!document.querySelector(".jp-Notebook")) {
+    root.querySelector(":scope > .paste")?.remove();
+    const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:",
+      h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, hasMagics() ? text : plain.replace(/^import nbtools\n+/, "")), h("button", { type: "button", onclick: () => paste.remove() }, "Close"));
+    return root.append(paste);
+  }
   const place = root.closest(".jp-Cell")?.querySelector(".jp-InputArea-editor, .jp-Cell-inputWrapper");
   place?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true })); // the cell of the widget becomes the active one
   for (const [command, given] of [["notebook:insert-cell-below", {}], ["notebook:replace-selection", { text }]]) {

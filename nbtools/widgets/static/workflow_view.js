@@ -56,11 +56,10 @@ export default { render({ model, el, signal }) {
   };
   const clock = setInterval(() => { if (model.get("is_followed") && !document.hidden) link.ask("look").catch((error) => showError(failed, error)); }, 2000);
   signal?.addEventListener("abort", () => clearInterval(clock));
-  const painted = "change:is_followed change:questions change:state change:head change:graph change:bars change:rows change:is_driven";
   let frame = 0;
   const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
-  model.on(painted, soon); model.on("change:questions", ask); model.on("change:is_short", fold);
-  signal?.addEventListener("abort", () => { model.off(painted, soon); model.off("change:questions", ask); model.off("change:is_short", fold); });
+  onChange(model, ["is_followed", "questions", "state", "head", "graph", "bars", "rows", "is_driven"], soon, signal);
+  onChange(model, ["questions"], ask, signal); onChange(model, ["is_short"], fold, signal);
   paint(); fold(); ask();
   link.ready();
 } };

@@ -157,7 +157,7 @@ def test_output_streams_as_it_appears(kernel, tmp_path):
 
 def test_a_timeout_interrupts_and_the_kernel_lives_on(kernel):
     run(kernel, "kept = 41")
-    done = run(kernel, "print('begun', flush=True)\nwhile True: pass", timeout=1)
+    done = run(kernel, "print('begun\\n', end='', flush=True)\nwhile True: pass", timeout=1)
     assert (done.status, done.stdout) == ("timeout", "begun\n")
     assert run(kernel, "print(kept + 1)").stdout == "42\n"
 
@@ -166,7 +166,7 @@ def test_a_stop_returns_what_was_printed(kernel):
     async def work():
         begun = asyncio.Event()
         task = asyncio.ensure_future(
-            kernel.run("print('begun', flush=True)\nwhile True: pass", on_output=lambda _: begun.set())
+            kernel.run("print('begun\\n', end='', flush=True)\nwhile True: pass", on_output=lambda _: begun.set())
         )
         await asyncio.wait_for(begun.wait(), 60)
         task.cancel()

@@ -146,12 +146,15 @@ _AHEAD = (
     *("nbtools.registry", "nbtools.shared", "nbtools.confine", "nbtools.toolbox.scripts.execution"),
     *("nbtools.toolbox.standard", "pydantic", "pydantic.types", "pydantic.json_schema", "pydantic.main"),
     *("pydantic.plugin._schema_validator", "docstring_parser", "nbtools.kernels.service", "nbtools.kernels.backends"),
-    *("nbtools.memory.opening", "nbtools.jupyter.display.results"),
+    *("nbtools.memory.opening", "nbtools.jupyter.display.results", "nbtools.docstring", "nbtools.sql.frames"),
+    *("nbtools.sql.results.result", "pydantic.fields"),
+    # pydantic looks for plugins among all installed packages before it makes its first model.
+    lambda: importlib.import_module("pydantic").create_model("First"),
 )
 
 
-def import_ahead(names: Sequence[str], is_wanted: Callable[[], bool]) -> None:
-    """Import modules one at a time while the kernel's loop has nothing to do, as long as they are wanted."""
+def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callable[[], bool]) -> None:
+    """Import modules, or do what else is slow, one at a time while the loop has nothing to do, as long as wanted."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -159,8 +162,9 @@ def import_ahead(names: Sequence[str], is_wanted: Callable[[], bool]) -> None:
 
     def step() -> None:
         if is_wanted():
+            name = names[0]
             with contextlib.suppress(Exception):  # whoever needs it meets the reason
-                importlib.import_module(names[0])
+                importlib.import_module(name) if isinstance(name, str) else name()
             import_ahead(names[1:], is_wanted)
 
     if names:

@@ -167,18 +167,18 @@ def test_what_scripts_need_is_imported_while_the_loop_is_idle_and_the_extension_
     monkeypatch.syspath_prepend(tmp_path)
 
     async def cell() -> list[bool]:
-        import_ahead(names, lambda: stays)
+        import_ahead((*names[:2], lambda: sys.modules.setdefault("nbtools_ahead_done", sys), names[2]), lambda: stays)
         seen = [names[0] in sys.modules]
         for _ in range(2_000 if stays else 20):
             await asyncio.sleep(0.01)
             if names[2] in sys.modules:
                 break
-        return [*seen, *(name in sys.modules for name in (names[0], names[2]))]
+        return [*seen, *(name in sys.modules for name in (names[0], names[2], "nbtools_ahead_done"))]
 
     try:
-        assert asyncio.run(cell()) == [False, stays, stays]
+        assert asyncio.run(cell()) == [False, stays, stays, stays]
     finally:
-        for name in names:
+        for name in (*names, "nbtools_ahead_done"):
             sys.modules.pop(name, None)
 
 

@@ -104,9 +104,8 @@ class Explorer(GridWidget):
         self._shape = shape
         self._drawn: dict[str, str] | None = None
         self._scripts = 0
-        super().__init__(pager, title=_title(shape))
-        self.connection, self.connections = connection, place.connections()
-        self._changed()
+        named: dict[str, Any] = {"connection": connection, "connections": place.connections()}
+        super().__init__(pager, title=_title(shape), sql=shape.to_text(), **named)
 
     def _changed(self) -> None:
         now = self._pager.arrangement
@@ -227,13 +226,10 @@ class Explorer(GridWidget):
 
     # -- plain forms -------------------------------------------------------------------------------------------------
 
-    def _state(self, rev: int) -> dict[str, Any]:
-        state = super()._state(rev)
-        shape = getattr(self, "_shape", None)
-        chosen = shape.columns if shape is not None else None
+    def _shown(self) -> list[int] | None:
         # Columns keep their places, which pages are asked by; those that the text leaves out are not shown.
-        state["shown"] = None if chosen is None else [self._place(name) for name in chosen]
-        return state
+        chosen = self._shape.columns
+        return None if chosen is None else [self._place(name) for name in chosen]
 
     def _place(self, name: str) -> int:
         names = [each.casefold() for each in self._pager.source.columns]

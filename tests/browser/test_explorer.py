@@ -103,6 +103,35 @@ def test_the_text_and_the_clicks_are_one_state(page: Any, workbench: Workbench, 
     explorer.close()
 
 
+@pytest.mark.parametrize(("form", "then"), [("csv", "finish"), ("parquet", "profile")])
+def test_the_first_rows_are_seen_before_anything_is_asked_for(
+    page: Any, workbench: Workbench, form: str, then: str
+) -> None:
+    _sales().to_parquet("sales.parquet")
+    # What was seen when the view asked for the first time, by what it asked for.
+    page.evaluate(
+        """() => {
+            let ask; window.seen = {};
+            Object.defineProperty(window, "toKernel", { set: (given) => { ask = given; }, get: () => (message) => {
+                if (message.t === "ask") window.seen[message.name] ??= document.querySelector(".body")?.innerText ?? "";
+                return ask(message); } }); }"""
+    )
+    explorer = workbench.explore(f"sales.{form}")
+    bridge = open_bare(page, explorer, *TRAITS)
+    page.wait_for_function("(name) => window.seen[name] !== undefined", arg=then)
+    assert "order 9" in page.evaluate("(name) => window.seen[name]", then)
+    page.wait_for_function("document.querySelector('.count').textContent.startsWith('600 rows')")
+    settled(page)
+    assert "cells" not in bridge.asked
+    # A page that is far comes when it is asked for.
+    page.get_by_label("Go to row").fill("600")
+    page.get_by_label("Go to row").press("Enter")
+    page.wait_for_function("document.querySelector('.cell.active')?.textContent")
+    settled(page)
+    assert "cells" in bridge.asked
+    explorer.close()
+
+
 def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, workbench: Workbench) -> None:
     explorer = workbench.explore("sales.csv")
     open_bare(page, explorer, *TRAITS)

@@ -60,6 +60,7 @@ def test_clicks_change_the_text_and_the_text_changes_the_rows(workbench: Any, fr
     assert view.ask("cells", start=0, stop=1, columns=[0, 1], rev=rev) == [["99", "Chur"]]
     view.ask("query", text="select city from 'sales.csv' where n < 3 or n = 50")
     assert (explorer.state["rows"], explorer.state["shown"]) == (4, [1])
+    assert explorer.state["first"] == {"columns": [1], "rows": [["Bern"], ["Chur"], ["Bern"], ["Bern"]]}
     assert explorer.state["rev"] > rev
     view.ask("query", text="select city, count(*) as c from sales group by city order by city limit 1")
     assert [column["name"] for column in explorer.state["columns"]] == ["city", "c"]

@@ -22,6 +22,27 @@ def test_a_view_gets_pages_of_the_arrangement_it_means(front_end: Any) -> None:
     assert view.ask("whole", row=0, column=1, rev=1) == "it's 4"
 
 
+def test_the_first_page_comes_along_with_each_arrangement(front_end: Any) -> None:
+    view = front_end(TableView.from_frame(_frame()))
+    assert view.widget.state["first"]["columns"] == [0, 1, 2]
+    assert view.widget.state["first"]["rows"][0] == ["0", "it's 0", "NaN"]
+    view.ask("sort", order=[["n", True]])
+    assert [row[0] for row in view.widget.state["first"]["rows"]] == [str(n) for n in range(49, 19, -1)]
+    view.ask("filter", add={"column": 0, "op": "<", "value": "0"})
+    assert view.widget.state["first"]["rows"] == []
+
+
+def test_a_first_page_that_cannot_be_read_is_told_when_it_is_asked_for(front_end: Any, tmp_path: Any) -> None:
+    _frame().to_parquet(tmp_path / "a.parquet")
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        pager = session.open_pages(f"'{tmp_path}/a.parquet'")
+        (tmp_path / "a.parquet").unlink()
+        view = front_end(TableView(pager, title="a.parquet"))
+    assert view.widget.state["first"] is None
+    assert "50 rows" in view.widget.plain_text()
+    assert view.reply(view.start("cells", start=0, stop=9, columns=[0], rev=0))["error"]["message"]
+
+
 def test_filters_are_added_and_taken_away_one_by_one(front_end: Any) -> None:
     table = TableView.from_frame(_frame())
     view = front_end(table)
@@ -53,9 +74,12 @@ def test_a_text_file_shows_its_first_rows_and_then_all(front_end: Any, tmp_path:
     with SqlSession(allowed_paths=[tmp_path]) as session:
         table = TableView(session.open_pages(f"'{tmp_path}/a.csv'"), title="a.csv")
     view = front_end(table)
+    # The first page is there before the rows are read and counted.
     assert not table.state["whole"]
+    assert table.state["first"]["rows"][:2] == [["0", "it's 0", None], ["1", "it's 1", "1.5"]]
     view.ask("finish")
     assert (table.state["whole"], table.state["rows"]) == (True, 50)
+    assert table.state["first"]["rows"][:2] == [["0", "it's 0", None], ["1", "it's 1", "1.5"]]
     facts = view.ask("profile", column=0, exact=False, rev=table.state["rev"])
     assert (facts["least"], facts["greatest"], facts["rows"]) == ("0", "49", 50)
 

@@ -69,7 +69,6 @@ class Pager:
         Reads them; the pager closes it.
     is_changed
         Tells whether what lies behind the source is another by now.
-
     """
 
     def __init__(self, source: TableSource, engine: DuckDBEngine, is_changed: Callable[[], bool] = bool) -> None:
@@ -245,6 +244,8 @@ class Pager:
             if purpose not in self._cursors:
                 engine = self._behind if purpose == "profiles" else self._engine
                 self._cursors[purpose] = (engine.fresh_cursor(), threading.Lock())
+                # The footer of 100 M rows takes longer to read than a page.
+                self._cursors[purpose][0].execute("SET parquet_metadata_cache = true")
             cursor, free = self._cursors[purpose]
         with free:
             yield cursor

@@ -22,6 +22,7 @@ ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""
 
 _UNNAMED = "frame"  # what SQL calls a frame here
+_FIRST = '"first rows"'  # no variable has a space in its name
 HEAD = 200
 """Rows that are there before all are."""
 # Parquet has no form for these, or one that rounds.
@@ -172,9 +173,7 @@ class FrameSource(TableSource):
 
 
 def _described(frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if hasattr(type(frame), "iloc"):
-        return tuple(frame.columns), tuple(map(str, frame.dtypes))
-    if type(frame).__module__.startswith("polars"):
+    if hasattr(type(frame), "iloc") or type(frame).__module__.startswith("polars"):
         return tuple(frame.columns), tuple(map(str, frame.dtypes))
     return tuple(frame.schema.names), tuple(map(str, frame.schema.types))
 
@@ -263,19 +262,19 @@ class CopiedSource(HeadSource):
         Reads the first rows.
     target
         The Parquet file to write.
-
     """
 
     def __init__(self, sql: str, frames: Mapping[str, Any], cursor: Any, target: Path) -> None:
         super().__init__(target)
         self._sql, self._frames = sql, dict(frames)
         self._register(cursor)
-        described = cursor.execute(f"DESCRIBE {sql}").fetchall()
+        # One look for names, types and rows: what a CSV file looks like is guessed anew by each statement.
+        cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {HEAD}")
+        described = cursor.execute(f"DESCRIBE {_FIRST}").fetchall()
         self.columns = tuple(unique_names(str(row[0]) for row in described))
         self.types = tuple(str(row[1]) for row in described)
-        # By position: a query may give two columns one name.
         texts = ", ".join(f"left(CAST(#{place} AS VARCHAR), {SHOWN + 1})" for place in range(1, len(self.columns) + 1))
-        head = cursor.execute(f"SELECT {texts} FROM ({sql}) LIMIT {HEAD}").fetchall()
+        head = cursor.execute(f"SELECT {texts} FROM {_FIRST}").fetchall()
         self._began([[None if text is None else told(_plain(text)) for text in row] for row in head])
 
     def _register(self, cursor: Any) -> None:

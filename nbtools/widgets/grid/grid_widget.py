@@ -13,6 +13,7 @@ from nbtools import html_parts
 from nbtools.errors import LimitExceeded
 from nbtools.sql import Pager
 from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.pages.cells import told
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.visible import aligned, counted
@@ -20,7 +21,8 @@ from nbtools.widgets.live.live_widget import Asked, LiveWidget
 
 __all__ = ["GridWidget", "controlled"]
 
-_PLAIN_ROWS, _PLAIN_COLUMNS = 10, 20
+_PLAIN_ROWS, _PLAIN_CELL = 10, 60
+_FIRST_ROWS, _FIRST_COLUMNS = 30, 20
 _COPIED = 500_000  # cells of a rectangle
 _COPY_STEP = 2_000
 _WHOLE = 1_000_000  # characters of one value
@@ -37,6 +39,8 @@ class GridWidget(LiveWidget):
         Above the table.
     note
         Behind the count of rows, such as that a result was cut.
+    **traits
+        More traits of a subclass; all of them go to the front end at once.
     """
 
     # Pages wait for nothing; what changes the rows, and profiles, go one after the other.
@@ -45,9 +49,9 @@ class GridWidget(LiveWidget):
     state = traitlets.Dict().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, pager: Pager, *, title: str = "", note: str = "") -> None:
+    def __init__(self, pager: Pager, *, title: str = "", note: str = "", **traits: Any) -> None:
         self._pager, self._note = pager, note
-        super().__init__(title=title, state=self._state(0))
+        super().__init__(title=title, state=self._state(pager.version), **traits)
 
     def _state(self, rev: int) -> dict[str, Any]:
         pager, source = self._pager, self._pager.source
@@ -65,7 +69,22 @@ class GridWidget(LiveWidget):
             "conditions": list(arrangement.conditions),
             "rev": rev,
             "note": self._note,
+            "shown": self._shown(),
+            "first": self._first_page(rev),
         }
+
+    def _shown(self) -> list[int] | None:
+        """Return the places of the columns that are shown, `None` for all; a subclass overrides it."""
+        return None
+
+    def _first_page(self, rev: int) -> dict[str, Any] | None:
+        """Return the first cells, which so are seen without being asked for; `None` where they cannot be read."""
+        shown = self._shown()
+        columns = list(range(len(self._pager.source.columns)) if shown is None else shown)[:_FIRST_COLUMNS]
+        # What is wrong with them is told when they are asked for.
+        with contextlib.suppress(Exception):
+            return {"columns": columns, "rows": self._pager.cells(0, _FIRST_ROWS, columns, version=rev)}
+        return None
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -154,9 +173,10 @@ class GridWidget(LiveWidget):
         return f"{told} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
 
     def _first(self) -> tuple[list[str], list[list[str]], str]:
-        names = [column["name"] for column in self.state["columns"][:_PLAIN_COLUMNS]]
-        rows = self._pager.cells(0, _PLAIN_ROWS, range(len(names)), 60)
-        shown = [["null" if text is None else text for text in row] for row in rows]
+        first = self.state["first"] or {"columns": [], "rows": []}
+        names = [self.state["columns"][place]["name"] for place in first["columns"]]
+        rows = first["rows"][:_PLAIN_ROWS]
+        shown = [["null" if text is None else told(text, _PLAIN_CELL) for text in row] for row in rows]
         cut = [f"the first {len(rows)} are shown"] if self.state["rows"] > len(rows) else []
         return names, shown, " · ".join(filter(None, [self._facts(), self._note, *cut]))
 

@@ -9,7 +9,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const id = `nbt-${Math.random().toString(36).slice(2)}`;
   const view = { wrap: false, pinned: [], widths: {}, ...model.get("view") };
   const cache = new Map();
-  let top = 0, left = 0, active = { row: 0, column: 0 }, anchor = null, asking = false, placed = 0, drawn = 0, profiling = null, busy = null, brush = null;
+  let top = 0, left = 0, active = { row: 0, column: 0 }, anchor = null, asking = false, lately = 0, placed = 0, drawn = 0, profiling = null, busy = null, brush = null;
   const profiles = new Map();
 
   const title = h("span", { class: "title" }), count = h("span", { class: "dim count" }), live = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
@@ -95,6 +95,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const fetchCells = async (first, last, columns) => {
     if (asking) return;
     asking = true;
+    if (profiling?.index === undefined) profiling?.abort(); // a page goes first; it begins again when none was asked for in a while
+    lately = performance.now() + 300;
     // Sorted rows lie anywhere in the source, and each costs time.
     const rev = state().rev, margin = state().order.length ? 4 : MARGIN, start = Math.max(0, first - margin), stop = Math.min(state().rows, last + margin), indexes = columns.map((each) => each.index);
     try {
@@ -102,7 +104,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
       if (found && rev === state().rev) {
         if (cache.size > KEPT) cache.clear();
         found.forEach((row, offset) => { const cells = cache.get(start + offset) ?? {}; row.forEach((text, place) => { cells[indexes[place]] = text; }); cache.set(start + offset, cells); });
-        fit(found, columns);
+        if (fit(found, columns)) resize();
       }
     } catch (problem) { showError(error, problem); if (!problem.stopped) return; } finally { asking = false; }
     paint();
@@ -119,7 +121,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
       view.widths[name] = clamp(Math.max(most * 7.6 + 22, guess(state().columns[index])), NARROW, 300);
       changed = true;
     });
-    if (changed) resize();
+    return changed;
   };
   const short = (text, kind) => (kind === "number" && text?.length > 14 && /[.e]/.test(text) && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(8))) : text);
 
@@ -168,17 +170,18 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const finish = () => {
     if (finishing || busy || state().whole) return;
     finishing = true;
-    change("finish", {}, "Reading all rows");
+    // After the browser has painted: a frame is drawn before this one ends.
+    requestAnimationFrame(() => setTimeout(() => { if (busy) finishing = false; else if (!signal?.aborted) change("finish", {}, "Reading all rows"); }));
   };
 
   // -- profiles: one at a time, when no page is waited for
   const profileNext = (across) => {
     if (profiling || busy || !state().whole || asking) return;
     const next = across.find(({ index }) => !profiles.has(index));
-    if (next) setTimeout(() => profile(next.index), 60);
+    if (next) setTimeout(() => profile(next.index), Math.max(60, lately - performance.now()));
   };
   const profile = async (index, exact = false) => {
-    if (busy || !state().whole || (!exact && (profiling || profiles.has(index)))) return;
+    if (busy || !state().whole || (!exact && (asking || profiling || profiles.has(index)))) return;
     profiling?.abort();
     if (profiling?.index === index) return; // a second click stops it
     const rev = state().rev, mine = (profiling = new AbortController());
@@ -396,9 +399,16 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     move(top, left);
   };
   let rev = state().rev;
+  const begin = ({ first, rows }) => { // the first page comes along, and is seen without a question
+    if (!first) return;
+    const most = Math.min(first.rows.length, rows);
+    for (let row = 0; row < most; row++) cache.set(row, Object.fromEntries(first.columns.map((index, place) => [index, first.rows[row][place]])));
+    fit(first.rows, first.columns.map((index) => ({ index })));
+  };
   const update = () => {
     const now = state();
     if (now.rev !== rev) { rev = now.rev; finishing = false; cache.clear(); profiles.clear(); profiling?.abort(); top = 0; active = { row: active.row < 0 ? -1 : 0, column: active.column }; anchor = null; }
+    begin(now);
     title.textContent = model.get("title");
     layout();
     const all = now.of !== undefined && now.of !== now.rows ? ` of ${number(now.of)}` : "";

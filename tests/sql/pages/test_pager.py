@@ -17,6 +17,7 @@ from nbtools.sql.pages.conditions import condition_for
 from nbtools.sql.pages.opening import open_frame
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape
+from nbtools.sql.pages.source import CopiedSource
 from nbtools.sql.session import SqlSession
 
 ROWS = 300_000
@@ -95,6 +96,31 @@ def test_the_first_rows_of_a_text_file_are_there_before_all_are(folder: Any) -> 
         pager.finish(on_progress=shares.append)
         assert (pager.source.is_whole, pager.row_count) == (True, ROWS)
         assert all(0 <= share <= 1 for share in shares)
+
+
+def test_a_text_file_is_looked_at_once_for_its_first_rows(folder: Any, tmp_path: Any) -> None:
+    statements: list[str] = []
+
+    class Cursor:
+        def execute(self, sql: str) -> Any:
+            statements.append(sql)
+            return duckdb.execute(sql)
+
+    source = CopiedSource(f"SELECT * FROM '{folder}/rows.csv'", {}, Cursor(), tmp_path / "rows.parquet")
+    assert (source.columns, source.types) == (("id", "k", "name"), ("BIGINT", "BIGINT", "VARCHAR"))
+    assert source.cells(None, range(2), [0, 2]) == [["0", "n0"], ["1", "n1"]]
+    assert len([sql for sql in statements if "rows.csv" in sql]) == 1, "each guesses anew what the file looks like"
+
+
+def test_pages_of_another_file_under_the_name_are_its_own(tmp_path: Any) -> None:
+    """What a cursor keeps of a Parquet file's footer holds as long as the file is the same."""
+    path = tmp_path / "a.parquet"
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        duckdb.sql(f"copy (select range as n from range(50_000)) to '{path}'")
+        with session.open_pages(f"'{path}'") as pager:
+            assert pager.cells(45_000, 45_001, [0]) == [["45000"]]
+            duckdb.sql(f"copy (select 'new ' || range as n from range(50_000)) to '{path}' (row_group_size 10_000)")
+            assert pager.cells(45_000, 45_001, [0]) == [["new 45000"]]
 
 
 def test_pages_of_a_query_keep_sums_whole_and_see_frames(folder: Any) -> None:

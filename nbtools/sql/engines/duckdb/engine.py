@@ -145,8 +145,8 @@ class DuckDBEngine:
         # A pattern is looked for in these folders alone, a single file in the working folder too.
         yield "GLOBAL file_search_path", quote_text(",".join([".", *above] if above else []))
         yield "enable_external_access", "false"
-        # Set for a single statement when somebody looks; nothing else can be changed once the rest is locked.
-        yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print']"
+        # Set on a cursor, when somebody looks or pages; nothing else can be changed once the rest is locked.
+        yield "allowed_configs", "['enable_progress_bar', 'enable_progress_bar_print', 'parquet_metadata_cache']"
         yield "lock_configuration", "true"
 
     def _attach(self, connection: Any, database: Path) -> None:

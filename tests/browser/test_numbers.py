@@ -78,7 +78,12 @@ class _Clock:
         )
 
     def jumps(self, widget: int, rows: int, *, beside: int = 0) -> list[float]:
-        targets = [1 + beside, rows // 2 + beside, rows - beside, *(rows * part // 11 + beside for part in range(1, 11))]
+        targets = [
+            1 + beside,
+            rows // 2 + beside,
+            rows - beside,
+            *(rows * part // 11 + beside for part in range(1, 11)),
+        ]
         return [self.took(widget, _GO.format(row=row), _THERE.format(at=row + 1)) for row in targets]
 
 

@@ -2,4 +2,6 @@
 
 from nbtools.cli import main
 
-raise SystemExit(main())
+# A process that multiprocessing spawns imports this file too, under another name.
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -103,22 +103,24 @@ def test_a_session_keeps_its_variables(notebook) -> None:
 
 
 def test_time_runs_out_and_the_output_stays(notebook) -> None:
+    notebook.shell.user_ns["r"] = "held"
     cell = notebook.run("r << %%data_analyze sales.csv --timeout 1s\nprint('so far', flush=True)\nwhile True: pass\n")
     assert cell.error.code == "TIMEOUT"
     assert "so far" in cell.stdout
     assert cell.error.data["stdout"] == "so far\n"
-    assert "r" not in notebook.shell.user_ns
+    assert notebook.shell.user_ns["r"] == "held"
 
 
 def test_stop_ends_the_script_and_the_notebook_goes_on(notebook) -> None:
     script = "r << %%data_analyze sales.csv\nimport os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)\n"
+    notebook.shell.user_ns["r"] = "held"
     begun = time.monotonic()
     cell = notebook.run(script, while_running=stop_when_printed("pid"))
     assert time.monotonic() - begun < 60
     assert isinstance(cell.error, Cancelled)
     assert len(cell.lines) == 3
     assert cell.error.data["stdout"].startswith("pid")
-    assert "r" not in notebook.shell.user_ns
+    assert notebook.shell.user_ns["r"] == "held"
     assert notebook.run("%%data_analyze sales.csv\nprint('again')\n").stdout.startswith("again")
 
 

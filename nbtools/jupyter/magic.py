@@ -124,7 +124,6 @@ class MagicRequest:
         result, live = self.session.drive(
             tool,
             lambda live: workbench.acall(tool, given, caller="magic", timeout=timeout, on_output=live),
-            stopped=lambda _: None,
         )
         self.streamed = live.stdout or live.values
         self.pictured = any(mime.startswith("image/") for mime in live.displayed)
@@ -152,7 +151,7 @@ class MagicRequest:
 
             return ask(*given, caller="magic", on_progress=report, **options)
 
-        return self.session.drive(name, work, stopped=lambda _: None)[0]
+        return self.session.drive(name, work)[0]
 
     def perform(
         self,
@@ -187,4 +186,4 @@ class MagicRequest:
         call = ToolCall(tool=name, arguments=told, caller="magic")
         how: dict[str, Any] = {"effects": effects, "origins": origins, "said": said}
         workbench = self.session.workbench
-        return self.session.drive(name, lambda _: workbench.aperform(call, work, **how), stopped=lambda _: None)[0]
+        return self.session.drive(name, lambda _: workbench.aperform(call, work, **how))[0]

@@ -190,7 +190,7 @@ class NotebookSession:
         label: str,
         work: Callable[[Live], Awaitable[T]],
         *,
-        stopped: Callable[[Any], None],
+        stopped: Callable[[Any], None] | None = None,
         shows_time: bool = True,
     ) -> tuple[T, Live]:
         """Run work on the loop and show its output; Stop ends it.
@@ -222,7 +222,8 @@ class NotebookSession:
         try:
             return aio.run(watched()), live
         except aio.Interrupted as exc:
-            stopped(exc.value)
+            if stopped is not None:
+                stopped(exc.value)
             raise Cancelled(
                 "you stopped it; what it showed so far is above.",
                 hint="Run the cell again when you are ready.",

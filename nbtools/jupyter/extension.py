@@ -150,6 +150,11 @@ _AHEAD = (
     *("nbtools.sql.results.result", "pydantic.fields"),
     # pydantic looks for plugins among all installed packages before it makes its first model.
     lambda: importlib.import_module("pydantic").create_model("First"),
+    # The first table or explorer waits for these.
+    *("nbtools.sql.engines.duckdb.engine", "nbtools.sql.engines.policies", "nbtools.sql.connections"),
+    *("nbtools.sql.session", "duckdb", "ipywidgets.widgets.widget", "ipywidgets", "anywidget"),
+    *("nbtools.widgets.live.live_widget", "nbtools.widgets.explorer", "nbtools.widgets.sources_at_hand"),
+    *("nbtools.sql.pages.opening", "nbtools.toolbox.web.downloads"),
 )
 
 

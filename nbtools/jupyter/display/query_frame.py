@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["QueryFrame"]
 
 
-_SEEN = 20  # rows and columns that pandas' own table shows whole
-
-
 class QueryFrame(pd.DataFrame):
     """A DataFrame with a footer; whatever is made from it is a plain DataFrame.
 
@@ -36,8 +33,8 @@ class QueryFrame(pd.DataFrame):
         return pd.DataFrame
 
     def _ipython_display_(self) -> None:
-        """Show a table of all rows beside the plain forms, where a front end may and they do not show everything."""
-        if max(self.shape, default=0) <= _SEEN or not has("anywidget"):
+        """Show a table to sort, filter and copy from beside the plain forms, where there are rows and a front end."""
+        if self.empty or not has("anywidget"):
             raise NotImplementedError  # IPython goes on with the plain forms
         from nbtools.widgets.live.live_widget import has_kernel, publish, saved_output
         from nbtools.widgets.table import TableView

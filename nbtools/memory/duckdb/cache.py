@@ -49,7 +49,7 @@ def _size(row: Row) -> int:
 class BloomFilter:
     """A Bloom filter of all ids: for an id that was never written it says so for certain, which saves a query.
 
-    Four bits an id in a table of sixteen bits an id. It is made anew by its owner when it is full.
+    Four bits an id in a table of sixteen bits an id. Its owner makes a new one when it is full, and uses it until then.
 
     Parameters
     ----------

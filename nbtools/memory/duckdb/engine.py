@@ -244,8 +244,8 @@ class MemoryEngine:
             self.tables.trim(self.history_kept, self.clock.now() - _REPEAT_WINDOW, CALLS_KEPT)
 
     def build_id_filter(self) -> None:
-        """Build the filter of known ids if there is none; a background thread does it for a large file."""
-        if self._known is not None:
+        """Build the filter of known ids if there is none with room; a background thread does it for a large file."""
+        if self._known is not None and not self._known.is_full:
             return
         with self._state:
             self._newcomers = list(self._overlay)
@@ -416,8 +416,6 @@ class MemoryEngine:
             self._has_forgotten = True
             del self._requests[next(iter(self._requests))]
         self._index.note(rows, seq)
-        if self._known is not None and self._known.is_full:
-            self._known = None  # Until it is made anew, every key might be in the file.
 
     def _add_unmerged(self, entries: Sequence[JournalEntry]) -> list[Row]:
         """Make entries visible that are in the journal and not in DuckDB; return their rows of records."""

@@ -62,6 +62,28 @@ def test_a_torn_end_is_cut_off_and_writing_goes_on(tmp_path, cut):
     again.close()
 
 
+def test_a_segment_in_use_ends_in_zeros_that_tell_nothing(tmp_path):
+    """A process that is killed leaves them; one that closes its journal cuts them off."""
+    journal = Journal(tmp_path / "log")
+    journal.append([entry(1)])
+    size = journal.size()
+    journal.append([entry(2)])
+    (segment,) = journal.segments()
+    left = segment.read_bytes()
+    assert (len(left), journal.size()) == (1 << 20, 2 * size)
+    journal.close()
+    assert segment.read_bytes() == left.rstrip(b"\0")
+    for torn, told in ((b"", []), (b'0123abcd [3,"r",[[0', ["The journal ended in half a line, wh"])):
+        whole = left.rstrip(b"\0") + torn
+        segment.write_bytes(whole + bytes(len(left) - len(whole)))
+        again = Journal(tmp_path / "log")
+        assert seqs(again) == [1, 2]
+        assert [notice[:36] for notice in again.notices] == told
+    again.append([entry(3)])
+    assert seqs(again) == [1, 2, 3]
+    again.close()
+
+
 def test_every_flipped_byte_is_noticed_and_costs_one_line(tmp_path):
     first = Journal(tmp_path / "log")
     for number in (1, 2, 3):

@@ -165,7 +165,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if self._draft else 0)
         self._fd = os.open(self._draft or path, flags, 0o600)
         self._size = self._room = os.lseek(self._fd, 0, os.SEEK_END)
-        if self._size and not _ends_whole(path):
+        if self._size and not path.read_bytes().endswith(b"\n"):
             os.write(self._fd, b"\n")  # A torn line of an earlier life stays a line of its own.
             self._size += 1
 
@@ -268,12 +268,6 @@ def _first_seq(line: bytes) -> int:
 
 def _seq_of(segment: Path) -> int:
     return int(segment.stem)
-
-
-def _ends_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def _open_private(name: str, flags: int) -> int:

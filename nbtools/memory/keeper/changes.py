@@ -31,8 +31,7 @@ _SIZE = 8 * (1 + _PLACES)
 
 def places_of_keys(scope: Scope, keys: Sequence[str]) -> list[int]:
     """Return which counts tell of keys: the first one, which is no key's, and one for each key."""
-    begin = f"{scope.agent_id}\0{scope.workflow_id}\0{scope.node_id}\0"
-    return [0, *[1 + zlib.crc32((begin + key).encode()) % _PLACES for key in keys]]
+    return [0, *[1 + zlib.crc32((scope.prefix + key).encode()) % _PLACES for key in keys]]
 
 
 def _places_of(changes: Sequence[Change]) -> set[int]:

@@ -17,7 +17,6 @@ import json
 import marshal
 import os
 import secrets
-import selectors
 import subprocess
 import sys
 import threading
@@ -345,12 +344,10 @@ class KeeperRepository:
             )
         except OSError as exc:
             raise self._unreachable(exc) from exc
-        with process:
-            assert process.stdout is not None
-            text = _read_line(process.stdout.fileno(), end)
         try:
-            facts = json.loads(text)
-        except ValueError:
+            with process:
+                facts = json.loads(process.communicate(timeout=max(end - time.monotonic(), 0))[0])
+        except (ValueError, subprocess.TimeoutExpired):
             if not is_last:
                 return  # It was killed before it could say anything.
             raise MemoryUnavailable(
@@ -427,17 +424,3 @@ def _environment() -> dict[str, str]:
     source = str(Path(__file__).resolve().parents[2])
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH")]))
     return kept | {"MALLOC_ARENA_MAX": "2"}
-
-
-def _read_line(fd: int, end: float) -> str:
-    data = b""
-    # Not `select.select`, which knows the first 1,024 open files alone.
-    with selectors.DefaultSelector() as selector:
-        selector.register(fd, selectors.EVENT_READ)
-        while not data.endswith(b"\n"):
-            ready = selector.select(max(end - time.monotonic(), 0))
-            part = os.read(fd, 65536) if ready else b""
-            if not part:
-                break
-            data += part
-    return data.decode(errors="replace")

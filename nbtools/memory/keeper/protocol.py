@@ -51,7 +51,7 @@ __all__ = [
     "take_frame",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_FRAME = 256 << 20
 _MORE = 1 << 31
 _HEAD = struct.Struct(">I")
@@ -144,12 +144,11 @@ def connect_to(address: Any, *, timeout: float) -> socket.socket:
 def limit_waiting(connection: socket.socket, timeout: float) -> None:
     """Limit every wait on a connection to `timeout` seconds; then it raises `BlockingIOError` or `TimeoutError`."""
     connection.settimeout(timeout)
-    if sys.platform == "win32":
-        return
-    # The system itself watches the time: a timeout of Python's costs a call more for each part read.
-    connection.setblocking(True)
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
+    if sys.platform != "win32":
+        # The system itself watches the time: a timeout of Python's costs a call more for each part read.
+        connection.setblocking(True)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(timeout), int(timeout % 1 * 1e6)))
 
 
 # -- records

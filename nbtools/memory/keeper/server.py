@@ -2,13 +2,14 @@
 
 ::
 
-    main thread     accepts, reads frames, answers point reads at once     (never waits for a disk)
-    committer       takes all writes that are waiting, stores them in one group, answers them
+    main thread     accepts, reads frames, answers point reads, stores the writes that arrived in one group
+    committer       takes the writes instead while the disk is slow, and those that take long themselves
     readers (2)     searches, lists, histories: what can take milliseconds
     housekeeper     merges, sweeps, trims, takes snapshots, shows that the keeper is alive
 
 An answer is sent by the thread that made it, without waiting: what a slow client does not take is kept for it, and the
-main thread sends it when there is room.
+main thread sends it when there is room. Handing a write to another thread costs a third of the write, so the main
+thread does it where that takes no longer than a wait for the processor.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ from nbtools.memory.rules.transitions import WriteRequest
 
 __all__ = ["KeeperServer"]
 
-_GROUP = 256
+# What the main thread may store by itself: when the group before took at most so many seconds, and of these kinds.
+_SHORT = 0.005
+_SHORT_KINDS = {"write", "touch", "incr", "delete", "call"}
 _TOO_MANY = 12_000
 _CLEAN_EVERY = 30.0
 # Between two rounds of housekeeping: with more questions than that, what can wait waits.
@@ -96,7 +99,10 @@ class KeeperServer:
         self._greeting = greeting | {"counts": self._changes.name}
         self._selector = selectors.DefaultSelector()
         self._clients: set[_ClientConnection] = set()
-        self._writes: queue.SimpleQueue[tuple[_ClientConnection, WriteRequest] | None] = queue.SimpleQueue()
+        self._arrived: list[tuple[_ClientConnection, WriteRequest]] = []
+        self._is_disk_quick = True
+        self._committing = threading.Lock()
+        self._writes: queue.SimpleQueue[list[tuple[_ClientConnection, WriteRequest]] | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[tuple[_ClientConnection, dict[str, Any]] | None] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._waker, self._waked = socket.socketpair()
@@ -159,6 +165,8 @@ class KeeperServer:
                     self._handle(key.data, events)
                 else:
                     key.data()
+            if self._arrived:
+                self._take_writes()
             now = time.monotonic()
             if now - self._last > self._idle_exit * (_FORGOTTEN if self._clients else 1):
                 self._leaving.set()
@@ -195,7 +203,7 @@ class KeeperServer:
         with contextlib.suppress(OSError):
             self._waked.recv(4096)
         for client in list(self._clients):
-            if client.has_unsent:
+            if client.outbox:
                 self._selector.modify(client.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
 
     def _handle(self, client: _ClientConnection, events: int) -> None:
@@ -232,7 +240,7 @@ class KeeperServer:
                 client.send(rows_to_frames(rows, values=message.get("values", True)))
         elif op == "apply":
             changes = [change_from_wire(fields) for fields in message["changes"]]
-            self._writes.put((client, WriteRequest(message["id"], changes, message["new"])))
+            self._arrived.append((client, WriteRequest(message["id"], changes, message["new"])))
         elif op == "drain":
             self._leaving.set()
         else:
@@ -245,46 +253,57 @@ class KeeperServer:
         client.is_greeted = "hello" in message
         client.send([frame(dumps(self._greeting | {"notices": self.engine.notices}))])
 
+    def _take_writes(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        is_short = all(len(r.changes) == 1 and r.changes[0].kind in _SHORT_KINDS for _, r in arrived)
+        is_short = is_short and self._is_disk_quick and self.engine.unmerged <= _TOO_MANY
+        if is_short and self._committing.acquire(blocking=False):
+            try:
+                self._commit(arrived)
+            finally:
+                self._committing.release()
+        else:
+            self._writes.put(arrived)
+
     # -- the other threads
 
     def _commit_writes(self) -> None:
-        while True:
-            first = self._writes.get()
-            if first is None:
-                return
-            group = [first]
+        while (group := self._writes.get()) is not None:
             # Nobody else takes from it, so what is there can be had.
-            while len(group) < _GROUP and not self._writes.empty():
-                following = self._writes.get()
-                if following is None:
+            while not self._writes.empty():
+                if (more := self._writes.get()) is None:
                     self._writes.put(None)
                     break
-                group.append(following)
-            try:
-                with self._changes.changing([request.changes for _, request in group]) as counts:
-                    outcomes: list[Any] = list(self.engine.commit([request for _, request in group]))
-                    self._check_stored()
-            except Exception as exc:
-                # Nobody knows here what was stored, so nobody is answered: each client asks again by the same id, and
-                # the next keeper finds out.
-                self._log_failure(exc)
-                self.leave()
-                continue
-            for (client, request), outcome, as_of in zip(group, outcomes, counts, strict=True):
-                if isinstance(outcome, Exception):
-                    client.send([frame(dumps(failure_to_wire(outcome)))])
-                else:
-                    # What was applied before may have been changed since.
-                    known = as_of if request.is_new else None
-                    client.send([done_to_wire(request.changes, outcome, self.engine.notices, known)])
+                group += more
+            with self._committing:
+                self._commit(group)
             if self.engine.unmerged > _TOO_MANY:
                 self._merge_backlog()
 
-    def _check_stored(self) -> None:
-        """Raise an error if a crash could lose what was just stored, because the journal was removed or is broken."""
-        journal = self.engine.journal
-        if self.directory.is_lost() or (journal is not None and journal.is_lost()):
-            raise MemoryUnavailable(f"{self.directory.folder} was removed, or cannot be written any more")
+    def _commit(self, group: list[tuple[_ClientConnection, WriteRequest]]) -> None:
+        """Store a group and answer it; whoever calls it holds `_committing`."""
+        began = time.monotonic()
+        try:
+            with self._changes.changing([request.changes for _, request in group]) as counts:
+                outcomes = self.engine.commit([request for _, request in group])
+                journal = self.engine.journal
+                # A crash could lose what was just stored, if the journal was removed or is broken.
+                if self.directory.is_lost() or (journal is not None and journal.is_lost()):
+                    raise MemoryUnavailable(f"{self.directory.folder} was removed, or cannot be written any more")
+        except Exception as exc:
+            # Nobody knows here what was stored, so nobody is answered: each client asks again by the same id, and the
+            # next keeper finds out.
+            self._log_failure(exc)
+            self.leave()
+            return
+        self._is_disk_quick = time.monotonic() - began < _SHORT
+        for (client, request), outcome, as_of in zip(group, outcomes, counts, strict=True):
+            if isinstance(outcome, NbtoolsError):
+                client.send([frame(dumps(failure_to_wire(outcome)))])
+            else:
+                # What was applied before may have been changed since.
+                known = as_of if request.is_new else None
+                client.send([done_to_wire(request.changes, outcome, self.engine.notices, known)])
 
     def _answer_reads(self) -> None:
         while (asked := self._reads.get()) is not None:
@@ -365,12 +384,8 @@ class _ClientConnection:
         self.is_greeted = False
         self._wake = wake
         self._inbox = bytearray()
-        self._outbox = bytearray()
+        self.outbox = bytearray()
         self._lock = threading.Lock()
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._outbox)
 
     def receive(self) -> list[dict[str, Any]]:
         # Room for more would be had from the system, and given back, each time.
@@ -389,25 +404,25 @@ class _ClientConnection:
         """Send as much as the socket takes and keep the rest; ignore a client that is gone."""
         with self._lock, contextlib.suppress(OSError):
             for data in frames:
-                if self._outbox:
-                    self._outbox += data
+                if self.outbox:
+                    self.outbox += data
                     continue
                 try:
                     sent = self.connection.send(data)
                 except BlockingIOError:
                     sent = 0
                 if sent < len(data):
-                    self._outbox += data[sent:]
-        if self._outbox:
+                    self.outbox += data[sent:]
+        if self.outbox:
             self._wake()
 
     def flush(self) -> bool:
         """Send what was kept; return whether that was all."""
         with self._lock:
             with contextlib.suppress(BlockingIOError):
-                sent = self.connection.send(self._outbox[: 1 << 20])
-                del self._outbox[:sent]
-            return not self._outbox
+                sent = self.connection.send(self.outbox[: 1 << 20])
+                del self.outbox[:sent]
+            return not self.outbox
 
 
 def _message(body: bytes) -> dict[str, Any]:

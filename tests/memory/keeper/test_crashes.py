@@ -147,7 +147,9 @@ def test_the_journal_torn_by_a_crash_is_taken_up_to_the_tear(path):
             memory.write(f"k{number}", number)
         end_keeper(path, signal.SIGKILL)
         (segment,) = (path.with_name("m.duckdb.keeper") / "log").glob("*.log")
-        with segment.open("ab") as file:
+        lines = segment.read_bytes().rstrip(b"\0")
+        with segment.open("rb+") as file:
+            file.seek(len(lines))
             file.write(b'00000000 [31,"half a li')
         with pytest.warns(UserWarning, match="ended in half a line"):
             assert len(memory) == 30

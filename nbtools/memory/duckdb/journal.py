@@ -8,7 +8,7 @@ database can then never stall a write.) A line is one request::
 
 with the CRC-32 of what follows it. Lines go to segments named after their first sequence number; a segment is dropped
 when a snapshot of the database holds all of it. The segment in use grows in steps and ends in zeros, because a file
-whose size stays the same is confirmed in two thirds of the time. On opening, a torn last line is cut off: a write that
+whose size stays the same is confirmed in 65 to 80% of the time. On opening, a torn last line is cut off: a write that
 was interrupted, of which nobody was told that it was stored. It is reported, because a disk that lost the end of the
 file looks the same. A line that is broken is skipped and reported, and the ones behind it are used. Broken lines at the
 very end are set aside in a file of their own, because their sequence numbers are given again.

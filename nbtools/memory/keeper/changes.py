@@ -24,7 +24,7 @@ from nbtools.memory.repository import Change
 __all__ = ["ChangeCount", "ChangeReader", "places_of_keys"]
 
 _PREFIX = "changes-"
-# With 4,096, a third of the reads between 5,000 writes of other keys asked in vain.
+# With 4,096, about two of five reads were asked in vain while four processes wrote other keys.
 _PLACES = 65_536
 _SIZE = 8 * (1 + _PLACES)
 

@@ -408,3 +408,43 @@ def test_the_index_outlives_a_killed_keeper(path, open_shared):
     assert memory.search("8") == []
     # The same file was taken up, not made anew.
     assert index.stat().st_ino == made
+
+
+_SLOW_DISK = """
+import sys, time
+from pathlib import Path
+from nbtools.memory.duckdb import journal
+from nbtools.memory.keeper.__main__ import serve
+
+def sync(fd):
+    time.sleep(0.02)
+    while Path(sys.argv[2]).exists():
+        time.sleep(0.01)
+    real(fd)
+
+real, journal._sync = journal._sync, sync
+serve(Path(sys.argv[1]), idle_exit=20)
+"""
+
+
+def test_reads_are_answered_while_a_slow_disk_keeps_a_write_waiting(open_shared, path, tmp_path):
+    stalls = tmp_path / "stalls"
+    with (
+        subprocess.Popen([sys.executable, "-c", _SLOW_DISK, str(path), str(stalls)]) as keeper,
+        contextlib.ExitStack() as last,
+    ):
+        last.callback(end_keeper, path)
+        last.callback(stalls.unlink, missing_ok=True)
+        wait_until(lambda: MemoryDirectory(path).holder().get("address"))
+        one, two = open_shared(), open_shared()
+        one.write("a", 1)
+        assert one.info()["pid"] == keeper.pid
+        stalls.touch()
+        writer = threading.Thread(target=one.write, args=("b", 2))
+        writer.start()
+        wait_until(lambda: any(b'"b"' in segment.read_bytes() for segment in MemoryDirectory(path).log.glob("*.log*")))
+        assert two["a"] == 1
+        assert writer.is_alive(), "the read did not wait for the write"
+        stalls.unlink()
+        writer.join()
+        assert two["b"] == 2

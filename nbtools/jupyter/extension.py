@@ -97,7 +97,7 @@ class Extension:
             self.shell.Completer.custom_matchers.append(self._matcher)
         self.shell.meta["nbtools"] = self
         self._helper = _load_libraries_ahead()
-        if self._helper is not None:
+        if _used_home() is not None:
             import_ahead(_AHEAD, lambda: Extension.of(self.shell) is self)
 
     def _register(self, entry: MagicEntry) -> None:
@@ -155,6 +155,8 @@ _AHEAD = (
     *("nbtools.sql.session", "duckdb", "ipywidgets.widgets.widget", "ipywidgets", "anywidget"),
     *("nbtools.widgets.live.live_widget", "nbtools.widgets.explorer", "nbtools.widgets.sources_at_hand"),
     *("nbtools.sql.pages.opening", "nbtools.toolbox.web.downloads"),
+    # The connection that parses what is judged takes 20 ms to open.
+    lambda: importlib.import_module("nbtools.sql.verdict.duckdb.parser").parse("SELECT 1"),
 )
 
 
@@ -176,15 +178,21 @@ def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callabl
         loop.call_later(_PAUSE_S, step)
 
 
+def _used_home() -> Path | None:
+    """Return the home if nbtools was used with it before, unless the settings say that nothing is loaded ahead."""
+    if os.environ.get("NBTOOLS_KERNEL_WARM") == "0":
+        return None
+    home = Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser()
+    return home if home.is_dir() else None
+
+
 def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
     """Where scripts were run before, have their libraries loaded while the notebook waits for its first one.
 
     By a process of its own: nothing of it is imported here. It ends at once where the libraries are loaded already.
     """
-    if os.environ.get("NBTOOLS_KERNEL_WARM") == "0":
-        return None
-    home = Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser()
-    if not (home / "warm").is_dir():
+    home = _used_home()
+    if home is None or not (home / "warm").is_dir():
         return None
     command = [sys.executable, "-P", "-m", "nbtools.kernels.forked.warm_client"]
     null = subprocess.DEVNULL

@@ -182,6 +182,30 @@ def test_what_scripts_need_is_imported_while_the_loop_is_idle_and_the_extension_
             sys.modules.pop(name, None)
 
 
+@pytest.mark.parametrize("is_used", [True, False])
+def test_the_parts_of_the_first_table_are_imported_while_idle_where_nbtools_was_used_before(
+    is_used: bool, tmp_path: Path
+) -> None:
+    if is_used:
+        (tmp_path / "home").mkdir()
+    code = f"""
+import asyncio, sys
+from IPython.core.interactiveshell import InteractiveShell
+async def idle():
+    InteractiveShell.instance().run_line_magic("load_ext", "nbtools")
+    for _ in range({1_000 if is_used else 10}):
+        await asyncio.sleep(0.05)
+        if "nbtools.toolbox.web.downloads" in sys.modules:
+            break
+    print("nbtools.widgets.explorer" in sys.modules, "nbtools.config" in sys.modules)
+asyncio.run(idle())
+"""
+    environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home", "NBTOOLS_KERNEL_WARM": "30"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (f"{is_used} {is_used}\n", "")
+
+
 def test_nothing_is_imported_ahead_where_no_loop_runs() -> None:
     import_ahead(("nbtools_that_is_nowhere",), lambda: True)
 

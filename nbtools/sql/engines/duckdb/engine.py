@@ -88,8 +88,6 @@ class DuckDBEngine:
         self._own: frozenset[str] = frozenset()
         self._copied: set[tuple[str, str]] = set()
         self._cursors = CursorPool(self.fresh_cursor)
-        # Parsed once: every statement needs both.
-        self._begin, self._end = duckdb.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     def another(self, *, threads: int) -> DuckDBEngine:
@@ -113,6 +111,8 @@ class DuckDBEngine:
         # A cursor forgets what SET says about replacements; what the instance was opened with, it keeps.
         connection = duckdb.connect(":memory:", config={"python_enable_replacements": False})
         try:
+            # Parsed once, since every statement needs both; and here, since DuckDB's own default takes 20 ms to open.
+            self._begin, self._end = connection.extract_statements("BEGIN TRANSACTION READ ONLY; ROLLBACK")
             if self._database is not None:
                 self._attach(connection, self._database)
             for schema in sorted(self._options.schemas):

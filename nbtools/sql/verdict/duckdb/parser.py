@@ -51,6 +51,11 @@ class _ParserConnection:
             rows = self._connection.execute(f"EXECUTE tree('{quoted}')").fetchall()
         return cast("Tree", json.loads(rows[0][0]))
 
+    def statements(self, sql: str) -> list[Any]:
+        with self._lock:
+            found: list[Any] = self._connection.extract_statements(sql)
+        return found
+
 
 @functools.cache
 def _parser(pid: int) -> _ParserConnection:
@@ -72,10 +77,8 @@ def parse(sql: str) -> Tree:
 
 def kinds(sql: str) -> list[str]:
     """Return the kind of each statement of a text, such as ``["SELECT"]``; ``"UNKNOWN"`` for what has no name."""
-    import duckdb
-
     found: list[str] = []
-    for statement in duckdb.extract_statements(sql):
+    for statement in _parser(os.getpid()).statements(sql):
         try:
             found.append(statement.type.name)
         except ValueError:

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import queue
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pandas as pd
+import pytest
 
+from nbtools.errors import Cancelled
+from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.session import SqlSession
+from nbtools.widgets.grid.grid_widget import _QUIET_S, _Samples
+from nbtools.widgets.live.live_widget import Asked
 from nbtools.widgets.table import TableView
 
 
@@ -82,6 +90,41 @@ def test_a_text_file_shows_its_first_rows_and_then_all(front_end: Any, tmp_path:
     assert table.state["first"]["rows"][:2] == [["0", "it's 0", None], ["1", "it's 1", "1.5"]]
     facts = view.ask("profile", column=0, exact=False, rev=table.state["rev"])
     assert (facts["least"], facts["greatest"], facts["rows"]) == ("0", "49", 50)
+
+
+def test_a_profile_waits_until_nobody_asked_any_table_for_rows_in_a_while(front_end: Any) -> None:
+    one, other = (TableView.from_frame(_frame()) for _ in range(2))
+    view, beside = front_end(one), front_end(other)
+    beside.ask("cells", start=0, stop=5, columns=[0], rev=0)
+    begun = time.monotonic()
+    facts = view.ask("profile", column=0, exact=False, rev=0)
+    assert facts["rows"] == 50
+    assert time.monotonic() - begun > _QUIET_S / 2
+    # Whoever asks for all rows wants them now.
+    beside.ask("cells", start=5, stop=9, columns=[0], rev=0)
+    assert view.ask("profile", column=0, exact=True, rev=0)["rows"] == 50
+    assert view.ask("profile", column=0, exact=False, rev=7) is None
+
+
+def test_a_profile_that_runs_ends_for_rows_and_begins_again_until_it_is_stopped() -> None:
+    samples, begun, asked = _Samples(), queue.Queue[int](), Asked("profile", {}, lambda _: None)
+
+    def profile(control: QueryControl) -> None:
+        begun.put(1)
+        while True:
+            control.check()
+            time.sleep(0.001)
+
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(samples.run, asked, profile)
+        for _ in range(3):
+            begun.get(timeout=10)
+            samples.make_way()
+        begun.get(timeout=10)
+        assert not answer.done()
+        asked.stop()
+        with pytest.raises(Cancelled):
+            answer.result(10)
 
 
 def test_the_plain_forms_show_the_first_rows_and_how_many_there_are() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
-from typing import Any, ClassVar
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeVar
 
 import traitlets
 
 from nbtools import html_parts
-from nbtools.errors import LimitExceeded
+from nbtools.errors import Cancelled, LimitExceeded
 from nbtools.sql import Pager
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.cells import told
@@ -21,11 +23,14 @@ from nbtools.widgets.live.live_widget import Asked, LiveWidget
 
 __all__ = ["GridWidget", "controlled"]
 
+T = TypeVar("T")
+
 _PLAIN_ROWS, _PLAIN_CELL = 10, 60
 _FIRST_ROWS, _FIRST_COLUMNS = 30, 20
 _COPIED = 500_000  # cells of a rectangle
 _COPY_STEP = 2_000
 _WHOLE = 1_000_000  # characters of one value
+_QUIET_S = 0.2  # for which nobody must have waited for rows
 
 
 class GridWidget(LiveWidget):
@@ -81,6 +86,7 @@ class GridWidget(LiveWidget):
         """Return the first cells, which so are seen without being asked for; `None` where they cannot be read."""
         shown = self._shown()
         columns = list(range(len(self._pager.source.columns)) if shown is None else shown)[:_FIRST_COLUMNS]
+        _SAMPLES.make_way()
         # What is wrong with them is told when they are asked for.
         with contextlib.suppress(Exception):
             return {"columns": columns, "rows": self._pager.cells(0, _FIRST_ROWS, columns, version=rev)}
@@ -91,6 +97,7 @@ class GridWidget(LiveWidget):
     def answer_cells(self, asked: Asked) -> list[list[str | None]]:
         """Return the cells of some rows."""
         given = asked.given
+        _SAMPLES.make_way()
         return self._pager.cells(given["start"], given["stop"], given["columns"], version=given["rev"])
 
     def answer_whole(self, asked: Asked) -> str | None:
@@ -153,11 +160,18 @@ class GridWidget(LiveWidget):
         self.state = self._state(self._pager.version)
 
     def answer_profile(self, asked: Asked) -> dict[str, Any] | None:
-        """Return what a column holds."""
-        if asked.given["rev"] != self._pager.version:
-            return None
+        """Return what a column holds; `None` where the rows were arranged anew meanwhile."""
+        column, exact, rev = asked.given["column"], asked.given["exact"], asked.given["rev"]
+
+        def profile(control: QueryControl) -> dict[str, Any] | None:
+            if rev != self._pager.version:
+                return None
+            return self._pager.profile(column, exact=exact, control=control).to_dict()
+
+        if not exact:
+            return _SAMPLES.run(asked, profile)
         with controlled(asked) as control:
-            return self._pager.profile(asked.given["column"], exact=asked.given["exact"], control=control).to_dict()
+            return profile(control)
 
     def close(self) -> None:
         """Remove the views and close the pages."""
@@ -197,6 +211,51 @@ def controlled(asked: Asked) -> Iterator[QueryControl]:
     control = QueryControl()
     with asked.interrupted_by(lambda: control.stop("stop")):
         yield control
+
+
+class _Samples:
+    """Profiles of samples, in all tables: they stop where somebody waits for rows, and begin again afterwards."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[QueryControl] = set()
+        self._quiet_from = 0.0
+
+    def make_way(self) -> None:
+        """Stop those that run, and begin none for a moment."""
+        with self._lock:
+            self._quiet_from = time.monotonic() + _QUIET_S
+            running = list(self._running)
+        for control in running:
+            control.stop("stop")
+
+    def run(self, asked: Asked, profile: Callable[[QueryControl], T]) -> T:
+        """Return what a profile returns, when it could run to its end.
+
+        Raises
+        ------
+        Cancelled
+            Nobody waits for it any more.
+        """
+        while True:
+            while (left := self._quiet_from - time.monotonic()) > 0:
+                asked.check()
+                time.sleep(min(left, 0.05))
+            with controlled(asked) as control:
+                with self._lock:
+                    self._running.add(control)
+                try:
+                    return profile(control)
+                except Cancelled:
+                    asked.check()
+                    if control.reason is None:
+                        raise
+                finally:
+                    with self._lock:
+                        self._running.discard(control)
+
+
+_SAMPLES = _Samples()
 
 
 def _tsv(text: str | None) -> str:

@@ -9,7 +9,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const id = `nbt-${Math.random().toString(36).slice(2)}`;
   const view = { wrap: false, pinned: [], widths: {}, ...model.get("view") };
   const cache = new Map();
-  let top = 0, left = 0, active = { row: 0, column: 0 }, anchor = null, asking = false, lately = 0, placed = 0, drawn = 0, profiling = null, busy = null, brush = null;
+  let top = 0, left = 0, active = { row: 0, column: 0 }, anchor = null, asking = false, placed = 0, drawn = 0, profiling = null, busy = null, brush = null;
   const profiles = new Map();
 
   const title = h("span", { class: "title" }), count = h("span", { class: "dim count" }), live = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
@@ -95,8 +95,6 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const fetchCells = async (first, last, columns) => {
     if (asking) return;
     asking = true;
-    if (profiling?.index === undefined) profiling?.abort(); // a page goes first; it begins again when none was asked for in a while
-    lately = performance.now() + 300;
     // Sorted rows lie anywhere in the source, and each costs time.
     const rev = state().rev, margin = state().order.length ? 4 : MARGIN, start = Math.max(0, first - margin), stop = Math.min(state().rows, last + margin), indexes = columns.map((each) => each.index);
     try {
@@ -178,7 +176,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const profileNext = (across) => {
     if (profiling || busy || !state().whole || asking) return;
     const next = across.find(({ index }) => !profiles.has(index));
-    if (next) setTimeout(() => profile(next.index), Math.max(60, lately - performance.now()));
+    if (next) setTimeout(() => profile(next.index), 60);
   };
   const profile = async (index, exact = false) => {
     if (busy || !state().whole || (!exact && (asking || profiling || profiles.has(index)))) return;

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks._kernel_sides import make_csv
+from benchmarks._kernel_sides import SCRIPT, make_csv, plain_python
 from benchmarks.paired import row, take_turns
 from psutil import process_iter
 
@@ -103,11 +103,15 @@ with Kernels(home=Path(sys.argv[1]), warm_s=float(sys.argv[2])) as kernels:
 print(1000 * (perf_counter() - begun))
 """
 
+_CHART = "first script, describes and draws"
 _PAIRS = (
     ("first script, nothing running", "python script.py", "with start and import of nbtools"),
     ("first script, nothing running, nbtools imported", "python script.py", "goal: at least 0.77"),
     ("first script, libraries loaded", "python script.py", "with start and import of nbtools"),
     ("first script, libraries loaded, nbtools imported", "python script.py", "goal: at least 4"),
+    (f"{_CHART}, nothing running", "python chart.py", "with start and import of nbtools"),
+    (f"{_CHART}, nothing running, nbtools imported", "python chart.py", "goal: at least 0.77"),
+    (f"{_CHART}, libraries loaded, nbtools imported", "python chart.py", "goal: at least 4"),
     ("nbtools call data_analyze", "python script.py", "goal: at least 1.7"),
     ("nbtools call calculator", "python -c pass", "goal: at most 250 ms"),
     ("nbtools sql 'select 1'", "python -c, bare duckdb", "goal: at least 0.5"),
@@ -119,7 +123,7 @@ def first_ones(rounds: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="nbbench-") as place:
         csv = Path(place, "sales.csv")
         make_csv(csv)
-        code = _SCRIPT.format(csv=str(csv))
+        code, chart = (text.format(csv=str(csv)) for text in (_SCRIPT, SCRIPT))
         script = Path(place, "script.py")
         script.write_text(code)
         # As installed: packages come with compiled modules, and a checkout gets them in the first round.
@@ -138,7 +142,7 @@ def first_ones(rounds: int) -> list[dict[str, Any]]:
             # What the process measures itself, once it has imported nbtools: what a notebook waits for.
             return lambda: float(subprocess.check_output(command, env=environment, cwd=place))
 
-        def cold(how: Callable[..., Callable[[], float]]) -> Callable[[], float]:
+        def cold(how: Callable[..., Callable[[], float]], code: str) -> Callable[[], float]:
             def measure() -> float:
                 # A home of its own: nothing runs there, and what is started leaves before the next round.
                 with tempfile.TemporaryDirectory(prefix="nbbench-") as home:
@@ -150,14 +154,21 @@ def first_ones(rounds: int) -> list[dict[str, Any]]:
             return measure
 
         nbtools = [sys.executable, "-m", "nbtools.cli"]
-        warm = [sys.executable, "-c", _KERNELS, f"{place}/home", "30", code]
+        warm = [sys.executable, "-c", _KERNELS, f"{place}/home", "30"]
+        charts = Path(place, "charts")
+        charts.mkdir()
+        in_python = plain_python(charts, chart)
         arguments = json.dumps({"input_file_path": str(csv), "analysis_script": code})
         sides = {
             "python script.py": timed(sys.executable, str(script)),
-            "first script, nothing running": cold(timed),
-            "first script, nothing running, nbtools imported": cold(told),
-            "first script, libraries loaded": timed(*warm),
-            "first script, libraries loaded, nbtools imported": told(*warm),
+            "first script, nothing running": cold(timed, code),
+            "first script, nothing running, nbtools imported": cold(told, code),
+            "first script, libraries loaded": timed(*warm, code),
+            "first script, libraries loaded, nbtools imported": told(*warm, code),
+            "python chart.py": lambda: 1000 * in_python(),
+            f"{_CHART}, nothing running": cold(timed, chart),
+            f"{_CHART}, nothing running, nbtools imported": cold(told, chart),
+            f"{_CHART}, libraries loaded, nbtools imported": told(*warm, chart),
             "nbtools call data_analyze": timed(*nbtools, "call", "data_analyze", "--json", arguments),
             "python -c pass": timed(sys.executable, "-c", "pass"),
             "nbtools call calculator": timed(*nbtools, "call", "calculator", "--json", '{"expression": "1 + 1"}'),

@@ -150,7 +150,10 @@ def test_a_narrow_column_tells_its_type_and_what_is_missing_below(page: Any, wor
         assert not are_whole or not any(each[3] for each in found[1:]), found
 
     lines(are_whole=True)
-    grip = head.locator(".grip").bounding_box()
+    # In one step: the header is drawn anew with each profile, and the element that is found may be gone a moment later.
+    grip = page.evaluate(
+        "document.querySelector('[role=columnheader][title^=team] .grip').getBoundingClientRect().toJSON()"
+    )
     page.mouse.move(grip["x"] + 3, grip["y"] + 9)
     page.mouse.down()
     page.mouse.move(grip["x"] - 400, grip["y"] + 9, steps=4)

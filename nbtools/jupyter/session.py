@@ -225,7 +225,7 @@ class NotebookSession:
             if stopped is not None:
                 stopped(exc.value)
             raise Cancelled(
-                "you stopped it; what it showed so far is above.",
+                "you stopped it; what it showed until then stays.",
                 hint="Run the cell again when you are ready.",
                 tried=f"running {label}",
                 data=exc.value.data if isinstance(exc.value, ToolResult) else None,

@@ -18,6 +18,7 @@ from nbtools.sql.pages.shape import Shape
 __all__ = ["check_connection", "shape_of", "sources_at_hand"]
 
 _QUERY = re.compile(r"\s*(?:(?:select|from|with)[\s('\"*]|\()", re.IGNORECASE)
+_CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _MOST = 200
 
 
@@ -29,7 +30,8 @@ def shape_of(
     Parameters
     ----------
     source
-        A file, the name of a frame, a SELECT, or a frame; on a connection a table or a SELECT.
+        A file, a function that reads one, the name of a frame, a SELECT, or a frame; on a connection a table or a
+        SELECT.
     lookup
         Returns the notebook's variable of a name.
     dialect
@@ -42,8 +44,8 @@ def shape_of(
     if dialect is not None:
         query = text if _QUERY.match(text) else f"SELECT * FROM {text}"
         return Shape.from_text(query, dialect, lambda _: False), None
-    if isinstance(source, str) and _QUERY.match(text):
-        return Shape.from_text(text), None
+    if isinstance(source, str) and (_QUERY.match(text) or _CALL.fullmatch(text)):
+        return Shape.from_text(text if _QUERY.match(text) else f"FROM {text}"), None
     if isinstance(source, str) and lookup is not None and is_frame(lookup(text)):
         return Shape(source=quote_identifier(text)), None
     return Shape.of_file(text), None

@@ -70,6 +70,15 @@ def test_every_row_of_a_hundred_million_is_reached(page: Any, long_file: Path) -
     go.fill(f"{LONG // 2:,}")
     go.press("Enter")
     assert LONG // 2 - 1 in _ids(page)
+    for wrong in ("-5", "1.5", "abc", ""):
+        go.fill(wrong)
+        go.press("Enter")
+        assert go.get_attribute("aria-invalid") == "true"
+        assert LONG // 2 - 1 in _ids(page), wrong
+    go.fill("1e3")
+    go.press("Enter")
+    assert go.get_attribute("aria-invalid") == "false"
+    assert 999 in _ids(page)
     # The scroll bar: to its very end, and to half of it.
     page.evaluate("() => { const v = document.querySelector('.viewport'); v.scrollTop = v.scrollHeight }")
     page.wait_for_timeout(50)
@@ -273,6 +282,27 @@ def test_brushing_a_histogram_and_clicking_a_header_do_what_they_show(page: Any)
     table.close()
 
 
+def test_profiles_stay_where_rows_are_only_sorted(page: Any) -> None:
+    frame = pd.DataFrame({"name": list("abab"), "mass": [1.5, 2.5, 3.5, 9.5]})
+    table = TableView.from_frame(frame, title="sorted")
+    bridge = open_bare(page, table, *TRAITS)
+    there = "[...document.querySelectorAll('.sketch')].filter((each) => each.childElementCount).length === 2"
+    page.wait_for_function(there)
+    asked = bridge.asked.count("profile")
+    page.locator("[role=columnheader][title^=name] .name").click()
+    page.locator("[aria-sort=ascending]").wait_for()
+    assert page.evaluate(there)
+    settled(page)
+    page.wait_for_timeout(500)
+    assert bridge.asked.count("profile") == asked
+    page.locator("[data-top=a]").click()
+    page.locator(".chip").wait_for()
+    page.wait_for_function(there)
+    assert bridge.asked.count("profile") > asked
+    assert "2 rows" in page.locator(".count").inner_text() or "2 of 4 rows" in page.locator(".count").inner_text()
+    table.close()
+
+
 def test_ten_thousand_columns_are_found_by_name(page: Any) -> None:
     table = TableView.from_frame(pd.DataFrame({f"c{n}": [n] * 5 for n in range(10_000)}), title="wide")
     bridge = open_bare(page, table, *TRAITS)
@@ -316,6 +346,7 @@ def test_a_restarted_kernel_is_told_and_the_cell_can_be_run_again(page: Any) -> 
     open_bare(page, table, *TRAITS)
     settled(page)
     page.evaluate("window.model.fire('comm_live_update')")
+    assert "After %load_ext nbtools" in page.locator(".lost").inner_text()
     button = page.get_by_role("button", name="Run the cell again")
     assert button.get_attribute("data-commandlinker-command") == "notebook:run-cell"
     page.evaluate("window.endView()")

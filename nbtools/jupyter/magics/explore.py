@@ -38,7 +38,7 @@ def _run(request: MagicRequest) -> Any:
     source = f"{request.text}\n{request.cell or ''}".strip()
     if not source:
         raise InvalidArguments("there is nothing to explore.", hint="Name a file, a DataFrame, or write a SELECT.")
-    if source[:1] == source[-1:] == '"':  # a name with spaces
+    if source[0] == source[-1] and source[0] in "'\"":  # a name with spaces
         source = source[1:-1]
     return request.session.workbench.explore(source, connection=request.args.connection, caller="magic")
 

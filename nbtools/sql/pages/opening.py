@@ -73,7 +73,7 @@ def open_pager(
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):
             made: TableSource
             # A Parquet file knows how many rows it has and finds each of them; all else is copied to one.
-            if quoted and len(files) == 1 and files[0].suffix.lower() == ".parquet":
+            if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
                 made = ParquetSource(files[0], cursor)
             else:
                 made = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet")

@@ -117,7 +117,7 @@ class Pager:
         found = zone_of(self.source.types[column], "")
         if found == "":
             with self._cursor("pages") as cursor:
-                found = str(cursor.execute("SELECT current_setting('TimeZone')").fetchone()[0])
+                found = str(cursor.execute("SELECT current_setting('TimeZone')").fetchall()[0][0])
         return found
 
     def cells(

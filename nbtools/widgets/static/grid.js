@@ -1,7 +1,7 @@
 // The grid: any number of rows and columns, of which only those in sight are elements.
 // `viewport` scrolls an empty `sizer`; the `layer` that sticks to its corner is drawn anew for `top` and `left`. Chromium
 // ends at 33 million pixels: above `LONGEST` a drag of the scroll bar goes to a share of the rows, all else by pixels.
-const LONGEST = 8_000_000, HEAD = 76, MARGIN = 30, KEPT = 4_000, NARROW = 56, WIDE = 420;
+const LONGEST = 8_000_000, HEAD = 76, MARGIN = 30, KEPT = 4_000, NARROW = 56, WIDE = 420, COUNTED = 200_000;
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
@@ -211,7 +211,7 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
           svg("title", {}, `${label}: ${number(size)}`)))));
     } else if (facts.top.length && facts.top[0][1] > 1) {
       place_.append(h("div", { class: "tops" }, ...facts.top.slice(0, 2).map(([label, size]) => h("div", { class: "top", style: `--share:${((100 * size) / facts.rows).toFixed(1)}%`, "data-top": label, title: `${label}: ${number(size)}` }, h("span", {}, label), h("span", { class: "dim" }, `${((100 * size) / facts.rows).toFixed(0)} %`)))));
-    } else place_.append(h("div", { class: "dim" }, `${facts.distinct >= facts.rows - facts.missing ? "all" : `≈ ${number(facts.distinct)}`} different`));
+    } else place_.append(h("div", { class: "dim" }, facts.rows > facts.missing ? `${facts.distinct >= facts.rows - facts.missing ? "all" : `${facts.rows > COUNTED ? "≈ " : ""}${number(facts.distinct)}`} different` : ""));
     if (note) place_.append(h("div", { class: `note dim${sampled ? " exact" : ""}`, title: `${note}, ${whole}` }, note));
     return place_;
   };
@@ -371,8 +371,10 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
 
   // -- the bar
   goTo.addEventListener("keydown", (event) => {
-    const row = Number(goTo.value.replace(/[^\d]/g, ""));
-    if (event.key !== "Enter" || !row) return;
+    const row = Number(goTo.value.trim().replace(/(?<=\d)[\s,_'’](?=\d)/g, "") || NaN), isRow = Number.isInteger(row) && row > 0;
+    if (event.key !== "Enter") return goTo.removeAttribute("aria-invalid");
+    goTo.setAttribute("aria-invalid", String(!isRow));
+    if (!isRow) return say(`${goTo.value} is no row: rows are numbered from 1 to ${number(state().rows)}.`);
     goto(row - 1, active.column);
     viewport.focus();
     say(`Row ${number(active.row + 1)} of ${number(state().rows)}.`);
@@ -403,9 +405,14 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     for (let row = 0; row < most; row++) cache.set(row, Object.fromEntries(first.columns.map((index, place) => [index, first.rows[row][place]])));
     fit(first.rows, first.columns.map((index) => ({ index })));
   };
+  let before = state();
   const update = () => {
-    const now = state();
-    if (now.rev !== rev) { rev = now.rev; finishing = false; cache.clear(); profiles.clear(); profiling?.abort(); top = 0; active = { row: active.row < 0 ? -1 : 0, column: active.column }; anchor = null; }
+    const now = state(), isSame = (...names) => names.every((name) => JSON.stringify(now[name]) === JSON.stringify(before[name]));
+    if (now.rev !== rev) {
+      rev = now.rev; finishing = false; cache.clear(); profiling?.abort();
+      if (isSame("order") || !isSame("source", "rows", "columns", "conditions")) profiles.clear(); // the same rows in another order have the same profiles
+      before = now; top = 0; active = { row: active.row < 0 ? -1 : 0, column: active.column }; anchor = null;
+    }
     begin(now);
     title.textContent = model.get("title");
     layout();

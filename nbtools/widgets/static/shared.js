@@ -45,7 +45,7 @@ const mount = (el, model, label, signal, goOn = null) => {
   const lost = () => {
     if (root.querySelector(":scope > .lost")) return;
     const code = goOn?.text();
-    root.prepend(h("div", { class: "notice lost", role: "status" }, "The kernel was restarted: this shows what it had before.",
+    root.prepend(h("div", { class: "notice lost", role: "status" }, "The kernel was restarted: this shows what it had before. ", code ? "" : "After %load_ext nbtools it can be had anew: ",
       code ? h("button", { type: "button", onclick: () => insertCell(root, code) }, goOn.label)
         : h("button", { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" }, "Run the cell again")));
   };
@@ -66,6 +66,7 @@ class ReplyError extends Error {
 const connect = (model, signal) => {
   const me = Math.random().toString(36).slice(2), waiting = new Map(), hearers = new Map(), texts = new Map();
   let count = 0, isSeen = false;
+  const send = (message) => { try { model.send(message); return true; } catch { return false; } }; // a kernel that restarts takes none, and the notice says so
   const receive = (message) => {
     const { t, id, name } = message ?? {}, waits = waiting.get(id);
     if (t === "reply" && waits) {
@@ -79,13 +80,13 @@ const connect = (model, signal) => {
   const grow = (name, offset, piece) => {
     const known = texts.get(name) ?? { text: "", show: texts.get("*")?.show };
     texts.set(name, known);
-    if (offset > known.text.length) return model.send({ t: "ready" }); // a piece was lost: all texts come again
+    if (offset > known.text.length) return send({ t: "ready" }); // a piece was lost: all texts come again
     if (offset + piece.length <= known.text.length && offset > 0) return;
     known.text = known.text.slice(0, offset) + piece;
     known.show?.(known.text, name);
   };
   model.on("msg:custom", receive);
-  signal?.addEventListener("abort", () => { model.off("msg:custom", receive); for (const id of waiting.keys()) model.send({ t: "stop", id }); waiting.clear(); });
+  signal?.addEventListener("abort", () => { model.off("msg:custom", receive); for (const id of waiting.keys()) send({ t: "stop", id }); waiting.clear(); });
   return {
     /** Ask; the promise is rejected with a ReplyError. `signal` stops the work, `progress` gets the share that is done. */
     ask: (name, given = {}, { signal: until, progress } = {}) => new Promise((resolve, reject) => {
@@ -93,10 +94,10 @@ const connect = (model, signal) => {
       waiting.set(id, { resolve, reject, progress });
       until?.addEventListener("abort", () => {
         if (!waiting.delete(id)) return;
-        model.send({ t: "stop", id });
+        send({ t: "stop", id });
         reject(new ReplyError({ message: "stopped", hint: "", stopped: true }));
       });
-      model.send({ t: "ask", id, name, given });
+      if (!send({ t: "ask", id, name, given }) && waiting.delete(id)) reject(new ReplyError({ message: "the kernel is gone", hint: "", stopped: true }));
     }),
     /** Call a function when the kernel's side tells something. */
     hear: (name, heard) => { hearers.set(name, heard); },
@@ -106,7 +107,7 @@ const connect = (model, signal) => {
     ready: () => {
       const say = (wait) => {
         if (isSeen || signal?.aborted) return;
-        model.send({ t: "ready" });
+        send({ t: "ready" });
         setTimeout(say, wait, Math.min(2 * wait, 5000));
       };
       say(250);

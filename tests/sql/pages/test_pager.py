@@ -88,6 +88,51 @@ def test_a_profile_counts_what_the_conditions_let_through(pager: Any) -> None:
     assert pager.row_count == count
 
 
+def test_a_column_of_one_value_leaves_the_next_profile_of_a_frame_possible() -> None:
+    frame = pd.DataFrame(
+        {"year": [2024] * 3, "day": [dt.datetime(2024, 1, 1)] * 3, "n": [1, 2, 3], "t": ["a", "b", "a"]}
+    )
+    with open_frame(frame) as pager:
+        for _ in range(2):
+            found = [pager.profile(place) for place in range(4)]
+            assert [len(facts.bins) for facts in found] == [1, 1, 3, 0]
+            assert found[0].bins[0][:3] == (2024.0, 2024.0, 3)
+            assert found[3].top == (("a", 2), ("b", 1))
+            pager.arrange(Arrangement(order=(("n", True),)))
+
+
+@pytest.mark.parametrize("count", [2, 15, 20, 24, 25, 48, 100, 500])
+def test_bars_of_whole_numbers_hold_as_many_of_them_each(count: int) -> None:
+    frame = pd.DataFrame({"n": range(3, 3 + count), "t": [f"t{n}" for n in range(count)]})
+    with open_frame(frame) as pager:
+        numbers, texts = pager.profile(0), pager.profile(1)
+    *most, last = [size for _, _, size, _ in numbers.bins]
+    assert len(set(most)) == 1
+    assert 0 < last <= most[0]
+    assert sum(most) + last == count
+    assert len(most) < 24
+    assert (numbers.bins[0][0], numbers.bins[-1][1]) == (3, 2 + count)
+    assert (numbers.distinct, texts.distinct) == (count, count)
+
+
+def test_a_sample_is_drawn_the_same_again(tmp_path: Any) -> None:
+    duckdb.sql(f"copy (select range as id from range(3_000_000)) to '{tmp_path}/many.parquet'")
+    found = []
+    for _ in range(2):
+        with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{tmp_path}/many.parquet'") as pager:
+            found.append(pager.profile(0))
+    assert found[0] == found[1]
+    assert 0 < found[0].rows < 300_000
+
+
+def test_a_parquet_file_is_not_copied_however_its_name_is_written(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for name in ("rows.parquet", "'rows.parquet'", '"rows.parquet"'):
+        with SqlSession(allowed_paths=[folder]) as session, session.open_pages(name) as pager:
+            assert not isinstance(pager.source, CopiedSource), name
+            assert pager.row_count == ROWS
+
+
 def test_the_first_rows_of_a_text_file_are_there_before_all_are(folder: Any) -> None:
     with SqlSession(allowed_paths=[folder]) as session, session.open_pages(f"'{folder}/rows.csv'") as pager:
         assert not pager.source.is_whole

@@ -183,8 +183,8 @@ BUDGET: dict[str, tuple[int, int]] = {
     "agent": (5_440, 30),  # loop, writes, bridge, approvals, undo, models, sharing, exports; notes, web asks; elsewhere
     "cli": (1_710, 12),  # commands on runs, their questions and approvals, where they compute, agents, exports
     "confine": (1_880, 9),  # a supervisor that believes nothing, controls of files, private places, no sight of others
-    "jupyter": (5_560, 48),  # magics of workflows and agents, what agents see; connections; notes; pages of help
-    "kernels": (10_900, 57),  # values, tables, charts; families frozen; displays counted; commands; pages given back
+    "jupyter": (5_565, 48),  # magics of workflows and agents, what agents see; connections; notes; help; odd homes
+    "kernels": (10_925, 57),  # values, tables, charts; families frozen; displays; commands; pages; who is refused
     "mcp_client": (900, 6),
     "mcp_server": (1_312, 7),  # questions of workflows by forms; all of a long call, in lines
     "memory": (10_040, 44),  # counts of changes in shared memory, by key: reads need no question; tables in exports

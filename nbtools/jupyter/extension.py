@@ -182,8 +182,10 @@ def _used_home() -> Path | None:
     """Return the home if nbtools was used with it before, unless the settings say that nothing is loaded ahead."""
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0":
         return None
-    home = Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser()
-    return home if home.is_dir() else None
+    with contextlib.suppress(OSError, RuntimeError):  # a folder of somebody else's, a user who is not there
+        home = Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser()
+        return home if os.access(home, os.R_OK | os.X_OK) and home.is_dir() else None
+    return None
 
 
 def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:

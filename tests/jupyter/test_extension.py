@@ -206,6 +206,16 @@ asyncio.run(idle())
     assert (done.stdout, done.stderr) == (f"{is_used} {is_used}\n", "")
 
 
+@pytest.mark.parametrize("home", ["~nobody-of-this-name/home", "/dev/null/home", "/" + "x" * 5_000])
+def test_a_home_that_cannot_be_is_told_by_what_needs_it_and_not_by_loading(
+    bare, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBTOOLS_HOME", home)
+    monkeypatch.setenv("NBTOOLS_KERNEL_WARM", "30")
+    cell = bare.run("%load_ext nbtools")
+    assert (cell.stdout, cell.stderr, cell.error) == ("", "", None)
+
+
 def test_nothing_is_imported_ahead_where_no_loop_runs() -> None:
     import_ahead(("nbtools_that_is_nowhere",), lambda: True)
 

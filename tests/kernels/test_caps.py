@@ -177,3 +177,13 @@ except MemoryError:
             done = kernels.run(near, timeout=60, variables={"room": megabytes << 20})
             assert done.status in {"ok", "memory_limit"}, (megabytes, done, done.signal)
             assert done.status == "memory_limit" or "no memory" in done.stdout or done.displays or done.stderr
+
+
+@pytest.mark.parametrize("backend", ["forked", "spawned"])
+def test_a_script_that_leaves_no_descriptor_is_heard(backend: str) -> None:
+    code = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\nheld = []\n"
+    code += "try:\n    while True: held.append(open('/dev/null'))\nexcept OSError: pass\nprint('heard')"
+    with Kernels(backend, spares=0, preloads=()) as kernels:
+        done = kernels.run(code)
+        assert (done.status, done.stdout) == ("ok", "heard\n")
+        assert kernels.run("print(1)").stdout == "1\n"

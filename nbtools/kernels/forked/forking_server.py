@@ -27,6 +27,8 @@ __all__ = ["ForkingServer", "admit", "listen_at", "peer_of"]
 _LOOK_S = 1.0
 _HANDSHAKE_S = 5.0
 _WAITING = 128
+_REFUSED = 77  # exit code of a fork that served nobody
+_ROOM = 512 << 20  # of addresses, beyond what the fork has, for the threads of a kernel and what a script loads
 _PEER = struct.Struct("3i")
 # What must be the same in both processes, or the fork would have more rights than who asks, or fewer.
 _RIGHTS = ("Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "CapEff", "CapBnd")
@@ -75,23 +77,21 @@ class ForkingServer:
         self._listener.setblocking(False)
         while self._is_wanted():
             ready = select.select(waited_for, [], [], _LOOK_S)[0]
-            if self._successor in ready:
+            # Again: between two who ask, the one before was not buried yet.
+            if self._successor in ready or not self._is_wanted():
                 return
             try:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
                 continue
             with connection:
-                if fingerprint(self._told["path"]) == self._packages:
-                    self._serve(connection)
+                self._serve(connection)
 
     def _is_wanted(self) -> bool:
         """Tell whether owners can find the process, its packages are those on disk, and it was not idle too long."""
-        now = time.monotonic()
         self._bury()
-        if self._owners:
-            self._used = now
-        return self.is_found() and now - self._used < self._idle_s and fingerprint(self._told["path"]) == self._packages
+        is_used = self._owners or time.monotonic() - self._used < self._idle_s
+        return bool(is_used) and self.is_found() and fingerprint(self._told["path"]) == self._packages
 
     def is_found(self) -> bool:
         """Tell whether the socket at the known place is the one on which the process listens."""
@@ -102,8 +102,11 @@ class ForkingServer:
 
     def _bury(self) -> None:
         with contextlib.suppress(ChildProcessError):
-            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-                self._owners.discard(pid)
+            while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                self._owners.discard(ended[0])
+                # Whoever was refused is nobody who needs the process: others might be served by the next one.
+                if os.waitstatus_to_exitcode(ended[1]) != _REFUSED:
+                    self._used = time.monotonic()
 
     def _serve(self, connection: socket.socket) -> None:
         told = {**self._told, "warm": os.getpid()}  # as a parent it may be gone when the fork asks
@@ -118,7 +121,7 @@ class ForkingServer:
             close_all_but({connection.fileno()})
             self._become(connection, told)
         finally:
-            os._exit(1)
+            os._exit(_REFUSED)
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
@@ -191,9 +194,15 @@ def _take_on(pid: int) -> str | None:
     for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
         number = getattr(resource, name)
         wanted = resource.prlimit(pid, number)
+        if name == "RLIMIT_AS" and 0 <= wanted[0] < _addresses() + _ROOM:
+            return "its limit of memory is below what the libraries take"
         if wanted != resource.getrlimit(number):
             try:
                 resource.setrlimit(number, wanted)
             except (OSError, ValueError):
                 return f"its limits are higher ({name})"
     return None
+
+
+def _addresses() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

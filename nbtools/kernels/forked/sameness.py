@@ -36,8 +36,12 @@ _FLAGS = ("optimize", "dev_mode", "utf8_mode", "isolated", "ignore_environment",
 
 
 def read_at_import(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that libraries read while they are imported."""
-    return {name: value for name, value in env.items() if name in _AT_IMPORT or name.startswith(_AT_IMPORT_STARTS)}
+    """Return the variables that libraries read while they are imported.
+
+    Without the backend that ipykernel names in each notebook: kernels get it anyway, and commands draw nothing.
+    """
+    found = {name: value for name, value in env.items() if name in _AT_IMPORT or name.startswith(_AT_IMPORT_STARTS)}
+    return {name: value for name, value in found.items() if name != "MPLBACKEND" or "inline" not in value}
 
 
 def newest_code() -> int:
@@ -56,7 +60,8 @@ def newest_code() -> int:
 
 def name_of(*more: Any) -> str:
     """Return a name that differs where interpreter, code or `more` differ."""
-    parts = [sys.executable, sys.version, sys.prefix, str(_CODE), *more]
+    # An environment has several names for the same interpreter.
+    parts = [os.path.realpath(sys.executable), sys.version, sys.prefix, str(_CODE), *more]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import importlib
 import importlib.util
 import io
@@ -144,7 +145,10 @@ class CellHooks:
         self.memory = Memory(channel) if channel is not None else None
         if hasattr(shell.display_pub, "session"):
             make_sendable(shell.display_pub.session)
-        streams = (stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "pub_thread"))
+        streams = [stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "pub_thread")]
+        for thread in {stream.pub_thread for stream in streams}:
+            # Its own first message makes it a socket, for which a script may leave no descriptor: all output was lost.
+            thread.schedule(functools.partial(thread.schedule, bool))
         self._caps = [_streams.Cap(stream, lambda: self.publish({"overflow": True})) for stream in streams]
         # IPython would keep all output a second time, for a history that nobody reads.
         if hasattr(shell, "_tee"):

@@ -98,21 +98,14 @@ def profile_column(
         sql = f"SELECT {'v' if where else f'{column} AS v'} FROM {drawn} LIMIT {_SAMPLE}"
         cursor.execute(f"CREATE OR REPLACE TEMP TABLE drawn AS {sql}")
         values = "drawn"
-    # Counting exactly takes a few milliseconds more for so many, and a few seconds for all rows of a large table.
     different = "count(DISTINCT v)" if values == "drawn" or of <= _SAMPLE else "approx_count_distinct(v)"
     rows, filled, distinct, least, greatest = _first(
         cursor,
         f"SELECT count(*), count(v), {different}, "
         f"left(CAST(min(v) AS VARCHAR), {_LABEL}), left(CAST(max(v) AS VARCHAR), {_LABEL}) FROM {values}",
     )
-    facts: dict[str, Any] = {
-        "rows": rows,
-        "of": of,
-        "missing": rows - filled,
-        "distinct": min(distinct, filled),
-        "least": None if least is None else told(least),
-        "greatest": None if greatest is None else told(greatest),
-    }
+    facts: dict[str, Any] = {"rows": rows, "of": of, "missing": rows - filled, "distinct": min(distinct, filled)}
+    facts |= {"least": None if least is None else told(least), "greatest": None if greatest is None else told(greatest)}
     bins = _bins(cursor, values, kind, zone) if kind in {"number", "time"} else ()
     if bins and zone is not None:
         # As the cells are: DuckDB would write them in the zone of this machine.

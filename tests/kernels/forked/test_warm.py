@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -149,8 +150,6 @@ print(json.dumps({
 
 def test_owners_share_it_and_each_has_its_own_environment_and_limits(owner: Callable[..., Owner]) -> None:
     def limit() -> None:
-        import resource
-
         os.umask(0o027)
         os.nice(3)
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -260,6 +259,43 @@ def test_an_owner_with_fewer_rights_is_not_served(owner: Callable[..., Owner]) -
     done = owner("no_new_privs").run("print(open('/proc/self/status').read().split('NoNewPrivs:')[1].split()[0])")
     assert done["status"] == "ok"
     assert done["warm"] is None
+
+
+def test_who_has_less_memory_than_the_libraries_take_is_not_served(owner: Callable[..., Owner]) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+    warm = psutil.Process(owner().warm_pid())
+    size = warm.memory_info().vms + (440 << 20)
+    done = owner(preexec_fn=limit).run("import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0])")
+    assert (done["status"], done["stdout"], done["warm"]) == ("ok", f"{size}\n", None)
+
+
+def test_who_is_refused_does_not_keep_it(owner: Callable[..., Owner]) -> None:
+    one = owner(warm_s=2)
+    warm = psutil.Process(one.warm_pid())
+    one.close()
+    begun, served = time.monotonic(), None
+    while served is None and time.monotonic() < begun + 30:
+        other = owner("no_new_privs", warm_s=2)
+        served = other.run("1")["warm"]
+        other.close()
+    assert served not in (None, warm.pid), "the next process is one that serves them"
+    wait_until(lambda: not warm.is_running())
+
+
+def test_an_environment_has_one_process_whatever_its_interpreter_is_called(tmp_path: Path) -> None:
+    code = "from nbtools.kernels.forked.sameness import commands_place; from pathlib import Path; "
+    code += "print(commands_place(Path('home')))"
+    other = Path(sys.executable).with_name(f"python{sys.version_info.major}.{sys.version_info.minor}")
+    other = other if other.exists() else Path(sys.executable)
+    notebook = _env(MPLBACKEND="module://matplotlib_inline.backend_inline")
+    places = {
+        subprocess.check_output([name, "-c", code], env=env, cwd=tmp_path)
+        for name, env in ((sys.executable, _env()), (other, _env()), (sys.executable, notebook))
+    }
+    assert len(places) == 1
+    assert subprocess.check_output([sys.executable, "-c", code], env=_env(MPLBACKEND="svg"), cwd=tmp_path) not in places
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")

@@ -90,7 +90,7 @@ def test_a_profile_counts_what_the_conditions_let_through(pager: Any) -> None:
 
 def test_a_column_of_one_value_leaves_the_next_profile_of_a_frame_possible() -> None:
     frame = pd.DataFrame(
-        {"year": [2024] * 3, "day": [dt.datetime(2024, 1, 1)] * 3, "n": [1, 2, 3], "t": ["a", "b", "a"]}
+        {"year": [2024] * 3, "day": [pd.Timestamp("2024-01-01")] * 3, "n": [1, 2, 3], "t": ["a", "b", "a"]}
     )
     with open_frame(frame) as pager:
         for _ in range(2):

@@ -184,7 +184,7 @@ class GridWidget(LiveWidget):
 
     def _facts(self) -> str:
         rows, columns = self.state["rows"], len(self.state["columns"])
-        told = counted(rows, "row") if self.state["whole"] else f"the first {rows:,} rows"
+        told = counted(rows, "row") if self.state["whole"] else f"the first {counted(rows, 'row')}"
         return f"{told} \N{MULTIPLICATION SIGN} {counted(columns, 'column')}"
 
     def _first(self) -> tuple[list[str], list[list[str]], str]:

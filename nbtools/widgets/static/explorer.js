@@ -84,7 +84,8 @@ export default {
     const query = () => grid.change("query", { text: sql.value, connection: base.value }, "Running").then(typed);
     sql.addEventListener("input", typed);
     runBy(sql, query);
-    let listed = null; // the connection whose tables are offered
+    // the connection whose tables are offered
+    let listed = null;
     picker.addEventListener("focus", async () => {
       const connection = base.value;
       if (listed === connection) return;
@@ -114,7 +115,8 @@ export default {
     const moved = () => { base.value = model.get("connection"); };
     const heard = { "change:sql": show, "change:connection": moved, "change:pinned": showPins };
     for (const name in heard) model.on(name, heard[name]);
-    let looking = false; // one question at a time: while a cell runs, they would pile up
+    // one question at a time: while a cell runs, they would pile up
+    let looking = false;
     const look = async () => {
       if (document.hidden || looking) return;
       looking = true;

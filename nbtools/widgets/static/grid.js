@@ -52,7 +52,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const roomX = () => Math.max(viewport.clientWidth - gutter() - pinnedWidth, 1);
   const seen = () => {
     const free = places.filter((each) => each.pinned), room = roomX();
-    let low = free.length, high = places.length; // the first free column in sight, by halves
+    // the first free column in sight, by halves
+    let low = free.length, high = places.length;
     while (low < high) { const middle = (low + high) >> 1; if (places[middle].x + places[middle].width - pinnedWidth > left) high = middle; else low = middle + 1; }
     for (let place = low; place < places.length && places[place].x - pinnedWidth < left + room; place++) free.push(places[place]);
     return free;
@@ -65,7 +66,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     top = clamp(nextTop, 0, Math.max(total() - height(), 0));
     left = clamp(nextLeft, 0, Math.max(allWidth - pinnedWidth - roomX(), 0));
     viewport.scrollTop = Math.round(top / ratio()); viewport.scrollLeft = Math.round(left);
-    placed = viewport.scrollTop; // what the browser made of it: its own event says nothing new
+    // what the browser made of it: its own event says nothing new
+    placed = viewport.scrollTop;
     paint();
   };
   viewport.addEventListener("scroll", () => {
@@ -80,11 +82,13 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   }, { passive: true });
   viewport.addEventListener("wheel", (event) => {
     if (event.ctrlKey) return;
-    const unit = event.deltaMode === 1 ? rowHeight() : event.deltaMode === 2 ? height() : (3 * rowHeight()) / 100; // a tick is three rows
+    // a tick is three rows
+    const unit = event.deltaMode === 1 ? rowHeight() : event.deltaMode === 2 ? height() : (3 * rowHeight()) / 100;
     const down = (event.shiftKey ? 0 : event.deltaY) * unit, right = event.deltaX + (event.shiftKey ? event.deltaY : 0);
     const before = [top, left];
     move(top + down, left + right);
-    if (before[0] !== top || before[1] !== left) event.preventDefault(); // at an end, the page scrolls on
+    // at an end, the page scrolls on
+    if (before[0] !== top || before[1] !== left) event.preventDefault();
   }, { passive: false });
 
   // -- cells
@@ -108,7 +112,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     paint();
   };
   const fitted = new Set();
-  const fit = (rows, columns) => { // widths that fit what is first seen of a column
+  // widths that fit what is first seen of a column
+  const fit = (rows, columns) => {
     let changed = false;
     columns.forEach(({ index }, place) => {
       const { name, kind } = state().columns[index];
@@ -181,7 +186,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
   const profile = async (index, exact = false) => {
     if (busy || !state().whole || (!exact && (asking || profiling || profiles.has(index)))) return;
     profiling?.abort();
-    if (profiling?.index === index) return; // a second click stops it
+    // a second click stops it
+    if (profiling?.index === index) return;
     const rev = state().rev, mine = (profiling = new AbortController());
     if (exact) { mine.index = index; paint(); }
     try {
@@ -191,7 +197,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     } catch (problem) { if (!problem.stopped && rev === state().rev) profiles.set(index, { failed: problem.message }); } finally { if (profiling === mine) profiling = null; }
     paint();
   };
-  const factsOf = async (index) => { // behind those that are looked at just now
+  // behind those that are looked at just now
+  const factsOf = async (index) => {
     for (let tries = 0; tries < 200 && !profiles.has(index); tries++) {
       await profile(index);
       if (!profiles.has(index)) await new Promise((done) => setTimeout(done, 50));
@@ -399,7 +406,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     move(top, left);
   };
   let rev = state().rev;
-  const begin = ({ first, rows }) => { // the first page comes along, and is seen without a question
+  // the first page comes along, and is seen without a question
+  const begin = ({ first, rows }) => {
     if (!first) return;
     const most = Math.min(first.rows.length, rows);
     for (let row = 0; row < most; row++) cache.set(row, Object.fromEntries(first.columns.map((index, place) => [index, first.rows[row][place]])));
@@ -410,7 +418,8 @@ const createGrid = (root, model, link, signal, { more = () => [] } = {}) => {
     const now = state(), isSame = (...names) => names.every((name) => JSON.stringify(now[name]) === JSON.stringify(before[name]));
     if (now.rev !== rev) {
       rev = now.rev; finishing = false; cache.clear(); profiling?.abort();
-      if (isSame("order") || !isSame("source", "rows", "columns", "conditions")) profiles.clear(); // the same rows in another order have the same profiles
+      // the same rows in another order have the same profiles
+      if (isSame("order") || !isSame("source", "rows", "columns", "conditions")) profiles.clear();
       before = now; top = 0; active = { row: active.row < 0 ? -1 : 0, column: active.column }; anchor = null;
     }
     begin(now);

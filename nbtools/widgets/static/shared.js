@@ -66,7 +66,8 @@ class ReplyError extends Error {
 const connect = (model, signal) => {
   const me = Math.random().toString(36).slice(2), waiting = new Map(), hearers = new Map(), texts = new Map();
   let count = 0, isSeen = false;
-  const send = (message) => { try { model.send(message); return true; } catch { return false; } }; // a kernel that restarts takes none, and the notice says so
+  // a kernel that restarts takes none, and the notice says so
+  const send = (message) => { try { model.send(message); return true; } catch { return false; } };
   const receive = (message) => {
     const { t, id, name } = message ?? {}, waits = waiting.get(id);
     if (t === "reply" && waits) {
@@ -80,7 +81,8 @@ const connect = (model, signal) => {
   const grow = (name, offset, piece) => {
     const known = texts.get(name) ?? { text: "", show: texts.get("*")?.show };
     texts.set(name, known);
-    if (offset > known.text.length) return send({ t: "ready" }); // a piece was lost: all texts come again
+    // a piece was lost: all texts come again
+    if (offset > known.text.length) return send({ t: "ready" });
     if (offset + piece.length <= known.text.length && offset > 0) return;
     known.text = known.text.slice(0, offset) + piece;
     known.show?.(known.text, name);
@@ -129,7 +131,8 @@ const onChange = (model, names, run, signal) => {
 };
 
 const number = (value) => Number(value).toLocaleString("en");
-const few = (value) => Number(value).toLocaleString("en", { notation: "compact" }); // 100M
+// 100M
+const few = (value) => Number(value).toLocaleString("en", { notation: "compact" });
 /** Return a function that runs the last call of many, once `ms` have passed without another. */
 const later = (ms, run) => { let timer; return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), ms); }; };
 /** Tell whether cells may hold magics: those of marimo are Python alone. */
@@ -144,7 +147,8 @@ const insertCell = (root, text, plain = text) => {
     return root.append(paste);
   }
   const place = root.closest(".jp-Cell")?.querySelector(".jp-InputArea-editor, .jp-Cell-inputWrapper");
-  place?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true })); // the cell of the widget becomes the active one
+  // the cell of the widget becomes the active one
+  place?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
   for (const [command, given] of [["notebook:insert-cell-below", {}], ["notebook:replace-selection", { text }]]) {
     const link = h("button", { hidden: "", "data-commandlinker-command": command, "data-commandlinker-args": JSON.stringify(given) });
     root.append(link);

@@ -188,7 +188,7 @@ BUDGET: dict[str, tuple[int, int]] = {
     "mcp_client": (900, 6),
     "mcp_server": (1_312, 7),  # questions of workflows by forms; all of a long call, in lines
     "memory": (10_040, 44),  # counts of changes in shared memory, by key: reads need no question; tables in exports
-    "sql": (12_760, 79),  # Spark, Flight SQL; charts and colours, pages, URLs; moments; bars of whole numbers
+    "sql": (12_751, 79),  # Spark, Flight SQL; charts and colours, pages, URLs; moments; bars of whole numbers
     "widgets": (2_960, 24),  # forms, approvals, runs, chat, memory, kernels, the table, the explorer
     "toolbox": (6_110, 31),  # what rules read of scopes and redirects; what scripts are given and save; files of URLs
     "workflow": (10_660, 52),  # runs, log, views; as tools; Dask; questions; items; models' scripts and commands

@@ -44,8 +44,10 @@ def shape_of(
     if dialect is not None:
         query = text if _QUERY.match(text) else f"SELECT * FROM {text}"
         return Shape.from_text(query, dialect, lambda _: False), None
-    if isinstance(source, str) and (_QUERY.match(text) or _CALL.fullmatch(text)):
-        return Shape.from_text(text if _QUERY.match(text) else f"FROM {text}"), None
+    if isinstance(source, str) and _QUERY.match(text):
+        return Shape.from_text(text), None
+    if isinstance(source, str) and _CALL.fullmatch(text):
+        return Shape.from_text(f"FROM {text}"), None
     if isinstance(source, str) and lookup is not None and is_frame(lookup(text)):
         return Shape(source=quote_identifier(text)), None
     return Shape.of_file(text), None

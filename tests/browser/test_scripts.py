@@ -134,20 +134,20 @@ def test_keys_stay_in_a_widget_and_commands_of_the_browser_leave_it(script: Any)
 
 def test_the_theme_is_followed_and_a_lost_kernel_is_told_once(script: Any) -> None:
     told = script(
-        """place.insertAdjacentHTML("beforebegin", "<div data-nbt-saved='abc'>saved</div>");
-        const saved = document.querySelector("[data-nbt-saved]"), found = [];
-        const root = mount(place, model, "x", ended.signal);
-        found.push(root.dataset.theme, saved.style.display);
+        """const found = [], root = mount(place, model, "x", ended.signal);
+        place.insertAdjacentHTML("afterend", "<div data-nbt-saved='abc'>saved</div>");  // it comes behind the view
+        const saved = document.querySelector("[data-nbt-saved]");
+        found.push(root.dataset.theme, getComputedStyle(saved).display);
         document.body.dataset.jpThemeLight = "false";
         await new Promise((done) => requestAnimationFrame(done));
         found.push(root.dataset.theme);
         fire("comm_live_update"); fire("comm_live_update");
         found.push(root.querySelectorAll(".lost").length, root.querySelector(".lost button").textContent);
         ended.abort(); fire("comm_live_update");
-        found.push(root.querySelectorAll(".lost").length, saved.style.display);
+        found.push(root.querySelectorAll(".lost").length, getComputedStyle(saved).display);
         return found;"""
     )
-    assert told == ["light", "none", "dark", 1, "Run the cell again", 1, ""]
+    assert told == ["light", "none", "dark", 1, "Run the cell again", 1, "block"]
 
 
 def test_a_cell_is_inserted_by_the_commands_of_jupyterlab_in_order(script: Any) -> None:

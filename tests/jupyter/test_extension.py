@@ -182,28 +182,32 @@ def test_what_scripts_need_is_imported_while_the_loop_is_idle_and_the_extension_
             sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("is_used", [True, False])
-def test_the_parts_of_the_first_table_are_imported_while_idle_where_nbtools_was_used_before(
-    is_used: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("variable", "file", "is_ahead"), [("30", "", True), ("0s", "", False), (None, "kernel_warm = 0", False)]
+)
+def test_the_parts_of_the_first_table_are_imported_while_idle_unless_nothing_is_to_be_kept_warm(
+    variable: str | None, file: str, is_ahead: bool, tmp_path: Path
 ) -> None:
-    if is_used:
-        (tmp_path / "home").mkdir()
+    (tmp_path / "nbtools.toml").write_text(file)
     code = f"""
 import asyncio, sys
 from IPython.core.interactiveshell import InteractiveShell
 async def idle():
     InteractiveShell.instance().run_line_magic("load_ext", "nbtools")
-    for _ in range({1_000 if is_used else 10}):
+    for _ in range({1_000 if is_ahead else 20}):
         await asyncio.sleep(0.05)
         if "nbtools.toolbox.web.downloads" in sys.modules:
             break
-    print("nbtools.widgets.explorer" in sys.modules, "nbtools.config" in sys.modules)
+    print("nbtools.widgets.explorer" in sys.modules, "nbtools.config" in sys.modules, "pydantic" in sys.modules)
 asyncio.run(idle())
 """
-    environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home", "NBTOOLS_KERNEL_WARM": "30"}
+    environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home"}
+    environment.pop("NBTOOLS_KERNEL_WARM")
+    environment |= {} if variable is None else {"NBTOOLS_KERNEL_WARM": variable}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == (f"{is_used} {is_used}\n", "")
+    assert (done.stdout, done.stderr) == (f"{is_ahead} True {is_ahead}\n", "")
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("home", ["~nobody-of-this-name/home", "/dev/null/home", "/" + "x" * 5_000])

@@ -36,15 +36,14 @@ class QueryFrame(pd.DataFrame):
         """Show a table to sort, filter and copy from beside the plain forms, where there are rows and a front end."""
         if self.empty or not has("anywidget"):
             raise NotImplementedError  # IPython goes on with the plain forms
-        from nbtools.widgets.live.live_widget import has_kernel, publish, saved_output
+        from nbtools.widgets.live.live_widget import has_kernel
         from nbtools.widgets.table import TableView
 
         if not has_kernel():
             raise NotImplementedError
         facts = str(self.attrs.get("footer", "")).partition(" · ")[2]
         shown = TableView.from_frame(pd.DataFrame(self), note=facts)
-        text = f"{self}\n{self.attrs.get('footer', '')}".rstrip()
-        publish(saved_output(text, self._repr_html_() or "", shown.saved_as), shown.outputs()[1])
+        shown.publish(f"{self}\n{self.attrs.get('footer', '')}".rstrip(), self._repr_html_() or "")
 
     def _repr_html_(self) -> str | None:
         """Render the rows and the footer."""

@@ -34,7 +34,7 @@ from nbtools import aio, html_parts
 from nbtools.errors import Cancelled, NbtoolsError
 from nbtools.widgets.live.lanes import Lane
 
-__all__ = ["VIEW_S", "Asked", "GrowingText", "LiveWidget", "Perform", "has_kernel", "publish", "saved_output"]
+__all__ = ["VIEW_S", "Asked", "GrowingText", "LiveWidget", "Perform", "has_kernel", "saved_output"]
 
 T = TypeVar("T")
 
@@ -44,13 +44,14 @@ Perform = Callable[..., Any]
 VIEW_S = 8.0
 """Seconds that a page has to show that it hands messages on while a cell runs."""
 
+_FIRST_VIEW_S = 0.15
 _PIECES_S = 0.03  # between two pieces of a text: one for each token would be too many
 # A front end whose kernel is gone says "model not found" in the place of a widget: what was saved says more. It shows
-# after a moment, so that it is not seen before a live view takes its place.
+# after a moment, so that it is not seen before a view hides it.
 _SAVED_STYLE = """<style>
 @keyframes nbt-saved { from { max-height: 0; overflow: hidden; } }
 .nbt-saved { animation: nbt-saved 0s 0.6s backwards; }
-.jp-OutputArea-child:has(.nbt-saved) + * > .jp-OutputArea-output:not([data-mime-type], :has(.nbt)) { display: none; }
+.jp-OutputArea-child:has(+ * .nbt-saved) > .jp-OutputArea-output:not([data-mime-type], :has(.nbt)) { display: none; }
 </style>"""
 _SAVED_NOTE = "as it was when the cell ran; run the cell again to use it"
 
@@ -188,6 +189,7 @@ class LiveWidget(anywidget.AnyWidget):
     """
 
     lanes: ClassVar[Mapping[str, str]] = {}
+    _has_shown: ClassVar[bool] = False
     title = traitlets.Unicode("").tag(sync=True)
     saved_as = traitlets.Unicode("").tag(sync=True)  # the output that a view takes the place of
 
@@ -295,14 +297,14 @@ class LiveWidget(anywidget.AnyWidget):
     def outputs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return the outputs of a cell that shows this, each as data and metadata.
 
-        The first is what is saved, the second the view, which hides the first. In one output a front end would choose
-        the view even where nothing is left to show in it.
+        The first is the view, the second what is saved, which a view hides. In one output a front end would choose the
+        view even where nothing is left to show in it.
         """
+        return [self._view_output(), saved_output(self.plain_text(), self.plain_html(), self.saved_as)]
+
+    def _view_output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         data, metadata = self._view()
-        return [
-            saved_output(self.plain_text(), self.plain_html(), self.saved_as),
-            ({**data, "text/plain": "", "text/html": ""}, metadata),
-        ]
+        return {**data, "text/plain": "", "text/html": ""}, metadata
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
         found: Any = super()._repr_mimebundle_()
@@ -311,17 +313,24 @@ class LiveWidget(anywidget.AnyWidget):
     def _ipython_display_(self) -> None:
         if not has_kernel():
             raise NotImplementedError  # IPython goes on with the plain forms
-        publish(*self.outputs())
+        self.publish(self.plain_text(), self.plain_html())
+
+    def publish(self, text: str, page: str) -> None:
+        """Show the view in the cell that runs, then a text and HTML, which are saved.
+
+        With the first HTML of a page, JupyterLab loads a megabyte of scripts for formulas: the first view of a kernel
+        is given a moment to be there before, where the front end tells that it is while a cell runs.
+        """
+        show = _shell().display_pub.publish
+        for data, metadata in (self._view_output(), saved_output(text, page, self.saved_as)):
+            show(data=data, metadata=metadata)
+            if not LiveWidget._has_shown:
+                LiveWidget._has_shown = True
+                self._watched.wait(_FIRST_VIEW_S)
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         data, metadata = self._view() if has_kernel() else ({}, {})
         return {**data, "text/plain": self.plain_text(), "text/html": self.plain_html()}, metadata
-
-
-def publish(*outputs: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """Show outputs in the cell that runs."""
-    for data, metadata in outputs:
-        _shell().display_pub.publish(data=data, metadata=metadata)
 
 
 def saved_output(text: str, page: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:

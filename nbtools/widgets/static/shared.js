@@ -50,10 +50,11 @@ const mount = (el, model, label, signal, goOn = null) => {
         : h("button", { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" }, "Run the cell again")));
   };
   model.on("comm_live_update", lost);
-  const hideSaved = (hidden) => document.querySelectorAll(`[data-nbt-saved="${model.get("saved_as") || "-"}"]`).forEach((each) => { (each.closest(".jp-OutputArea-child") ?? each).style.display = hidden ? "none" : ""; });
-  hideSaved(true);
-  signal?.addEventListener("abort", () => { watcher.disconnect(); window.removeEventListener("keydown", tell, true); model.off("comm_live_update", lost); hideSaved(false); });
-  el.append(root);
+  // What is saved comes after the view.
+  const saved = `[data-nbt-saved="${model.get("saved_as") || "-"}"]`;
+  const hiding = h("style", {}, `${saved}, .jp-OutputArea-child:has(${saved}) { display: none }`);
+  signal?.addEventListener("abort", () => { watcher.disconnect(); window.removeEventListener("keydown", tell, true); model.off("comm_live_update", lost); hiding.remove(); });
+  el.append(root, hiding);
   return root;
 };
 

@@ -97,7 +97,7 @@ class Extension:
             self.shell.Completer.custom_matchers.append(self._matcher)
         self.shell.meta["nbtools"] = self
         self._helper = _load_libraries_ahead()
-        import_ahead((_is_kept_warm, *_AHEAD), lambda: Extension.of(self.shell) is self)
+        import_ahead(_AHEAD, lambda: Extension.of(self.shell) is self)
 
     def _register(self, entry: MagicEntry) -> None:
         manager = self.shell.magics_manager
@@ -137,12 +137,19 @@ class Extension:
             close_shared()
 
 
+def _is_kept_warm() -> bool:
+    """Tell whether the settings want anything loaded ahead; what is wrong with them is told by the first call."""
+    from nbtools.config import Config
+
+    return Config.load().kernel_warm > 0
+
+
 # In pieces that take some ten milliseconds each: a cell that comes meanwhile waits for one of them.
 _PAUSE_S = 0.02
 _AHEAD = (
-    *("nbtools.aio", "nbtools.redaction", "nbtools.tool", "pydantic_core", "nbtools.schema", "nbtools.config"),
-    *("nbtools.jupyter.session", "nbtools.jupyter.dispatch", "nbtools.jupyter.magics.scripts", "nbtools.gate"),
-    *("nbtools.registry", "nbtools.shared", "nbtools.confine", "nbtools.toolbox.scripts.execution"),
+    *("nbtools.redaction", "nbtools.config", _is_kept_warm, "nbtools.aio", "nbtools.tool", "pydantic_core"),
+    *("nbtools.schema", "nbtools.jupyter.session", "nbtools.jupyter.dispatch", "nbtools.jupyter.magics.scripts"),
+    *("nbtools.gate", "nbtools.registry", "nbtools.shared", "nbtools.confine", "nbtools.toolbox.scripts.execution"),
     *("nbtools.toolbox.standard", "pydantic", "pydantic.types", "pydantic.json_schema", "pydantic.main"),
     *("pydantic.plugin._schema_validator", "docstring_parser", "nbtools.kernels.service", "nbtools.kernels.backends"),
     *("nbtools.memory.opening", "nbtools.jupyter.display.results", "nbtools.docstring", "nbtools.sql.frames"),
@@ -179,13 +186,6 @@ def import_ahead(names: Sequence[str | Callable[[], object]], is_wanted: Callabl
 
     if names:
         loop.call_later(_PAUSE_S, step)
-
-
-def _is_kept_warm() -> bool:
-    """Tell whether the settings want anything loaded ahead; what is wrong with them is told by the first call."""
-    from nbtools.config import Config
-
-    return Config.load().kernel_warm > 0
 
 
 def _load_libraries_ahead() -> subprocess.Popen[bytes] | None:

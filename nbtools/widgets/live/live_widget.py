@@ -300,11 +300,12 @@ class LiveWidget(anywidget.AnyWidget):
         The first is the view, the second what is saved, which a view hides. In one output a front end would choose the
         view even where nothing is left to show in it.
         """
-        return [self._view_output(), saved_output(self.plain_text(), self.plain_html(), self.saved_as)]
+        return self._outputs(self.plain_text(), self.plain_html())
 
-    def _view_output(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _outputs(self, text: str, page: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         data, metadata = self._view()
-        return {**data, "text/plain": "", "text/html": ""}, metadata
+        view = {**data, "text/plain": "", "text/html": ""}
+        return [(view, metadata), saved_output(text, page, self.saved_as)]
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
         found: Any = super()._repr_mimebundle_()
@@ -322,7 +323,7 @@ class LiveWidget(anywidget.AnyWidget):
         is given a moment to be there before, where the front end tells that it is while a cell runs.
         """
         show = _shell().display_pub.publish
-        for data, metadata in (self._view_output(), saved_output(text, page, self.saved_as)):
+        for data, metadata in self._outputs(text, page):
             show(data=data, metadata=metadata)
             if not LiveWidget._has_shown:
                 LiveWidget._has_shown = True

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -263,19 +265,16 @@ def meaningless_names(paths: Iterable[Path], forbidden: set[str]) -> list[str]:
     ]
 
 
-def over_budget(sources: Mapping[str, Source], budget: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return the parts with more lines or files than their budget of (lines, files); modules of the root are ""."""
-    lines: dict[str, int] = defaultdict(int)
-    count: dict[str, int] = defaultdict(int)
-    folders = {source.part for source in sources.values() if source.place.count("/") > 1}
-    for source in sources.values():
-        part = source.part if source.part in folders else ""
-        lines[part] += len(source.text.splitlines())
-        count[part] += 1
-    problems = [f"{part or 'the root'} has no budget" for part in lines.keys() - budget.keys()]
-    for part, (most_lines, most_files) in budget.items():
-        if lines[part] > most_lines:
-            problems.append(f"{part or 'the root'} has {lines[part]} lines, its budget is {most_lines}")
-        if count[part] > most_files:
-            problems.append(f"{part or 'the root'} has {count[part]} files, its budget is {most_files}")
-    return problems
+def code_lines(text: str) -> int:
+    """Return how many lines of Python text hold code: neither docstrings, nor comments alone, nor nothing."""
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in layout:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            lines.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return len(lines)

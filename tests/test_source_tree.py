@@ -9,10 +9,10 @@ import pytest
 
 from tests.source_tree import (
     circles,
+    code_lines,
     crowded_packages,
     imports,
     meaningless_names,
-    over_budget,
     read,
     repeated_classes,
     replaced_private_names,
@@ -114,11 +114,9 @@ monkeypatch.setattr("nbtools.memory._journal.size", "_none")
     assert replaced_private_names(ast.parse(text)) == [2, 3]
 
 
-def test_a_part_over_its_budget_of_lines_or_files_is_found(tree):
-    sources = tree({"records.py": "a = 1\nb = 2\n"})
-    assert over_budget(sources, {"": (0, 1), "memory": (2, 5)}) == []
-    assert len(over_budget(sources, {"": (0, 1), "memory": (1, 4)})) == 2
-    assert over_budget(sources, {"": (0, 1)}) == ["memory has no budget"]
+def test_lines_of_code_leave_out_docstrings_comments_and_blanks():
+    text = '"""Say what.\n\nTwo lines more.\n"""\n\n# why\ndef f():\n    """Do it."""\n    return """a\nb"""  # so\n'
+    assert code_lines(text) == 3
 
 
 def test_a_circle_is_shown_whole():

@@ -41,7 +41,7 @@ from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
-from nbtools.tool import CALLERS, Context, Tool, ToolCall
+from nbtools.tool import CALLERS, Context, Tool, ToolCall, Witness
 
 __all__ = ["CallLimits", "Door", "Services", "failure"]
 
@@ -187,7 +187,7 @@ class Door:
                     effects=prepared.effects,
                 )
                 has_begun = True
-                result = await self._run(prepared, context)
+                result = await self._seen(prepared, context)
             except ApprovalPending as exc:
                 return failure(call, exc)  # it is recorded when it has run, or was refused
             except NbtoolsError as exc:
@@ -228,7 +228,9 @@ class Door:
         if running is None:
             return call if call.run_id is not None else call.but(run_id=self.run_id)
         outer = running[0]
-        whose = {"caller": outer.caller, "session": outer.session} if outer.by_model else {}
+        whose: dict[str, Any] = {"caller": outer.caller, "session": outer.session} if outer.by_model else {}
+        if outer.witnesses:
+            whose["witnesses"] = tuple(dict.fromkeys((*outer.witnesses, *call.witnesses)))
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
 
     async def _gate(self, asked: PreparedCall, services: Services) -> PreparedCall:
@@ -311,6 +313,13 @@ class Door:
             return own + self.limits.grace
         return prepared.tool.timeout or self.limits.timeout
 
+    async def _seen(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        """Run the tool before the eyes of its witnesses, where it may change something."""
+        run: Callable[[Context], Awaitable[ToolResult]] = functools.partial(self._run, prepared)
+        for witness in () if prepared.effects.read_only else context.call.witnesses:
+            run = _witnessed(witness, prepared, run)
+        return await run(context)
+
     async def _run(self, prepared: PreparedCall, context: Context) -> ToolResult:
         """Run the tool within its time; what it shows meanwhile is without secrets."""
         tool, call, timeout = prepared.tool, context.call, context.timeout
@@ -371,6 +380,12 @@ class Door:
             artifacts=output.artifacts,
             value=output.value,
         )
+
+
+def _witnessed(
+    witness: Witness, prepared: PreparedCall, run: Callable[[Context], Awaitable[ToolResult]]
+) -> Callable[[Context], Awaitable[ToolResult]]:
+    return lambda context: witness(prepared.tool, prepared.values, context, run)
 
 
 def _too_long(seconds: float | None, kept: Mapping[str, Any] | None = None) -> CallTimeout:

@@ -396,6 +396,7 @@ class Parts:
             check_workflow=lambda text: "" if (found := self.workflows.validate(text)).ok else str(found),
             idle=lambda: not_offered(self.config),
             agent_id=self.config.agent_id,
+            images=self.config.home / "undo",
             model=self.config.model,
             models=self.config.models,
         )

@@ -38,6 +38,7 @@ __all__ = [
     "ReadingsOf",
     "Tool",
     "ToolCall",
+    "Witness",
     "tool",
     "tool_of",
 ]
@@ -121,6 +122,8 @@ class ToolCall:
     journal
         Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
         What the call calls in turn is a part of it.
+    witnesses
+        Who sees what it changes, and what the calls change that it makes in turn.
     """
 
     tool: str
@@ -134,6 +137,7 @@ class ToolCall:
     on_output: Callable[[str, str, Any], None] | None = dataclasses.field(default=None, compare=False, repr=False)
     approval: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
     journal: CallJournal | None = dataclasses.field(default=None, compare=False, repr=False)
+    witnesses: tuple[Witness, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     @property
     def by_model(self) -> bool:
@@ -225,6 +229,13 @@ class Context:
         own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self.call_id, "timeout": None, "approval": None}
         own["journal"] = None
         return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
+
+
+Witness = Callable[
+    ["Tool", Mapping[str, Any], Context, Callable[[Context], Awaitable[ToolResult]]], Awaitable[ToolResult]
+]
+"""Sees what calls change: gets what is about to run, its values, its context, and what runs it with this context or
+another, and returns the result. The door asks those of a call where it may change something."""
 
 
 def _unsaid() -> Any:

@@ -93,7 +93,7 @@ DOORS = {"nbtools", "nbtools.__main__"}
 # level, with spaces between. Imports between them lead down only. Every sub-package has a level; a module without one
 # may stand anywhere, as long as it and the rooms import each other in no circle.
 ROOMS: dict[str, list[str]] = {
-    "agent": ["models records", "exports", "service"],
+    "agent": ["models records", "exports undo", "service"],
     "jupyter": ["line display", "completion magics"],
     "memory": [
         "records",

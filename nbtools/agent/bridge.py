@@ -30,7 +30,7 @@ from nbtools.errors import ApprovalPending, Cancelled, InvalidArguments, LimitEx
 from nbtools.execute import LocalExecutor
 from nbtools.parsing import from_json
 from nbtools.result import Artifact, ErrorInfo, ToolResult
-from nbtools.tool import CallJournal, Tool, ToolCall
+from nbtools.tool import CallJournal, Tool, ToolCall, Witness
 
 __all__ = ["CallHooks", "DoorToolset", "count_untrusted", "key_of_call", "with_usable_calls"]
 
@@ -116,6 +116,8 @@ class DoorToolset(AbstractToolset[Any]):
         Where the calls are counted.
     hooks
         See `CallHooks`.
+    witness
+        Sees what the calls change.
     run_id, recorded_as
         The run, and the one under which its calls are recorded, where that is another.
     timeout
@@ -134,6 +136,7 @@ class DoorToolset(AbstractToolset[Any]):
         *,
         ledger: Ledger,
         hooks: CallHooks,
+        witness: Witness,
         run_id: str,
         recorded_as: str | None = None,
         timeout: float | None = None,
@@ -145,6 +148,7 @@ class DoorToolset(AbstractToolset[Any]):
         self._executor = executor
         self._ledger = ledger
         self._hooks = hooks
+        self._witness = witness
         self._run_id = run_id
         self._recorded_as = recorded_as or run_id
         self._timeout = timeout
@@ -235,6 +239,7 @@ class DoorToolset(AbstractToolset[Any]):
             session=self._session(),
             run_id=self._recorded_as,
             timeout=self._timeout,
+            witnesses=(self._witness,),
         )
 
     async def _perform(self, call: ToolCall) -> ToolResult:

@@ -59,7 +59,7 @@ from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
-from nbtools.agent.undo import BeforeImages
+from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.aio import in_thread
 from nbtools.aio import run as run_blocking
 from nbtools.door import Door, Services
@@ -68,7 +68,6 @@ from nbtools.execute import LocalExecutor
 from nbtools.gate import Reply, Rule
 from nbtools.parameters import SchemaParameters
 from nbtools.redaction import redact
-from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
 from nbtools.toolbox.policies import MemoryWatch, WebPolicy
@@ -191,9 +190,8 @@ class RunLoop:
         sharing = Sharing.of(record.options.share, private_web=_reaches_private_web(executor.door))
         rules = () if sharing.level == "schema" else _CARRIES_VALUES_OUT
         door = executor.door.but(services=self._services(sharing), approver=self._approver, rules=rules)
-        images = BeforeImages(self._writer.take_changes, record.run_id)
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
-        self._executor = LocalExecutor(Registry(map(images.watch, executor.tools().values())), door=door)
+        self._executor = LocalExecutor(executor.tools(), door=door)
         self._provenance = Provenance(store)
         self._toolset = DoorToolset(
             self._executor,
@@ -203,6 +201,7 @@ class RunLoop:
                 keep=self._keep, save=self._save, is_strangers=self._is_strangers,
                 suspect=self._suspect, fail=self._fail,
             ),
+            witness=ChangeWitness(self._writer.take_changes, record.run_id, store.images).watch,
             run_id=record.run_id,
             recorded_as=record.options.recorded_as,
             timeout=record.options.tool_timeout,

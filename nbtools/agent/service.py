@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import io
-import json
-import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from nbtools import aio
 from nbtools.agent.approvals import check_changes
-from nbtools.agent.exports.notebook import RunExport, check_place, notebook_of
-from nbtools.agent.exports.notebook import prove as prove_notebook
-from nbtools.agent.exports.workflow import workflow_of
+from nbtools.agent.exports.notebook import RunExport
+from nbtools.agent.exports.writing import write_notebook, write_workflow
 from nbtools.agent.models.choice import SCRIPTED, ModelChoice, choose_model, require_agent
 from nbtools.agent.own_tools import Surroundings
 from nbtools.agent.profiles import with_profile
@@ -60,6 +56,8 @@ class AgentHost:
         Returns the tools that can do nothing here, which a model is offered by their names alone.
     agent_id
         Whose they are.
+    images
+        The folder of what was in files before runs changed them.
     model, models
         The settings of these names.
     """
@@ -69,6 +67,7 @@ class AgentHost:
     check_workflow: Callable[[str], str]
     idle: Callable[[], Collection[str]]
     agent_id: str
+    images: Path
     model: str | None
     models: Mapping[str, Any]
 
@@ -290,7 +289,7 @@ class AgentService:
         executor = await aio.in_thread(self._host.executor, None)
         services = executor.door.services
         places = {"roots": services[Roots](), "memory": services[AgentMemory](), "files": services[MemoryFiles]()}
-        from nbtools.agent.undo import take_back
+        from nbtools.agent.undo.taking_back import take_back
 
         call = ToolCall(tool="agent_undo", arguments={"run": record.run_id})
         effects = Effects(destructive=True, idempotent=True)
@@ -340,23 +339,11 @@ class AgentService:
         found = await self.aget(run.run_id if isinstance(run, AgentRun) else run)
         log = await self.alog(found.run_id)
         executor = await aio.in_thread(self._host.executor, None)
-        roots = executor.door.services[Roots]()
         facts = (found.run_id, found.prompt, found.label or found.model, log)
-
-        async def write() -> RunExport:
-            place = Path(await aio.in_thread(roots.resolve, path, must_exist=False, for_writing=True))
-            await aio.in_thread(check_place, place, as_workflow=as_workflow)
-            if as_workflow:
-                text, calls = workflow_of(*facts, executor.tools())
-                proof = await aio.in_thread(self._host.check_workflow, text)
-            else:
-                start = await aio.in_thread(os.path.relpath, roots.start(), place.parent)
-                book, calls = notebook_of(*facts, place=start)
-                book, proof = await prove_notebook(book, str(place.parent), log, roots) if prove else (book, "")
-                text = json.dumps(book, ensure_ascii=False, indent=1)
-            await aio.in_thread(roots.write_file, place, io.BytesIO(text.encode("utf-8", "backslashreplace")))
-            return RunExport(path=str(path), calls=calls, proof=proof, is_workflow=as_workflow)
-
+        if as_workflow:
+            write = functools.partial(write_workflow, facts, path, executor, self._host.check_workflow)
+        else:
+            write = functools.partial(write_notebook, facts, path, executor, prove_it=prove)
         call = ToolCall(tool="agent_export", arguments={"run": found.run_id, "path": str(path)}, caller=caller)
         made = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
         return cast("RunExport", (await aio.here(made))[0])
@@ -402,9 +389,10 @@ class AgentService:
 
     def _store(self) -> RunStore:
         require_agent()
+        from nbtools.agent.records.images import Images
         from nbtools.agent.records.store import RunStore
 
-        return RunStore(self._host.repository(), self._host.agent_id)
+        return RunStore(self._host.repository(), self._host.agent_id, Images(self._host.images))
 
     async def _record(self, run_id: str) -> RunRecord:
         """Return what is kept of a run; one that goes on here may not be stored yet."""

@@ -263,18 +263,22 @@ class AgentMemory(Mapping[str, Any]):
         total: int | float = applied.record.value
         return total
 
-    def restore(self, key: str, version: int | None = None) -> MemoryRecord:
+    def restore(self, key: str, version: int | None = None, *, if_version: int | None = None) -> MemoryRecord:
         """Write the value and tags of an earlier version of a key as its new version.
 
         Parameters
         ----------
         version
             Which one; `None` takes the one before the present, and the last one of a key that is gone.
+        if_version
+            Restore only if the record is at this version; 0 means only if there is none.
 
         Raises
         ------
         MemoryNotFound
             That version is not kept, or is a deletion.
+        VersionConflict
+            The record is at another version.
         """
         key = check_key(key, self.limits)
         if version is None:
@@ -286,7 +290,8 @@ class AgentMemory(Mapping[str, Any]):
         if self.embed:
             old = [r for r in self.repository.history(self.scope, key) if r.version == version]
             vector = self._vector(key, old[0].tags, json.dumps(old[0].value)) if old else None
-        change = Change(kind="restore", scope=self.scope, key=key, version=version, vector=vector)
+        found = _check_count(if_version, "if_version")
+        change = Change(kind="restore", scope=self.scope, key=key, version=version, if_version=found, vector=vector)
         (applied,) = self.repository.apply([change])
         assert applied.record is not None
         return applied.record
@@ -349,6 +354,19 @@ class AgentMemory(Mapping[str, Any]):
             workflow_id=mine[1] if workflow_id is None else workflow_id,
             node_id=mine[2] if node_id is None else node_id,
             scope=scope,
+            limits=self.limits,
+            embed=self.embed,
+        )
+
+    def over(self, repository: Repository) -> AgentMemory:
+        """Return the same memory over a repository that stands before this one's, which stays its owner's to close."""
+        agent, workflow, node = self._ids
+        return AgentMemory(
+            repository,
+            agent_id=agent,
+            workflow_id=workflow,
+            node_id=node,
+            scope=self.scope.name,
             limits=self.limits,
             embed=self.embed,
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nbtools import Workbench
+from nbtools import Workbench, tool
 from nbtools.gate import AskFunction
 
 YES = AskFunction(lambda _: True)
@@ -119,3 +120,121 @@ def test_what_code_and_commands_did_is_said_to_be_unknown(open_bench: Any, tmp_p
     assert [call.result.ok for call in run.calls] == [True]
     assert [(row["tool"], row["undone"]) for row in bench.agent.undo(run)] == [("shell", False)]
     assert "look yourself" in bench.agent.undo(run)[0]["why"]
+
+
+_FLOW = """\
+version: 1
+name: flow
+description: Changes a file and notes.
+agent_id: default
+memory: {enabled: true, default_scope: agent}
+nodes:
+  - {id: file, tool: file_write, args: {path: FILE, content: overwritten}}
+  - {id: note, tool: memory_save, args: {key: saved, value: overwritten}}
+  - {id: code, code: "memory.write('coded', 'overwritten')"}
+"""
+
+
+def test_changes_by_scripts_and_by_nodes_of_a_workflow_come_back(open_bench: Any, tmp_path: Path) -> None:
+    file, picture, flow = (tmp_path / name for name in ("keep.txt", "picture.png", "flow.yaml"))
+    file.write_text("mine")
+    picture.write_bytes(b"mine")
+    flow.write_text(_FLOW.replace("FILE", str(file)))
+    bench = open_bench(workflows=[flow])
+    for key in ("written", "gone", "drawn", "saved", "coded"):
+        bench.memory.write(key, "mine")
+    bench.memory.write("ends", "mine", ttl=5_000)
+    script = "memory.write('written', 1); memory.write('written', 2); memory.delete('gone'); memory.write('new', 1)"
+    chart = "memory.write('drawn', 1); import matplotlib.pyplot as plt; plt.plot([1])"
+    data = {"input_file_path": str(file)}
+    run = _run(
+        bench,
+        ("data_analyze", {**data, "analysis_script": f"{script}; memory.write('ends', 1, ttl=None); print(1)"}),
+        ("data_visualize", {**data, "visualization_script": chart, "output_image_path": str(picture)}),
+        ("flow", {}),
+    )
+    assert (bench.memory["coded"], file.read_text(), picture.read_bytes()[:4]) == (
+        "overwritten",
+        "overwritten",
+        b"\x89PNG",
+    )
+    rows = bench.agent.undo(run)
+    assert {(row["tool"], row["target"]) for row in rows if row["undone"]} == {
+        ("data_analyze", "written"), ("data_analyze", "gone"), ("data_analyze", "new"), ("data_analyze", "ends"),
+        ("data_visualize", "drawn"), ("data_visualize", str(picture)),
+        ("file_write", str(file)), ("memory_save", "saved"), ("workflow_code", "coded"),
+    }  # fmt: skip
+    assert {row["tool"] for row in rows if not row["undone"]} == {"workflow_code", "flow"}  # code may do anything
+    assert dict(bench.memory) == dict.fromkeys(("coded", "drawn", "ends", "gone", "saved", "written"), "mine")
+    ends = bench.memory.record("ends").expires_at
+    assert ends is not None
+    assert 4_000 < ends.timestamp() - time.time() <= 5_000
+    assert (file.read_text(), picture.read_bytes()) == ("mine", b"mine")
+
+
+def test_what_is_elsewhere_now_is_named_and_left_alone(wb: Workbench, tmp_path: Path) -> None:
+    moved, linked, folder = tmp_path / "moved.txt", tmp_path / "linked.txt", tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    others, link = folder / "inner" / "a.txt", tmp_path / "link.txt"
+    link.symlink_to(others)
+    for file in (moved, linked, others):
+        file.write_text("one")
+    run = _run(
+        wb,
+        *(("file_write", {"path": str(file), "content": "two"}) for file in (moved, linked, others)),
+        ("file_delete", {"path": str(link)}),
+        ("file_move", {"source": str(folder), "dest": str(tmp_path / "elsewhere")}),
+    )
+    moved.rename(tmp_path / "mine.txt")
+    linked.rename(tmp_path / "target.txt")
+    linked.symlink_to(tmp_path / "target.txt")
+    folder.symlink_to(tmp_path / "elsewhere")
+    why = {Path(row["target"]).name: row["why"] for row in wb.agent.undo(run)}
+    assert "moved or deleted since" in why["moved.txt"]
+    assert why["linked.txt"] == "it is a link now"
+    assert why["a.txt"] == "a link leads there now"
+    assert "it was a link to" in why["link.txt"]
+    assert "folder" in why["folder"]
+    assert "folder" in why["elsewhere"]
+    assert [(tmp_path / name).read_text() for name in ("mine.txt", "target.txt")] == ["two", "two"]
+    assert (tmp_path / "elsewhere" / "inner" / "a.txt").read_text() == "two"
+
+
+def test_contents_are_kept_once_and_a_lost_one_is_told(wb: Workbench, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for file in files:
+        file.write_text("the same")
+    run = _run(wb, *(("file_write", {"path": str(file), "content": "new"}) for file in files))
+    (image,) = (tmp_path / "home" / "undo").iterdir()
+    assert image.read_text() == "the same"
+    image.write_text("somebody's")
+    assert ["not kept any more" in row["why"] for row in wb.agent.undo(run)] == [True, True]
+    assert files[0].read_text() == "new"
+
+
+def test_a_tool_of_somebody_else_is_never_taken_to_have_done_nothing_more(open_bench: Any, tmp_path: Path) -> None:
+    @tool(destructive=True)
+    def clear_shelf(shelf: Path, log: Path) -> str:
+        """Empty a folder.
+
+        Parameters
+        ----------
+        shelf
+            The folder.
+        log
+            A file that tells of it.
+        """
+        for file in shelf.iterdir():
+            file.unlink()
+        log.write_text("done")
+        return "done"
+
+    shelf, log = tmp_path / "shelf", tmp_path / "log.txt"
+    shelf.mkdir()
+    (shelf / "a").touch()
+    bench = open_bench(tools=(clear_shelf,))
+    run = _run(bench, ("clear_shelf", {"shelf": str(shelf), "log": str(log)}))
+    rows = {row["target"]: row for row in bench.agent.undo(run)}
+    assert rows[str(log)]["undone"]
+    assert not rows[str(shelf)]["undone"]
+    assert "what else it changed" in rows[""]["why"]

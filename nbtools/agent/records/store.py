@@ -20,6 +20,7 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
+from nbtools.agent.records.images import Images
 from nbtools.aio import in_thread
 from nbtools.errors import MemoryNotFound, VersionConflict, did_you_mean
 from nbtools.memory.records import Scope
@@ -45,9 +46,12 @@ class RunStore(ConversationStore):
         Where they lie.
     agent_id
         Whose they are.
+    images
+        What was in files before runs changed them.
     """
 
-    def __init__(self, repository: Repository, agent_id: str) -> None:
+    def __init__(self, repository: Repository, agent_id: str, images: Images) -> None:
+        self.images = images
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
         # The revision that was written last, and its version: it need not be read to be replaced.

@@ -263,7 +263,7 @@ class StepRunner:
                     variables=_with_tables(seen) if is_python else seen,
                     inputs_paths=paths,
                     on_output=tell,
-                    memory=self.memory(step) if is_python and step.memory.enabled else None,
+                    memory=self._seen_memory(step) if is_python and step.memory.enabled else None,
                     wants_value=is_python,
                     place=step.place,
                     sandbox=None if policy is None else policy.model,
@@ -370,6 +370,12 @@ class StepRunner:
         """Return the memory of a step's scope."""
         ids = {"agent_id": step.agent, "workflow_id": step.workflow, "node_id": step.node.id}
         return self._host.memory().scoped(**ids, scope=step.memory.default_scope)
+
+    def _seen_memory(self, step: StepAttempt) -> AgentMemory:
+        """Return the memory for code, which uses it past the door: whoever sees what calls change is told."""
+        from nbtools.memory.watched import watched
+
+        return watched(self.memory(step))
 
 
 def _no_memory() -> Any:

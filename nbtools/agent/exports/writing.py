@@ -1,0 +1,56 @@
+"""Writing a run to its file, as a notebook or as a workflow, below the allowed folders and over nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nbtools.agent.exports.notebook import RunExport, check_place, notebook_of, prove
+from nbtools.agent.exports.workflow import workflow_of
+from nbtools.aio import in_thread
+from nbtools.execute import LocalExecutor
+from nbtools.paths import Roots
+
+__all__ = ["RunFacts", "write_notebook", "write_workflow"]
+
+RunFacts: TypeAlias = tuple[str, str, str, Sequence[Mapping[str, Any]]]
+"""The id of a run, what was asked, the model or what stood in its place, and its events."""
+
+
+async def write_workflow(
+    facts: RunFacts, path: str | Path, executor: LocalExecutor, check: Callable[[str], str]
+) -> RunExport:
+    """Write a run as a workflow; `check` returns what is wrong with the YAML of one."""
+    place = await _place(path, executor, as_workflow=True)
+    text, calls = workflow_of(*facts, executor.tools())
+    proof = await in_thread(check, text)
+    await _write(place, text, executor)
+    return RunExport(path=str(path), calls=calls, proof=proof, is_workflow=True)
+
+
+async def write_notebook(
+    facts: RunFacts, path: str | Path, executor: LocalExecutor, *, prove_it: bool = False
+) -> RunExport:
+    """Write a run as a notebook, with its outputs where it is proved."""
+    place, roots = await _place(path, executor, as_workflow=False), executor.door.services[Roots]()
+    start = await in_thread(os.path.relpath, roots.start(), place.parent)
+    book, calls = notebook_of(*facts, place=start)
+    book, proof = await prove(book, str(place.parent), facts[3], roots) if prove_it else (book, "")
+    await _write(place, json.dumps(book, ensure_ascii=False, indent=1), executor)
+    return RunExport(path=str(path), calls=calls, proof=proof)
+
+
+async def _place(path: str | Path, executor: LocalExecutor, *, as_workflow: bool) -> Path:
+    roots = executor.door.services[Roots]()
+    place = Path(await in_thread(roots.resolve, path, must_exist=False, for_writing=True))
+    await in_thread(check_place, place, as_workflow=as_workflow)
+    return place
+
+
+async def _write(place: Path, text: str, executor: LocalExecutor) -> None:
+    content = io.BytesIO(text.encode("utf-8", "backslashreplace"))
+    await in_thread(executor.door.services[Roots]().write_file, place, content)

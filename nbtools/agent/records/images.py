@@ -1,0 +1,71 @@
+"""What was in files before a run changed them: a folder of files by the SHA-256 of their contents, each stored once.
+
+A content is as old as its last use. Where it was trimmed, taking back says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Collection
+from pathlib import Path
+
+__all__ = ["Images"]
+
+
+class Images:
+    """A folder of contents.
+
+    Parameters
+    ----------
+    folder
+        Where they lie; it is made at first use, for its owner alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @staticmethod
+    def name_of(content: bytes) -> str:
+        """Return the name of a content: its SHA-256 in hexadecimal."""
+        return hashlib.sha256(content).hexdigest()
+
+    def keep(self, content: bytes) -> str:
+        """Store a content, unless it is there, and return its SHA-256.
+
+        Raises
+        ------
+        OSError
+            It could not be stored.
+        """
+        name = self.name_of(content)
+        place = self.folder / name
+        try:
+            os.utime(place)
+        except FileNotFoundError:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = self.folder / f"{name}.{secrets.token_hex(4)}.tmp"
+            try:
+                with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.replace(place)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                raise
+        return name
+
+    def load(self, name: str) -> bytes | None:
+        """Return a content; `None` where it is not there any more, or is not what was stored."""
+        with contextlib.suppress(OSError):
+            content = (self.folder / name).read_bytes()
+            return content if self.name_of(content) == name else None
+        return None
+
+    def drop(self, names: Collection[str]) -> None:
+        """Remove contents."""
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)

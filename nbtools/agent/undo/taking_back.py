@@ -1,0 +1,157 @@
+"""Taking back what a run did, as its witness has written it down, and saying of each thing what became of it."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.agent.records.images import Images
+from nbtools.agent.records.store import RunStore
+from nbtools.agent.undo.witness import FOLDER, content_of
+from nbtools.errors import NbtoolsError, VersionConflict
+from nbtools.memory import AgentMemory, MemoryFiles
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Change
+from nbtools.paths import Roots
+
+__all__ = ["take_back"]
+
+_CHANGED = "it has been changed since"
+_GONE = "what was in it is not kept any more (settings undo_age and undo_size)"
+_ANYTHING = "it may have changed anything, such as files and other machines; that is not known, so look yourself"
+_MORE = "what else it changed, such as files and other machines, is not known, so look yourself"
+
+
+def take_back(
+    store: RunStore, run_id: str, *, roots: Roots, memory: AgentMemory, files: MemoryFiles
+) -> list[dict[str, Any]]:
+    """Take back what a run did, the last first, and return a row for each thing: what, whether, and why not.
+
+    What somebody has changed since is left alone, and what cannot be taken back is named.
+    """
+    undo: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "file": lambda change: _undo_file(change, store, roots),
+        "memory": lambda change: _undo_memory_file(change, store, files),
+        "note": lambda change: _undo_note(change, memory),
+        "made": lambda _: "what ran there wrote it, and what was in it before was not kept",
+        "more": lambda _: "so many at once are not written down; the history of each has its versions",
+    }
+    rows: list[dict[str, Any]] = []
+    for key, entry in sorted(store.undo_entries(run_id), reverse=True):
+        has_rest = entry.get("rest", not entry["changes"])
+        if has_rest:
+            why = _MORE if entry["changes"] else _ANYTHING
+            rows.append({"tool": entry["tool"], "target": "", "undone": False, "why": why})
+        left = []
+        for change in reversed(entry["changes"]):
+            try:
+                why = undo[change["kind"]](change)
+            except (NbtoolsError, OSError) as exc:
+                why = str(exc)
+            left += [change] if why else []
+            rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
+        if len(left) < len(entry["changes"]):
+            rest = {**entry, "changes": left[::-1], "rest": has_rest}
+            store.put_now({key: rest if left or has_rest else None})
+    return rows
+
+
+def _undo_file(change: Mapping[str, Any], store: RunStore, roots: Roots) -> str:
+    """Put a file back; return why not, or nothing."""
+    path = Path(change["target"])
+    if change["was"] is not None:
+        return str(change["was"])
+    if Path(os.path.realpath(path.parent)) != path.parent:
+        return "a link leads there now"
+    content = content_of(path)
+    now = Images.name_of(content) if isinstance(content, bytes) else content
+    if now == _mark_before(change):
+        return ""  # another call of the run changed it as well, and that was taken back
+    if now != change["is"]:
+        return _why_changed(now)
+    if change["is"] == FOLDER:
+        return "there is a folder now, which stays"
+    real = roots.resolve(path, must_exist=False, for_writing=True)
+    if _mark_before(change) is not None:
+        before = _before(change, store)
+        if before is None:
+            return _GONE
+        with roots.folder(real.parent, make=True) as folder:
+            folder.replace(real.name, before, mode=change.get("mode") if now is None else None)
+    else:
+        with roots.folder(real.parent) as folder:
+            folder.remove(real.name)
+    return ""
+
+
+def _why_changed(now: str | None) -> str:
+    if now is None:
+        return "it is not there any more: it was moved or deleted since"
+    return "it is a link now" if now.startswith("it was a link") else _CHANGED
+
+
+def _mark_before(change: Mapping[str, Any]) -> str | None:
+    """Return by what the content of before is known; `None` where nothing was there."""
+    found: str | None = change.get("image") or change.get("kept")
+    return found
+
+
+def _before(change: Mapping[str, Any], store: RunStore) -> bytes | None:
+    """Return what was in a file, and for an older run what is kept of it among the run's texts."""
+    if "image" in change:
+        return store.images.load(change["image"])
+    text = store.load_text(change["kept"])
+    return None if text is None else base64.b64decode(text)
+
+
+def _undo_memory_file(change: Mapping[str, Any], store: RunStore, files: MemoryFiles) -> str:
+    """Give a file of the memory tool its text of before; return why not, or nothing."""
+    text = None
+    if change["was"] is not None:
+        return str(change["was"])
+    if _mark_before(change) is not None:
+        before = _before(change, store)
+        if before is None:
+            return _GONE
+        text = before.decode()
+
+    def is_same(now: str | None) -> bool:
+        mark = None if now is None else Images.name_of(now.encode())
+        return mark in {change["is"], _mark_before(change)}
+
+    return "" if files.put_back(change["target"], text, is_same) else _CHANGED
+
+
+def _undo_note(change: Mapping[str, Any], memory: AgentMemory) -> str:
+    """Give a note its version of before; return why not, or nothing."""
+    key = change["target"]
+    if "ids" in change:
+        scope = Scope(**change["ids"])
+        scoped = memory.scoped(**change["ids"], scope=scope.name)
+    else:  # of an older run
+        name, _, key = change["target"].partition(" ")
+        scoped = memory.scoped(scope=name)
+    if change.get("is_forgotten"):
+        return "it was erased for ever"
+    seconds = _seconds_left(change.get("ends"))
+    try:
+        if change["was"] is None or (seconds is not None and seconds <= 0):
+            scoped.delete(key, if_version=change["is"])
+        else:
+            scoped.restore(key, change["was"], if_version=change["is"] or 0)
+            if seconds is not None:
+                scoped.repository.apply([Change(kind="touch", scope=scoped.scope, key=key, ttl=seconds)])
+    except VersionConflict:
+        return _CHANGED
+    return ""
+
+
+def _seconds_left(ends: str | None) -> float | None:
+    """Return the seconds for which a note was still to live; `None` is for ever."""
+    if ends is None:
+        return None
+    return (dt.datetime.fromisoformat(ends) - dt.datetime.now(dt.UTC)).total_seconds()

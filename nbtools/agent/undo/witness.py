@@ -1,0 +1,261 @@
+"""What a run changes, as it changes it: files by what was in them, notes by their versions, the rest by its name.
+
+A run's calls carry a `ChangeWitness`, and so does each call that they make in turn: of a workflow's nodes, of scripts
+that use the memory. It sees the files that arguments name, before and after; the memory is handed to the tool so that
+every change of it is seen, however it is made. What cannot be seen is written down as such.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nbtools.agent.records.images import Images
+from nbtools.agent.sharing import is_own
+from nbtools.aio import in_thread
+from nbtools.errors import CallTimeout, NbtoolsError
+from nbtools.memory import AgentMemory, MemoryFiles
+from nbtools.memory.watched import WATCHER, NoteChange, watched
+from nbtools.paths import Place, Roots
+from nbtools.result import ToolResult
+from nbtools.tool import Context, Tool
+
+__all__ = ["FOLDER", "ChangeWitness", "content_of"]
+
+FOLDER = "it is a folder, of whose files nothing was kept"
+_MOST_BYTES = 8 * 2**20
+_MOST_NOTES = 5_000
+
+
+class ChangeWitness:
+    """Keeps what was there before the calls of a run.
+
+    Parameters
+    ----------
+    take
+        Takes values to be stored by their keys, from any thread.
+    run_id
+        The run.
+    images
+        Where contents of files are kept.
+    """
+
+    def __init__(self, take: Callable[[Mapping[str, Any]], None], run_id: str, images: Images) -> None:
+        self._take = take
+        self._run_id = run_id
+        self._images = images
+        # Files of which some call of the run has kept what was there.
+        self._known: set[str] = set()
+
+    async def watch(
+        self,
+        tool: Tool,
+        values: Mapping[str, Any],
+        context: Context,
+        run: Callable[[Context], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Return what `run` returns, and keep what it changes; see `nbtools.tool.Witness`."""
+        sight = _Sight(tool, values, context)
+        await in_thread(sight.look)
+        self._known.update(sight.files)
+        token = WATCHER.set(sight.notes.extend)
+        artifacts: Iterable[Any] = ()
+        try:
+            result = await run(dataclasses.replace(context, services=sight.services))
+            artifacts = result.artifacts
+            return result
+        except NbtoolsError as exc:
+            artifacts = exc.data.get("artifacts", ())
+            sight.is_cut = isinstance(exc, CallTimeout)
+            raise
+        except BaseException:
+            sight.is_cut = True
+            raise
+        finally:
+            WATCHER.reset(token)
+            has_rest = sight.is_cut or await sight.may_have_done_more()
+            await in_thread(self._keep, sight, [str(artifact.path) for artifact in artifacts], has_rest)
+
+    def _keep(self, sight: _Sight, artifacts: Sequence[str], has_rest: bool) -> None:
+        changes = [*self._files(sight), *_notes(sight.notes), *self._memory_files(sight)]
+        roots = sight.context.use(Roots) if Roots in sight.context.services else None
+        for path in artifacts:
+            is_private = roots is None or not roots.allows(path) or roots.is_left(Path(path))
+            if path not in self._known and not is_private:
+                changes.append({"kind": "made", "target": path})
+        if changes or has_rest:
+            entry = {"tool": sight.tool.name, "changes": changes, "rest": has_rest}
+            self._take({f"undo/{self._run_id}/{time.time_ns():020d}": entry})
+
+    def _files(self, sight: _Sight) -> Iterator[dict[str, Any]]:
+        for path, was in sight.files.items():
+            now = content_of(Path(path))
+            if was == now and (was != FOLDER or is_own(sight.tool)):
+                continue
+            change = {"kind": "file", "target": path, "is": _mark(now), "mode": sight.modes[path]}
+            yield change | self._before(was)
+
+    def _memory_files(self, sight: _Sight) -> Iterator[dict[str, Any]]:
+        before, after = sight.memory_files, sight.files_of_memory() if sight.named else {}
+        for path in {**dict.fromkeys(sight.named), **before, **after}:
+            was, now = (None if text is None else text.encode() for text in (before.get(path), after.get(path)))
+            if was != now:
+                yield {"kind": "memory", "target": path, "is": _mark(now), **self._before(was)}
+
+    def _before(self, was: bytes | str | None) -> dict[str, Any]:
+        """Return what is written down of a content: its hash, or why it is not kept."""
+        if not isinstance(was, bytes):
+            return {"was": was}
+        try:
+            return {"was": None, "image": self._images.keep(was)}
+        except OSError as exc:
+            return {"was": f"what was in it could not be kept: {exc.strerror}"}
+
+
+class _Sight:
+    """One call: what is seen before, and while it runs.
+
+    Attributes
+    ----------
+    files, modes
+        What was in the files that arguments name, and who might use them.
+    named, memory_files
+        The files of the memory tool that arguments name, and what was in them.
+    notes
+        The changes of notes.
+    services
+        What the tool may use: a memory that is watched, the rest as it is.
+    is_cut
+        Whether it was cut off, and may go on behind its end.
+    """
+
+    def __init__(self, tool: Tool, values: Mapping[str, Any], context: Context) -> None:
+        self.tool = tool
+        self.context = context
+        self._values = values
+        self.files: dict[str, bytes | str | None] = {}
+        self.modes: dict[str, int | None] = {}
+        self.named: list[str] = []
+        self.memory_files: dict[str, str] = {}
+        self.notes: list[NoteChange] = []
+        self.services = _WatchedServices(context.services, self.notes.extend)
+        self.is_cut = False
+
+    def look(self) -> None:
+        """Look at what is there before."""
+        for path in dict.fromkeys(_paths(self._values.values())):
+            self.files[str(path)], self.modes[str(path)] = content_of(path), _mode_of(path)
+        if "memory" in (self.tool.name, *self.tool.origins) and MemoryFiles in self.context.services:
+            named = (self._values.get(name) for name in ("path", "old_path", "new_path"))
+            self.named = [path for path in named if path]
+            self.memory_files = self.files_of_memory()
+
+    def files_of_memory(self) -> dict[str, str]:
+        """Return the texts of the memory tool's files that arguments name."""
+        return self.context.use(MemoryFiles).below(self.named)
+
+    async def may_have_done_more(self) -> bool:
+        """Tell whether the tool could change more than what was looked at."""
+        effects = self.context.effects or self.tool.effects
+        if effects.open_world or not is_own(self.tool):
+            return True
+        if not self.services.has_run_code:
+            return False
+        from nbtools.toolbox.scripts.execution import is_loose
+
+        return not self.context.by_model or await is_loose(self.context)
+
+
+class _WatchedServices(Mapping[type, Callable[[], Any]]):
+    """Services among which the memory tells of its changes; it is known whether code was run."""
+
+    def __init__(
+        self, services: Mapping[type, Callable[[], Any]], watcher: Callable[[Sequence[NoteChange]], None]
+    ) -> None:
+        self._services = services
+        self._watcher = watcher
+        self.has_run_code = False
+
+    def __getitem__(self, service: type) -> Callable[[], Any]:
+        make = self._services[service]
+        if service is AgentMemory:
+            return lambda: watched(make(), self._watcher)
+        # By its name: importing the kernels takes long, and most tools need none.
+        self.has_run_code = self.has_run_code or service.__name__ == "Kernels"
+        return make
+
+    def __contains__(self, service: object) -> bool:
+        return service in self._services
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(self._services)
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+
+def _paths(values: Iterable[Any]) -> Iterator[Path]:
+    """Yield the files and folders that arguments name, also inside of lists and objects."""
+    for value in values:
+        if isinstance(value, Place):
+            yield value.real
+        elif isinstance(value, Path):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _paths(value.values())
+        elif isinstance(value, list | tuple | set):
+            yield from _paths(value)
+
+
+def content_of(path: Path) -> bytes | str | None:
+    """Return what is in a file; `None` where there is none, and as text why it is not kept."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        if path.is_symlink():
+            return f"it was a link to {os.fspath(path.readlink())!r}"
+        if path.is_dir():
+            return FOLDER
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return "it was not a regular file"
+            if status.st_size > _MOST_BYTES:
+                return f"it had {status.st_size:,} bytes, at {status.st_mtime_ns}, and {_MOST_BYTES:,} are kept"
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        return f"it could not be read: {exc.strerror}"
+
+
+def _mark(content: bytes | str | None) -> str | None:
+    return Images.name_of(content) if isinstance(content, bytes) else content
+
+
+def _mode_of(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.lstat().st_mode)
+    except OSError:
+        return None
+
+
+def _notes(changes: Sequence[NoteChange]) -> Iterator[dict[str, Any]]:
+    """Yield the changes of notes, each once: what it was before the first one, and is after the last one."""
+    merged: dict[str, NoteChange] = {}
+    for change in changes:
+        place = change.scope.record_id(change.key)
+        first = merged.get(place, change)
+        forgotten = first.is_forgotten or change.is_forgotten
+        merged[place] = dataclasses.replace(first, now=change.now, is_forgotten=forgotten)
+    for change in list(merged.values())[:_MOST_NOTES]:
+        scope = change.scope
+        ids = {"agent_id": scope.agent_id, "workflow_id": scope.workflow_id, "node_id": scope.node_id}
+        told = {"ends": change.ends, "is_forgotten": change.is_forgotten}
+        yield {"kind": "note", "target": change.key, "ids": ids, "was": change.was, "is": change.now, **told}
+    if len(merged) > _MOST_NOTES:
+        yield {"kind": "more", "target": f"{len(merged) - _MOST_NOTES:,} more notes"}

@@ -103,7 +103,14 @@ ROOMS: dict[str, list[str]] = {
         "files keeper",
         "anthropic langgraph opening",
     ],
-    "kernels": ["interface warden", "inside runs", "jupyter", "forked gateway programs", "backends pool", "service"],
+    "kernels": [
+        "interface languages warden",
+        "inside runs",
+        "jupyter",
+        "forked gateway programs",
+        "backends pool",
+        "service",
+    ],
     "sql": ["results verdict", "engines", "worker", "pages", "connections", "session"],
     "sql.engines": [
         "errors protocol temp_dirs urls",

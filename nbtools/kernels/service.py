@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 from nbtools import aio, confine
 from nbtools.confine import Level
-from nbtools.errors import KernelDied, LanguageUnavailable, WorkbenchClosed
+from nbtools.errors import KernelDied, WorkbenchClosed
 from nbtools.kernels import artifacts, validation
 from nbtools.kernels.backends import Backends, Choice
 from nbtools.kernels.exchange import Exchange
@@ -34,6 +34,7 @@ from nbtools.kernels.interface import (
     OutputLimits,
     RunContext,
 )
+from nbtools.kernels.languages import language_of
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.runs.ending import stoppable, take_in, to_the_end
@@ -41,15 +42,8 @@ from nbtools.kernels.sessions import Sessions
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
 from nbtools.paths import ARTIFACTS, Roots
 
-__all__ = ["Kernels", "language_of"]
+__all__ = ["Kernels"]
 
-# Names that people and models write.
-_ALIASES = {
-    **dict.fromkeys(("python3", "py"), "python"),
-    **dict.fromkeys(("javascript", "js", "nodejs"), "node"),
-    "sh": "shell",
-    "pwsh": "powershell",
-}
 # Closing takes the loop's time, and the caller's result is still on its way there.
 _CLOSE_DELAY_S = 0.005
 
@@ -509,21 +503,6 @@ def _lower(request: _RunRequest, level: Level, why: str) -> _RunRequest:
     note = f"sandbox={request.options.sandbox!r} is not in force here: {why}"
     options = dataclasses.replace(request.options, sandbox=level)
     return dataclasses.replace(request, options=options, notes=(*request.notes, note))
-
-
-def language_of(name: str) -> str:
-    """Return the one name of a language that may have several (``"python3"``, ``" Python"``).
-
-    Raises
-    ------
-    LanguageUnavailable
-        It is blank.
-    """
-    if not name.strip():
-        hint = "Use python, bash, node, powershell or kernel:NAME."
-        raise LanguageUnavailable(f"{name!r} is no language.", hint=hint, tried="choosing a language")
-    name = name.strip()
-    return name if name.startswith("kernel:") else _ALIASES.get(name.lower(), name.lower())
 
 
 def _context(

@@ -23,7 +23,19 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.workflow.document import Place
 
-__all__ = ["FILTERS", "Expression", "ExpressionError", "FilterCall", "Template", "fill", "parse", "truth", "walk"]
+__all__ = [
+    "ESCAPE",
+    "FILTERS",
+    "OURS",
+    "Expression",
+    "ExpressionError",
+    "FilterCall",
+    "Template",
+    "fill",
+    "parse",
+    "truth",
+    "walk",
+]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SPACE = re.compile(r"\s*")
@@ -31,6 +43,10 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TEXT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "[]": [], "{}": {}}
 _MISSING: Any = object()
+ESCAPE = "$${ stands for ${ itself."
+"""What every finding about ``${`` says at its end."""
+OURS = re.compile(r"(?<!\$)\$\{\s*(?:(?:inputs|nodes|env)\s*(?:\.\s*\w|\[)[^}\n]*\}?|item\s*(?:[.\[|][^}\n]*)?\})")
+"""What is meant as an expression where none is filled in; any other ``${`` there belongs to somebody else."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,7 +220,7 @@ class _Reader:
             return
         rest = self._text[self._at : self._at + 1]
         if not rest:
-            raise _Broken("The expression has no end.", self._start, 2, "Close it with }; $${ stands for ${ itself.")
+            raise _Broken("The expression has no end.", self._start, 2, f"Close it with }}; {ESCAPE}")
         hint = "An expression is a path and filters, as in ${nodes.a.data.rows | len}; it computes nothing."
         if rest == "-" or _NAME.match(rest) or rest in "+*/=<>!&?(:":
             raise _Broken(f"{rest!r} has no meaning here.", self._at, 1, hint)

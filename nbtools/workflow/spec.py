@@ -11,9 +11,24 @@ What a node leaves behind is read as ``nodes.ID.FIELD`` in expressions; `RESULT_
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from nbtools.errors import LanguageUnavailable
+from nbtools.kernels.languages import LANGUAGES, language_named, language_of, spellings
 
 __all__ = [
     "KINDS",
@@ -79,6 +94,22 @@ _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=1)]
 # Strict validation would take a tuple alone, and YAML has lists.
 _Names = Annotated[tuple[_Name, ...], Field(strict=False)]
+
+
+def _known_language(word: str) -> str:
+    try:
+        language_named(word)
+    except LanguageUnavailable:
+        known = f"{', '.join(LANGUAGES)} or kernel:NAME"
+        raise PydanticCustomError("language", "{known}", {"known": known}) from None
+    return language_of(word)
+
+
+_Language = Annotated[
+    str,
+    AfterValidator(_known_language),
+    WithJsonSchema({"anyOf": [{"enum": list(spellings())}, {"type": "string", "pattern": "^kernel:."}]}),
+]
 
 
 def tag_of(raw: Any, keys: tuple[str, ...]) -> str | None:
@@ -252,12 +283,16 @@ class CodeNode(NodeFields):
         Annotated[str, Tag("<text>")] | Annotated[CodeFile, Tag("<file>")],
         Discriminator(lambda raw: "<file>" if isinstance(raw, Mapping | CodeFile) else "<text>"),
     ] = Field(description="The code itself, or `{file: PATH}`.")
-    language: Literal["python", "bash", "shell", "node", "powershell"] = Field(
-        default="python", description="What it is written in."
-    )
+    language: _Language = Field(default="python", description="What it is written in; kernel:NAME is a Jupyter kernel.")
     idempotent: bool = Field(
         default=False, description="Whether running it again changes nothing more: then a resumed run repeats it."
     )
+
+    def source(self, folder: Path) -> str:
+        """Return the code, where its file lies in or below a folder; ``$${`` in the text of a workflow is ``${``."""
+        if isinstance(self.code, CodeFile):
+            return (folder / self.code.file).read_text(encoding="utf-8")
+        return self.code.replace("$${", "${")
 
 
 class PromptNode(NodeFields):
@@ -387,6 +422,15 @@ class Workflow(Model):
     nodes: Annotated[tuple[AnyNode, ...], Field(strict=False, min_length=1)] = Field(description="What is to be done.")
     outputs: dict[_Name, Any] = Field(default={}, description="What the run returns; texts may hold expressions.")
 
+    @field_validator("inputs")
+    @classmethod
+    def _read_defaults(cls, inputs: dict[str, _JsonSchema]) -> dict[str, _JsonSchema]:
+        """Read ``$${`` in defaults, which are never filled in, as everywhere else in a file."""
+        return {
+            name: {**schema, "default": _unescaped(schema["default"])} if "default" in schema else schema
+            for name, schema in inputs.items()
+        }
+
     @property
     def agent(self) -> str:
         """Id of the agent whose memory the nodes share."""
@@ -403,6 +447,14 @@ class Workflow(Model):
 def literals(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a node that hold no expression: they are fixed where the node is offered as a tool."""
     return {name: value for name, value in args.items() if "${" not in repr(value)}
+
+
+def _unescaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("$${", "${")
+    if isinstance(value, dict):
+        return {name: _unescaped(item) for name, item in value.items()}
+    return [_unescaped(item) for item in value] if isinstance(value, list) else value
 
 
 def editor_schema() -> _JsonSchema:

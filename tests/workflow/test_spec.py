@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from pydantic import ValidationError
 
+from nbtools.kernels.languages import language_of, spellings
 from nbtools.workflow.spec import (
     Approve,
     AskNode,
@@ -104,3 +106,25 @@ def test_the_schema_for_editors_accepts_every_kind_and_marks_unknown_keys() -> N
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(WHOLE, schema)
         del place["surplus"]
+
+
+@pytest.mark.parametrize("word", [*spellings(), "JavaScript", "kernel:python3"])
+def test_a_node_takes_every_language_that_kernels_take(word: str) -> None:
+    node = CodeNode(id="a", code="1", language=word)
+    assert node.language == language_of(word)
+    jsonschema.validate(word.lower(), CodeNode.model_json_schema()["properties"]["language"])
+
+
+@pytest.mark.parametrize("word", ["cobol", "kernel:", " "])
+def test_a_node_refuses_a_language_that_nobody_runs(word: str) -> None:
+    with pytest.raises(ValidationError, match=r"python, bash, shell, node, powershell or kernel:NAME"):
+        CodeNode(id="a", code="1", language=word)
+
+
+def test_two_dollars_write_an_opening_brace_where_nothing_is_filled_in(tmp_path: Path) -> None:
+    inputs = {"x": {"type": "array", "default": ["costs ${price}", {"y": "$${inputs.x}"}]}}
+    made = Workflow.model_validate({**WHOLE, "inputs": inputs})
+    assert made.inputs["x"]["default"] == ["costs ${price}", {"y": "${inputs.x}"}]
+    assert CodeNode(id="a", code='print("$${inputs.x} ${y}")').source(tmp_path) == 'print("${inputs.x} ${y}")'
+    (tmp_path / "a.sh").write_text("echo $${x}")
+    assert CodeNode(id="a", code=CodeFile(file="a.sh"), language="sh").source(tmp_path) == "echo $${x}"

@@ -20,6 +20,7 @@ from nbtools.jupyter.dispatch import Dispatcher
 from nbtools.jupyter.line.arguments import MagicParser
 from nbtools.jupyter.line.line_parser import iter_words
 from nbtools.jupyter.session import NotebookSession
+from nbtools.kernels.languages import spellings
 
 __all__ = ["complete"]
 
@@ -28,7 +29,6 @@ __all__ = ["complete"]
 _TIMEOUTS_S: Mapping[str, float] = {"tool": 3.0}
 _MOST = 200
 _NO_QUOTES = str.maketrans("", "", "\"'`")
-_LANGUAGES = ("bash", "javascript", "node", "powershell", "python", "shell")
 
 
 def complete(dispatcher: Dispatcher, taken: Mapping[tuple[str, str], Any], context: Any) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class _ArgumentValues:
         return [] if memory is None else [run["run_id"][:8] for run in self.session.workbench.agent.runs()]
 
     def _language(self) -> Iterable[str]:
-        return _LANGUAGES
+        return sorted(spellings())
 
     def _table(self) -> Iterable[str]:
         from nbtools.jupyter.display.tables import frames_in

@@ -37,6 +37,7 @@ from nbtools.kernels.interface import Execution, KernelOptions, OutputLimits, Ru
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.kernel import JupyterRun, code_content
 from nbtools.kernels.jupyter.messages import Message
+from nbtools.kernels.languages import LANGUAGES
 from nbtools.kernels.runs.ending import Ending, take_in
 from nbtools.kernels.runs.local import RunningKernel
 from nbtools.kernels.runs.output import Collector
@@ -50,13 +51,6 @@ _STEP = "nbtools"
 _NOT_FOUND = 404
 # Tornado, on which these servers stand, closes a websocket at a message of 10 MB; escaping may double the text.
 _MAX_CODE = 4 << 20
-# Kernels are found by the language of their kernelspec, which has other names than ours now and then.
-_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "node": ("javascript", "typescript"),
-    "javascript": ("javascript", "typescript"),
-    "shell": ("bash",),
-    "powershell": ("powershell", "pwsh"),
-}
 # jupyter_server sends these words as the script's own output.
 _RATE_WORDS = ("IOPub data rate exceeded", "IOPub message rate exceeded")
 # The states by which a server tells that the kernel's process has ended.
@@ -126,7 +120,8 @@ class GatewayBackend:
             if name in specs:
                 return name, specs[name] == "python"
         else:
-            wanted = (language, *_ALIASES.get(language, ()))
+            known = LANGUAGES.get(language)
+            wanted = (language,) if known is None else (language, *known.kernels)
             names = [name for name, spoken in specs.items() if spoken in wanted]
             if names:
                 return (found["default"] if found.get("default") in names else names[0]), language == "python"

@@ -2,7 +2,7 @@
 
 The warden starts the program, confines it and ends it with all it started. Output comes through two pipes and is
 handed on as it arrives; requests and answers go through a third and a fourth (see
-`nbtools.kernels.programs.languages`). A kernel for one script ends with the script, so that its exit code is the
+`nbtools.kernels.programs.interpreter`). A kernel for one script ends with the script, so that its exit code is the
 program's own; one for a session (`KernelOptions.lasting`) goes on until it is closed or the script ends it.
 """
 
@@ -20,8 +20,7 @@ from typing import Any, Literal, cast
 from nbtools import aio, confine
 from nbtools.errors import InvalidArguments
 from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
-from nbtools.kernels.programs import languages
-from nbtools.kernels.programs.languages import Interpreter
+from nbtools.kernels.programs.interpreter import ANSWERS, Interpreter, find
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun, start_message
 from nbtools.kernels.runs.output import Collector, PipeReader
@@ -55,7 +54,7 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
         KernelDied
             The program ended before it was ready.
         """
-        interpreter = languages.find(options.language)
+        interpreter = find(options.language)
         if options.sandbox == "strict":
             (await aio.in_thread(confine.capabilities)).settle("strict", explicit=True)
         warden = await self.warden()
@@ -64,7 +63,7 @@ class ProcessBackend(LocalBackend["ProcessKernel"]):
             "do": "spawn",
             **start_message(options, folder),
             "argv": interpreter.command(lasting=options.lasting),
-            "targets": [interpreter.requests_on(lasting=options.lasting), 1, 2, languages.ANSWERS],
+            "targets": [interpreter.requests_on(lasting=options.lasting), 1, 2, ANSWERS],
         }
         message["env"] |= interpreter.environment()
         if options.sandbox == "strict":

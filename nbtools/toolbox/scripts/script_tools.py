@@ -15,6 +15,7 @@ from annotated_types import Gt, Le
 from nbtools.aio import in_thread
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError
 from nbtools.kernels.interface import Execution, OutputLimits
+from nbtools.kernels.languages import LANGUAGES, language_of
 from nbtools.parameters import Canonical
 from nbtools.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
@@ -27,16 +28,10 @@ from nbtools.toolbox.scripts.inputs import ScriptInputs
 __all__ = ["TOOLS", "code_execute", "data_analyze", "data_visualize"]
 
 
-def _one_name(language: str) -> str:
-    from nbtools.kernels.service import language_of
-
-    return language_of(language)
-
-
 # The tools end their scripts themselves; the door only has to wait as long as any script may take.
 _LONGEST_S = 86_400.0
 _Seconds = Annotated[float, Gt(0), Le(_LONGEST_S)]
-_Language = Annotated[str, Canonical(_one_name, choices=("python", "bash", "shell", "node", "powershell"))]
+_Language = Annotated[str, Canonical(language_of, choices=tuple(LANGUAGES))]
 
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
@@ -73,7 +68,7 @@ async def _read_language(values: Mapping[str, Any], ctx: Context) -> dict[str, R
 def _language_of_kernel(name: str) -> str:
     from nbtools.kernels.jupyter.spawned import installed_spec
 
-    return _one_name(installed_spec(name).language)
+    return language_of(installed_spec(name).language)
 
 
 async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effects:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from nbtools.kernels.languages import language_named
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import SourceText
+from nbtools.workflow.expressions import ESCAPE, OURS
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.spec import CodeFile, CodeNode
 
@@ -17,8 +20,10 @@ __all__ = ["check_code"]
 
 # Lines of IPython are no Python: ``%magic``, ``!command`` and ``x = !command``.
 _IPYTHON = re.compile(r"^([ \t]*)(?:[%!].*|[\w., ]+=\s*[%!]\w.*)$", re.MULTILINE)
-_EXPRESSION = re.compile(r"(?<!\$)\$\{[^}\n]*\}?")
-_OURS = re.compile(r"(?<!\$)\$\{\s*(?:inputs|nodes|item|env)\b[^}\n]*\}?")
+# Shells have ${name} and ${name[0]} themselves; a dot in it is what they refuse.
+_DOTTED = re.compile(r"(?<![\\$])\$\{\s*(?:inputs|nodes|item|env)\.[^}\n]*\}?")
+_KEYS = 'inputs["…"] and nodes["…"]'
+_Tell = Callable[..., None]
 
 
 def check_code(subject: Subject, folder: Path, scripts: list[SourceText]) -> None:
@@ -53,35 +58,78 @@ def _check(subject: Subject, node: CodeNode, code: str, script: SourceText | Non
         else:
             subject.tell_within(finding, subject.place(node, "code"), offset, width, message, hint)
 
-    is_python = node.language == "python"
-    for found in (_EXPRESSION if is_python else _OURS).finditer(code):
-        hint = 'Use inputs["…"] and nodes["…"]: code is not filled in.'
-        tell("WF034", found.start(), len(found[0]), f"{found[0]:.40} in code stays as it is.", hint)
-    if not is_python:
-        return
-    plain = _IPYTHON.sub(lambda line: f"{line[1]}pass".ljust(len(line[0])), code)
-    if code.lstrip().startswith("%%"):
+    language = language_named(node.language)
+    # A script of its own is not a part of the file, where $${ could stand for ${.
+    unfilled = "WF034" if script is None else "WF056"
+    if language is not None and language.braces == "error":
+        for found in _DOTTED.finditer(code):
+            _tell_unfilled(tell, found, unfilled, "the variables inputs and nodes")
+    if node.language != "python":
         return
     starts = [0, *(found.end() for found in re.finditer(r"\n", code))]
+    tree = None if code.lstrip().startswith("%%") else _parsed(code, starts, tell)
+    if tree is None:
+        return
+    for at, found in _literal_braces(tree, code, starts, has_item=node.for_each is not None):
+        _tell_unfilled(tell, found, unfilled, _KEYS, at)
+    _check_names(subject, node, tree, code, starts, tell)
+
+
+def _parsed(code: str, starts: list[int], tell: _Tell) -> ast.Module | None:
+    """Return the tree of Python code; `None` where there is none, which is told."""
+    plain = _IPYTHON.sub(lambda line: f"{line[1]}pass".ljust(len(line[0])), code)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in texts: they run
             flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-            tree = compile(plain, "<code>", "exec", flags=flags, dont_inherit=True)
+            tree: ast.Module = compile(plain, "<code>", "exec", flags=flags, dont_inherit=True)
+            return tree
     except SyntaxError as exc:
         line = min(exc.lineno or 1, len(starts))
+        if meant := OURS.search(code.split("\n")[line - 1]):
+            _tell_unfilled(tell, meant, "WF034", _KEYS, starts[line - 1])
+            return None
         offset = starts[line - 1] + max(0, (exc.offset or 1) - 1)
         width = (exc.end_offset or 0) - (exc.offset or 0) if exc.end_lineno == exc.lineno else 1
         tell("WF047", min(offset, max(0, len(code) - 1)), max(1, width), f"This is no Python: {exc.msg}.")
-        return
     except (ValueError, RecursionError, MemoryError):
         tell("WF047", 0, 1, "This is no Python: a character or its nesting is not allowed.")
-        return
-    _check_names(subject, node, tree, code, starts, tell)
+    return None
 
 
-def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, starts: list[int], tell: object) -> None:
-    assert callable(tell)
+def _tell_unfilled(tell: _Tell, found: re.Match[str], finding: str, names: str, start: int = 0) -> None:
+    escape = f" {ESCAPE}" if finding == "WF034" else ""
+    hint = f"Use {names}: code is not filled in.{escape}"
+    tell(finding, start + found.start(), len(found[0]), f"{found[0]:.40} in code stays as it is.", hint)
+
+
+def _literal_braces(
+    tree: ast.Module, code: str, starts: list[int], *, has_item: bool
+) -> list[tuple[int, re.Match[str]]]:
+    """Return what looks like an expression in texts of Python, with where its line of the code starts.
+
+    What stands in an f-string is Python's own, and a docstring is read by people.
+    """
+    own = {id(part) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for part in ast.walk(one)}
+    own |= {id(value) for one in ast.walk(tree) if (value := _docstring(one))}
+    lines, found = code.split("\n"), dict[int, re.Match[str]]()
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and "${" in one.value and id(one) not in own:
+            for line in range(one.lineno, (one.end_lineno or one.lineno) + 1):
+                for match in OURS.finditer(lines[line - 1]):
+                    if match[0] in one.value and (has_item or not match[0].startswith("${item")):
+                        found[starts[line - 1] + match.start()] = match
+    return [(at - match.start(), match) for at, match in found.items()]
+
+
+def _docstring(tree: Any) -> ast.expr | None:
+    body = getattr(tree, "body", None)
+    # A text that is all there is of a script is its value.
+    is_long = isinstance(body, list) and len(body) > isinstance(tree, ast.Module)
+    return body[0].value if is_long and body and isinstance(body[0], ast.Expr) else None
+
+
+def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, starts: list[int], tell: _Tell) -> None:
     needed = {edge.target for edge in subject.edges[node.id]}
     lines = code.split("\n")
     parts = list(ast.walk(tree))

@@ -132,6 +132,11 @@ class Subject:
         properties = dict(self.workflow.inputs)
         return SchemaType({"type": "object", "properties": properties})
 
+    def raw_inputs(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the declarations of the inputs as they are written, ``$${`` in them too."""
+        raw: Any = self.document.data
+        return {name: raw["inputs"][name] for name in self.workflow.inputs}
+
     def place(self, node: NodeFields, *inner: str | int) -> Place:
         """Return the place of a node, or of something in it."""
         return ("nodes", self.nodes[node.id][0], *inner)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place
-from nbtools.workflow.expressions import FILTERS, Expression, FilterCall, parse, walk
+from nbtools.workflow.expressions import ESCAPE, FILTERS, OURS, Expression, FilterCall, parse, walk
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import RESULT_FIELDS, AskNode, Choose, CodeFile, CodeNode, NodeFields
@@ -44,11 +44,11 @@ def check_values(subject: Subject) -> None:
     for name, tool in workflow.tools.items():
         for place, text in walk(tool.fixed_config):
             _check_text(subject, ("tools", name, "fixed_config", *place), text, ("inputs", "env"), None)
-    for name, schema in workflow.inputs.items():
-        for place, _ in walk(schema):
-            subject.tell(
-                "WF035", ("inputs", name, *place), "Here no expression is filled in.", "Write the value itself."
-            )
+    for name, schema in subject.raw_inputs().items():
+        default = schema.get("default")
+        for found in OURS.finditer(default) if isinstance(default, str) else ():
+            message, hint = "Here no expression is filled in.", f"Write the value itself; {ESCAPE}"
+            subject.tell_within("WF035", ("inputs", name, "default"), found.start(), len(found[0]), message, hint)
     _check_skipped(subject)
 
 

@@ -20,7 +20,6 @@ from nbtools.workflow.runs.log import FrozenRun, RunLog
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import (
     AskNode,
-    CodeFile,
     CodeNode,
     ConfiguredNode,
     ConfiguredTool,
@@ -124,10 +123,8 @@ class RunDefinition:
         """Return the code of a node; the empty text for any other."""
         if not isinstance(node, CodeNode):
             return ""
-        if not isinstance(node.code, CodeFile):
-            return node.code
         if node.id not in self._sources:
-            self._sources[node.id] = (self.path.parent / node.code.file).read_text(encoding="utf-8")
+            self._sources[node.id] = node.source(self.path.parent)
         return self._sources[node.id]
 
     def settings(self, node: NodeFields) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import (
     AskNode,
-    CodeFile,
     CodeNode,
     ConfiguredTool,
     NodeFields,
@@ -95,12 +94,6 @@ class _Exported:
     folder: Path
     function: str = ""
     inner: dict[str, _Exported] = dataclasses.field(default_factory=dict)
-
-    def source(self, node: CodeNode) -> str:
-        """Return the code of a node."""
-        if isinstance(node.code, CodeFile):
-            return (self.folder / node.code.file).read_text(encoding="utf-8")
-        return node.code
 
 
 def _inside(outer: _Exported, known: dict[Path, _Exported] | None = None) -> Iterator[_Exported]:
@@ -318,7 +311,7 @@ def _call(workflow: Workflow, node: ToolNode, item: str) -> str:
 
 
 def _script(exported: _Exported, node: CodeNode) -> str:
-    source = exported.source(node).rstrip("\n")
+    source = node.source(exported.folder).rstrip("\n")
     needs = ", ".join(repr(name) for name in dict.fromkeys(edge.target for edge in edges(node)))
     settings = node.memory or exported.workflow.memory
     memory = _memory(exported.workflow, node) if settings.enabled and re.search(r"\bmemory\b", source) else ""
@@ -367,7 +360,7 @@ def _gives_files(exported: _Exported, node: CodeNode) -> bool:
     if any(found.node == node.id and "artifacts" in found.steps for found in read):
         return True
     scripts = [other for other in others if isinstance(other, CodeNode) and node.id in other.needs]
-    return any(re.search(r"\bfiles\b", exported.source(script)) for script in scripts)
+    return any(re.search(r"\bfiles\b", script.source(exported.folder)) for script in scripts)
 
 
 # -- text of code

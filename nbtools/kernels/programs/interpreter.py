@@ -15,12 +15,12 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nbtools.errors import LanguageUnavailable, nearest
+from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.interface import RunContext
+from nbtools.kernels.languages import language_named
 
 __all__ = ["ANSWERS", "REQUESTS", "Interpreter", "find"]
 
@@ -33,40 +33,6 @@ ANSWERS = 9
 _DRIVERS = Path(__file__).with_name("drivers")
 # Characters in one argument or variable: the system takes 131,072 bytes.
 _MAX_EXPORT = 30_000
-_Family = Literal["shell", "node", "powershell"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Language:
-    family: _Family
-    programs: tuple[str, ...]
-    title: str
-    remedy: str
-
-
-_SHELL = _Language(family="shell", programs=("bash", "sh"), title="A shell", remedy="Install bash: apt install bash.")
-_NODE = _Language(
-    family="node",
-    programs=("node", "nodejs"),
-    title="Node.js",
-    remedy="Install Node.js: apt install nodejs, brew install node, conda install nodejs, or https://nodejs.org.",
-)
-_POWERSHELL = _Language(
-    family="powershell",
-    programs=("pwsh", "powershell"),
-    title="PowerShell",
-    remedy="Install PowerShell: brew install powershell, snap install powershell --classic, or https://aka.ms/powershell.",
-)
-_LANGUAGES: Mapping[str, _Language] = {
-    "bash": dataclasses.replace(_SHELL, programs=("bash",), title="bash"),
-    "shell": _SHELL,
-    "sh": dataclasses.replace(_SHELL, programs=("sh",)),
-    "node": _NODE,
-    "javascript": _NODE,
-    "js": _NODE,
-    "powershell": _POWERSHELL,
-    "pwsh": _POWERSHELL,
-}
 
 
 def find(language: str) -> Interpreter:
@@ -77,15 +43,9 @@ def find(language: str) -> Interpreter:
     LanguageUnavailable
         The language is unknown, or no program for it is on the path.
     """
-    known = _LANGUAGES.get(language)
-    if known is None:
-        close = nearest(language, [*_LANGUAGES, "python"])
-        raise LanguageUnavailable(
-            f"{language!r} is no language that nbtools can run.",
-            hint=(f"Did you mean {close}? " if close else "")
-            + "Use python, bash, shell, node, javascript, powershell, or kernel:NAME for an installed Jupyter kernel.",
-            tried="choosing a language",
-        )
+    known = language_named(language)
+    if known is None or known.family is None:
+        raise LanguageUnavailable(f"{language!r} runs in a Jupyter kernel, not in a program.")
     for name in known.programs:
         program = shutil.which(name)
         if program is not None:
@@ -102,7 +62,7 @@ def find(language: str) -> Interpreter:
 class Interpreter:
     """A program and the manner of talking to it."""
 
-    family: _Family
+    family: Literal["shell", "node", "powershell"]
     program: str
 
     @property

@@ -1,0 +1,136 @@
+"""The languages that nbtools can run: one table, which kernels, tools, workflows, magics and the gateway read.
+
+A language has one name, other spellings that people and models write, the programs that run it, and what it makes of
+``${…}`` in its own code. Installed Jupyter kernels are beside the table, as ``kernel:NAME``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from nbtools.errors import LanguageUnavailable, nearest
+
+__all__ = ["KERNEL", "LANGUAGES", "Language", "language_named", "language_of", "spellings"]
+
+KERNEL = "kernel:"
+"""What stands before the name of an installed Jupyter kernel."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Language:
+    """A language.
+
+    Attributes
+    ----------
+    name, aliases
+        Its one name, and other spellings.
+    family
+        How a script is handed to its program; `None` for Python, which has kernels of its own.
+    programs
+        The programs that run it, the best first.
+    title, remedy
+        What a person calls it, and how to get it.
+    kernels
+        What kernelspecs call it, beside its name.
+    braces
+        What ``${name.field}`` is in its code: ``"text"``, which may stand in quotes alone; ``"error"``, which it
+        refuses; ``"syntax"``, which it reads by itself.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    family: Literal["shell", "node", "powershell"] | None = None
+    programs: tuple[str, ...] = ()
+    title: str
+    remedy: str = ""
+    kernels: tuple[str, ...] = ()
+    braces: Literal["text", "error", "syntax"] = "syntax"
+
+
+_BASH = "Install bash: apt install bash."
+LANGUAGES: dict[str, Language] = {
+    one.name: one
+    for one in (
+        Language(name="python", aliases=("python3", "py"), title="Python", braces="text"),
+        Language(name="bash", family="shell", programs=("bash",), title="bash", remedy=_BASH, braces="error"),
+        Language(
+            name="shell",
+            aliases=("sh",),
+            family="shell",
+            programs=("bash", "sh"),
+            title="A shell",
+            remedy=_BASH,
+            kernels=("bash",),
+            braces="error",
+        ),
+        Language(
+            name="node",
+            aliases=("javascript", "js", "nodejs"),
+            family="node",
+            programs=("node", "nodejs"),
+            title="Node.js",
+            remedy="Install Node.js: apt install nodejs, brew install node, conda install nodejs, or https://nodejs.org.",
+            kernels=("javascript", "typescript"),
+        ),
+        Language(
+            name="powershell",
+            aliases=("pwsh",),
+            family="powershell",
+            programs=("pwsh", "powershell"),
+            title="PowerShell",
+            remedy="Install PowerShell: brew install powershell, snap install powershell --classic, or "
+            "https://aka.ms/powershell.",
+            kernels=("pwsh",),
+        ),
+    )
+}
+"""Each language by its name."""
+
+_BY_SPELLING = {word: one for one in LANGUAGES.values() for word in (one.name, *one.aliases)}
+_CHOICES = f"Use {', '.join(LANGUAGES)}, or {KERNEL}NAME for an installed Jupyter kernel."
+
+
+def spellings() -> tuple[str, ...]:
+    """Return every word that names a language of the table."""
+    return tuple(_BY_SPELLING)
+
+
+def language_of(name: str) -> str:
+    """Return the one name of a language that may have several (``"python3"``, ``" Python"``).
+
+    A word that is not in the table stays as it is, in small letters.
+
+    Raises
+    ------
+    LanguageUnavailable
+        It is blank.
+    """
+    if not name.strip():
+        raise LanguageUnavailable(f"{name!r} is not a language.", hint=_CHOICES, tried="choosing a language")
+    name = name.strip()
+    if name.startswith(KERNEL):
+        return name
+    known = _BY_SPELLING.get(name.lower())
+    return name.lower() if known is None else known.name
+
+
+def language_named(name: str) -> Language | None:
+    """Return the language that a word names; `None` for an installed Jupyter kernel.
+
+    Raises
+    ------
+    LanguageUnavailable
+        There is no such language.
+    """
+    name = language_of(name)
+    if name.startswith(KERNEL) and name != KERNEL:
+        return None
+    if name not in LANGUAGES:
+        close = nearest(name, spellings())
+        raise LanguageUnavailable(
+            f"{name!r} is not a language that nbtools can run.",
+            hint=f"Did you mean {close}? {_CHOICES}" if close else _CHOICES,
+            tried="choosing a language",
+        )
+    return LANGUAGES[name]

@@ -76,6 +76,8 @@ class OutputPiece:
 
 OnOutput = Callable[[OutputPiece], None]
 _SHOWN = 20_000  # characters of an execution's output in a notebook
+# Signals by which a process ends itself, or its own fault ends it.
+_CRASHES = frozenset({"SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS"})
 _LIMIT_HINTS = {
     "memory_limit": "Read less at once: fewer columns, chunks, or SQL over the file.",
     "output_limit": "Print less: a summary, or the first rows.",
@@ -257,8 +259,11 @@ class Execution:
         if self.exit_code is not None:
             message = f"the script ended its process, with exit code {self.exit_code}."
             return KernelDied(message, hint="Let the script run to its end.", data=data, retryable=False)
+        if self.signal in _CRASHES:
+            hint = "The code, or a library that it uses, ended its own process: try it in smaller steps."
+            return KernelDied(f"the script crashed: {self.signal} ended its process.", hint=hint, data=data)
         how = f"by {self.signal}" if self.signal else "for no known reason"
-        hint = "Something outside killed it (too little memory?), or a library crashed."
+        hint = "Something outside of it killed it: too little memory, or somebody did."
         return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)
 
     def _shown(self) -> str:

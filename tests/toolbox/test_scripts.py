@@ -314,7 +314,6 @@ def test_code_is_run_and_told_how_it_went(call):
         ("import sys; sys.exit(3)", 3, ""),
         ("import sys; sys.exit()", 0, ""),
         ("import os; os._exit(9)", 9, ""),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, ""),
         ("def f(:", 1, "SyntaxError"),
     ],
 )
@@ -324,6 +323,21 @@ def test_code_that_goes_wrong_was_run_all_the_same(call, code, exit_code, said):
     assert (result.data["exit_code"], result.data["success"]) == (exit_code, exit_code == 0)
     assert said in result.data["stderr"]
     assert result.text
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "exit_code", "said"),
+    [
+        ("python", "import os; os.abort()", 134, "the script crashed: SIGABRT ended its process."),
+        ("python", "import ctypes; ctypes.string_at(0)", 139, "the script crashed: SIGSEGV ended its process."),
+        ("bash", "kill -9 $$", 137, "the kernel died, by SIGKILL."),
+    ],
+)
+def test_code_that_a_signal_ended_is_no_success(call, language, code, exit_code, said):
+    result = call("code_execute", code=code, language=language)
+    assert (result.ok, result.error.code, result.error.message) == (False, "KERNEL_DIED", said)
+    assert (result.data["exit_code"], result.data["success"]) == (exit_code, False)
+    assert said in result.text
 
 
 def test_code_that_outlives_its_time_was_run_too(call):

@@ -20,7 +20,7 @@ from typing import Any
 from nbtools.kernels.forked.packages import fingerprint
 from nbtools.kernels.forked.sameness import SOCKET
 from nbtools.kernels.warden.fd_socket import FdSocket
-from nbtools.kernels.warden.process import close_all_but
+from nbtools.kernels.warden.forks import leave_behind
 
 __all__ = ["ForkingServer", "admit", "listen_at", "peer_of"]
 
@@ -118,7 +118,7 @@ class ForkingServer:
             os.setsid()
             connection.setblocking(True)
             # The lock among them: the next warm process need not wait for the end of this one's zygotes.
-            close_all_but({connection.fileno()})
+            leave_behind([self._listener], keep=[connection.fileno()])
             self._become(connection, told)
         finally:
             os._exit(_REFUSED)

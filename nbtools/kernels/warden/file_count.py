@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from nbtools.kernels.warden import process_tree
 
@@ -51,6 +51,10 @@ class FileCount:
         self._bytes, self._hidden, self._linked = 0, set[int](), set[tuple[int, int]]()
         self._steps, self._spent = self._look(), 0.0
 
+    def close(self) -> None:
+        """Let go of the folder in which a look has stopped, which nothing else would close."""
+        self._steps.close()
+
     def is_beyond(self, pids: Sequence[int]) -> bool:
         """Look on for a moment; tell whether a look that has come to its end found more than is allowed.
 
@@ -83,7 +87,7 @@ class FileCount:
         last, self._activity = self._activity, process_tree.activity(pids)
         return self._activity != last
 
-    def _look(self) -> Iterator[None]:
+    def _look(self) -> Generator[None]:
         todo = list(self._places)
         while todo:
             place = todo.pop()

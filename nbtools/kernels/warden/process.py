@@ -33,16 +33,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nbtools import confine
 from nbtools.kernels.warden import control_group, process_tree
 from nbtools.kernels.warden.fd_socket import FdSocket
 from nbtools.kernels.warden.file_count import FileCount
+from nbtools.kernels.warden.forks import leave_behind
 from nbtools.kernels.warden.runtime_dir import OWNER_LOCK, remove, remove_tree
 
-__all__ = ["Warden", "WatchedKernel", "close_all_but", "execute", "leave", "prctl", "prepare", "serve"]
+__all__ = ["Warden", "WatchedKernel", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 # Seconds: between two looks at memory and number; between two sweeps; how long sweeps go on after a kernel's end.
@@ -52,7 +53,6 @@ _TRACKER_S, _TRACKERS = 0.5, 4
 _WATCHFUL = -10
 # Bytes of raw output that are kept: enough for the end of a traceback.
 _LAST_WORDS = 4_000
-_MAX_DESCRIPTOR = 1 << 16
 _MOST = 4096
 _MOST_AT_ONCE = 4096
 _BURIED_AT_ONCE = 64
@@ -235,12 +235,19 @@ class Warden:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        self._selector.close()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(said, 1)
         os.dup2(said, 2)
-        close_all_but(keep - {said})
+        leave_behind(self._owners(), keep=keep - {said})
+
+    def _owners(self) -> Iterator[Any]:
+        """Yield all through which this process owns descriptors; what it waits for is known to the selector alone."""
+        # Not taken out one by one: that would take them out of the parent's selector too, which is the same one.
+        yield from [key.fileobj for key in self._selector.get_map().values()]
+        yield self._selector
+        yield self.pipe
+        yield from (watched.files for watched in self.kernels.values() if watched.files is not None)
 
     def _pause(self) -> float | None:
         if time.monotonic() < self._sweep_until:
@@ -331,6 +338,8 @@ class Warden:
         if -code in _CRASHES and watched.memory_bytes and used > _NEARLY * watched.memory_bytes:
             # Many libraries do not expect that they may get no memory.
             watched.ended_by = watched.ended_by or "memory_limit"
+        if watched.files is not None:
+            watched.files.close()
         self._sweep_until = time.monotonic() + _SWEEPING_S
         self.pipe.send(
             {
@@ -436,15 +445,6 @@ def _quietly(step: Any, *args: Any) -> None:
     # A process that is gone is what was wanted.
     with contextlib.suppress(OSError):
         step(*args)
-
-
-def close_all_but(keep: set[int]) -> None:
-    """Close every descriptor above the standard three that is not to be kept."""
-    low = 3
-    for descriptor in sorted(keep):
-        os.closerange(low, descriptor)
-        low = descriptor + 1
-    os.closerange(low, _MAX_DESCRIPTOR)
 
 
 def prepare(message: Mapping[str, Any], descriptors: Sequence[int]) -> None:

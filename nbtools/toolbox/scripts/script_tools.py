@@ -272,8 +272,8 @@ async def code_execute(
 
     The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives
     exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1,
-    with its line and message in error and its traceback in stderr; code that is ended from outside has 128 plus the
-    signal's number, or 124 for the time.
+    with its line and message in error and its traceback in stderr; code that reached a limit has 128 plus the number
+    of the signal that ended it, or 124 for the time. A crash is no success: see KernelDied.
 
     Parameters
     ----------
@@ -297,6 +297,8 @@ async def code_execute(
         working_dir is outside the allowed folders.
     Cancelled
         Somebody stopped it; the output so far is in data.
+    KernelDied
+        It crashed, or was killed: a signal ended its process; the output so far is in data.
     """
     from nbtools.kernels import Kernels
 
@@ -311,6 +313,8 @@ async def code_execute(
     data = _code_data(execution, code)
     if execution.status == "stopped":
         raise Cancelled("the code was stopped.", data=data)
+    if execution.status == "died" and execution.signal is not None and (error := execution.to_error(data=data)):
+        raise error
     return Output(data=data, text=_report(data), artifacts=artifacts)
 
 

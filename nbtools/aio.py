@@ -31,9 +31,20 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from nbtools.errors import CallTimeout, Cancelled
+from nbtools.errors import CallTimeout, Cancelled, LimitExceeded
 
-__all__ = ["NOT_CARRIED", "Interrupted", "blocking", "here", "in_thread", "loop", "run", "wait", "watched"]
+__all__ = [
+    "NOT_CARRIED",
+    "Interrupted",
+    "blocking",
+    "here",
+    "in_thread",
+    "loop",
+    "run",
+    "start_thread",
+    "wait",
+    "watched",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +58,26 @@ _HAND_OVER_S = 10.0
 # Ctrl-C does not end every wait on a lock: not on Windows, not when another thread is handed the signal, and not when
 # it comes in the moment before the wait begins. Between two waits Python looks for it.
 _WAIT_S = 0.1
+
+
+def start_thread(target: Callable[..., object], *args: Any, name: str) -> threading.Thread:
+    """Start a daemon thread and return it.
+
+    Raises
+    ------
+    LimitExceeded
+        The system gives no more threads.
+    """
+    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as exc:  # what `start` raises of a new thread has no other cause
+        raise LimitExceeded(
+            "the system gives this process no more threads.",
+            hint="Close tables, sessions or other programs, or raise the limit (ulimit -u, a container's pids limit).",
+            tried="starting a thread",
+        ) from exc
+    return thread
 
 
 def _after_fork(function: Callable[[], None]) -> None:
@@ -86,7 +117,7 @@ class _LoopThread:
             if self._loop is None:
                 # pyzmq and the subprocess pipes of Windows want different loops; sockets are what kernels need.
                 made = asyncio.SelectorEventLoop() if os.name == "nt" else asyncio.new_event_loop()
-                threading.Thread(target=self._serve, args=(made,), name="nbtools-loop", daemon=True).start()
+                start_thread(self._serve, made, name="nbtools-loop")
                 self._loop = made
             return self._loop
 
@@ -126,9 +157,9 @@ class _LoopWatch:
     def begin(self) -> None:
         """See to it that somebody looks."""
         if self._ident != threading.get_ident():
-            is_first, self._ident = not self._ident, threading.get_ident()
-            if is_first:
-                threading.Thread(target=self._look, name="nbtools-watch", daemon=True).start()
+            if not self._ident:
+                start_thread(self._look, name="nbtools-watch")
+            self._ident = threading.get_ident()
         if not self._wanted.is_set():
             self._wanted.set()
 
@@ -226,7 +257,7 @@ class _Workers:
             # By the inbox, not as an argument: a thread keeps its arguments for as long as it lives.
             inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
             inbox.put(work)
-            threading.Thread(target=self._serve, args=(inbox,), name="nbtools-work", daemon=True).start()
+            start_thread(self._serve, inbox, name="nbtools-work")
 
     def _serve(self, inbox: queue.SimpleQueue[Callable[[], None]]) -> None:
         work = inbox.get()
@@ -267,7 +298,11 @@ def run(coro: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
     RuntimeError
         Called on the loop's own thread, which would wait for itself.
     """
-    target = loop()
+    try:
+        target = loop()
+    except LimitExceeded:
+        coro.close()
+        raise
     if asyncio._get_running_loop() is target:  # noqa: SLF001 - the public name raises where none runs
         coro.close()
         raise RuntimeError("a blocking name was called on nbtools' own loop; await its async twin there")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nbtools.sql.frames import Frames
     from nbtools.toolbox import Processes
     from nbtools.toolbox.web.downloads import Downloads
+    from nbtools.widgets.open_explorers import OpenExplorers
     from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
     from nbtools.workflow.service import WorkflowRun, Workflows
 
@@ -47,7 +48,7 @@ __all__ = ["Parts", "open_on_worker"]
 
 # In the order in which they are closed: the memory is the last that is needed.
 _CLOSED = (
-    "agent",
+    *("_explorers", "agent"),
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
     *("memory_files", "memory", "_folder"),
 )
@@ -205,6 +206,12 @@ class Parts:
     def sql_session(self) -> SqlSession:
         """The read-only SQL session."""
         return self._open_sql()
+
+    @until_closed
+    def _explorers(self) -> OpenExplorers:
+        from nbtools.widgets.open_explorers import OpenExplorers
+
+        return OpenExplorers()
 
     @until_closed
     def _model_sql(self) -> SqlSession:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -19,6 +20,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nbtools.aio import start_thread
+from nbtools.errors import LimitExceeded
 from nbtools.redaction import conceal_start
 from nbtools.result import ToolResult
 from nbtools.secret_values import MASK, KnownForms, known_forms, secrecy
@@ -205,16 +208,17 @@ class CallRecorder:
         self._recent.append(record)
         if self._sink is None:
             return
-        if self._thread is None:
-            self._start()
         self._queue.put(record)
+        if self._thread is None:
+            # The call is done, thread or not: the next one, or `close`, hands its record on.
+            with contextlib.suppress(LimitExceeded):
+                self._start()
 
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
                 self._hurry.clear()
-                self._thread = threading.Thread(target=self._write, name="nbtools-records", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._write, name="nbtools-records")
                 atexit.register(_close_at_exit, weakref.ref(self))
 
     def _write(self) -> None:
@@ -270,11 +274,14 @@ class CallRecorder:
     def close(self, timeout: float = 5.0) -> None:
         """Hand on what is left, within `timeout` seconds, and end the thread."""
         thread, self._thread = self._thread, None
-        if thread is None:
+        if thread is None and self._queue.empty():
             return
         self._queue.put(None)
         self._hurry.set()
-        thread.join(timeout)
+        if thread is None:
+            self._write()
+        else:
+            thread.join(timeout)
 
 
 def _close_at_exit(recorder: weakref.ref[CallRecorder]) -> None:

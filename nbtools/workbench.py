@@ -260,7 +260,9 @@ class Workbench(Parts):
         place = self._explored_place(frames, connection, caller)
         open_pages = functools.partial(place.open_pages, connection=connection)
         pager = place.check(shape.to_text(), connection, lambda: prepared(shape, open_pages))
-        return Explorer(shape, pager, place, connection or "")
+        explorer = Explorer(shape, pager, place, connection or "")
+        self._explorers.add(explorer)
+        return explorer
 
     def _explored_place(
         self, frames: Mapping[str, Any] | None, connection: str | None, caller: Caller

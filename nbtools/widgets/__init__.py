@@ -10,6 +10,7 @@
     table, explorer, memory_browser, kernel_monitor, tool_form, approval_card, chat, workflow_view
                      one widget each; none imports another
     sources_at_hand  what can be explored
+    open_explorers   explorers that nobody can use any more are closed
     static/          shared.js (elements, theme, messages), tokens.css (colours, spaces), one module for each widget
 
 A widget is one class here and one hand-written ES module in ``static``. `live.sources.module_text` puts ``shared.js``,

@@ -131,8 +131,12 @@ class Kernel:
     def pid(self) -> int:
         return int(self.manager.provisioner.pid)
 
-    def send(self, code: str) -> str:
-        return str(self.client.execute(code))
+    def send(self, code: str, cell: str | None = None) -> str:
+        """Run a cell, with its id in the notebook where one is given; return the number of the message."""
+        message = self.client.session.msg("execute_request", {"code": code, "silent": False, "stop_on_error": True})
+        message["metadata"]["cellId"] = cell
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
 
     def messages(self, sent: str, *, timeout: float = 60) -> Iterator[dict[str, Any]]:
         """Yield what the cell shows, until it is done."""
@@ -149,8 +153,11 @@ class Kernel:
             yield message
         raise AssertionError("the cell did not end in time")
 
-    def run(self, code: str) -> list[dict[str, Any]]:
-        return list(self.messages(self.send(code)))
+    def run(self, code: str, cell: str | None = None) -> list[dict[str, Any]]:
+        return list(self.messages(self.send(code, cell)))
+
+    def printed(self, code: str) -> str:
+        return "".join(m["content"]["text"] for m in self.run(code) if m["msg_type"] == "stream")
 
 
 @pytest.fixture
@@ -305,3 +312,36 @@ def test_an_agent_asks_nobody_in_a_notebook_that_runs_by_itself(folder) -> None:
     assert "APPROVAL_DENIED" in str(ended)
     assert "It may not be deleted." in text_of(ended)
     assert "scripted (no LLM)" in ended[-1]["data"]["text/html"]
+
+
+_EXPLORERS = """
+import gc, os
+from nbtools.widgets.explorer import Explorer
+alive = [each for each in gc.get_objects() if isinstance(each, Explorer) and each.comm is not None]
+print(len(alive), len(os.listdir("/proc/self/task")))
+del alive
+"""
+
+
+def test_an_explorer_ends_when_its_cell_runs_again_or_its_name_is_gone(kernel: Kernel) -> None:
+    def count() -> tuple[int, int]:
+        alive, threads = map(int, kernel.printed(_EXPLORERS).split())
+        return alive, threads
+
+    for _ in range(6):
+        kernel.run("%explore sales.csv", "first")
+    assert count()[0] == 1
+    kernel.run("%explore sales.csv", "second")  # both are on the screen
+    assert count()[0] == 2
+    for _ in range(4):
+        kernel.run("import nbtools\nnamed = nbtools.workbench().explore('sales.csv')", "third")
+    assert count()[0] == 4  # the last but one had the name until the last got it
+    kernel.run("boxed = [named]\nnamed = None\n%explore sales.csv", "second")
+    assert count()[0] == 3  # a list holds the one without a name
+    for number in range(8):
+        kernel.run("%explore sales.csv", f"cell {number}")
+    before = count()[1]
+    kernel.run("%explore sales.csv", "one more")
+    assert count()[1] <= before + 2  # of the earlier ones, all but a few rest
+    kernel.run("nbtools.workbench().close()")
+    assert count()[1] < before

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
-from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed
+from nbtools.errors import NbtoolsError, SqlInvalid, SqlNotAllowed, WorkbenchClosed
+from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.spelling import quoted
 from nbtools.workbench import Workbench
+from tests.conftest import wait_until
 
 
 @pytest.fixture
@@ -226,3 +231,58 @@ def test_a_script_gets_the_rows_that_are_shown(workbench: Any, front_end: Any) -
     assert [each["name"] for each in drawn["pictures"]][-1:] == ["bars.png"]
     call = next(call for call in workbench.call_records() if call["tool"] == "data_analyze")
     assert call["arguments"]["inputs"] == {"df": view.widget.sql}
+
+
+def _threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted by Linux")
+def test_thirty_explorers_take_the_threads_and_memory_of_a_few(workbench: Any) -> None:
+    def explore(files: Sequence[str]) -> list[Any]:
+        made = [workbench.explore(file) for file in files]
+        for each in made:
+            each._pager.finish()
+            each._pager.profile(0)
+        return made
+
+    explore(["sales.csv"])[0].close()
+    before = _threads()  # the loop and its workers run
+    first = explore(["sales.csv", "sales.parquet"] * 3)
+    threads, memory = _threads(), psutil.Process().memory_info().rss
+    assert threads > before
+    more = explore(["sales.csv", "sales.parquet"] * 12)
+    assert _threads() <= threads + 2
+    assert psutil.Process().memory_info().rss - memory < 30 * 2**20  # where each took 7 MB, 24 took 170
+    # One that rests opens again, sorted as it was.
+    first[0]._pager.arrange(Arrangement(order=(("n", True),)))
+    explore(["sales.csv"] * 5)
+    assert not first[0]._pager.is_open
+    assert first[0]._pager.cells(0, 1, [0, 1]) == [["99", "Chur"]]
+    workbench.close()
+    wait_until(lambda: _threads() <= before + 3)
+    with pytest.raises(WorkbenchClosed):
+        first[0]._pager.cells(0, 1, [0])
+    for each in (*first, *more):
+        each.close()
+
+
+def test_a_pager_in_use_does_not_rest(workbench: Any) -> None:
+    pager = workbench.explore("sales.csv")._pager
+    with pager._cursor("pages") as cursor:
+        assert not pager.rest()
+        assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+    assert pager.rest()
+    assert not pager.is_open
+
+
+def test_a_request_says_that_there_are_no_more_threads(workbench: Any, front_end: Any) -> None:
+    explorer = workbench.explore("sales.csv")
+    view = front_end(explorer)
+    before = threading.stack_size(1 << 46)  # more than any system has
+    try:
+        told = view.reply(view.start("check"))["error"]
+    finally:
+        threading.stack_size(before)
+    assert told["message"] == "the system gives this process no more threads."
+    assert view.ask("check") is False

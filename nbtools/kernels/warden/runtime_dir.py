@@ -12,9 +12,10 @@ import secrets
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
+
+from nbtools.aio import start_thread
 
 __all__ = ["OWNER_LOCK", "SOCKET_PATH_BYTES", "RuntimeDir", "remove", "remove_tree", "sweep", "try_lock"]
 
@@ -48,7 +49,7 @@ class RuntimeDir:
     def __init__(self, otherwise: Path | None = None, *, holding: str | None = None) -> None:
         place = _short_place(otherwise)
         # Beside the first script, which need not wait: a dead owner may have left thousands of files.
-        threading.Thread(target=sweep, args=(place,), name="nbtools-sweep", daemon=True).start()
+        start_thread(sweep, place, name="nbtools-sweep")
         self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
         self.path.mkdir(mode=0o700)
         self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -113,7 +113,7 @@ class EngineOptions:
     schemas
         Names of schemas that frames with dotted names live in.
     threads
-        `None` takes one for each processor.
+        `None` takes one for each processor that this process may use.
     """
 
     roots: tuple[Path, ...] = ()

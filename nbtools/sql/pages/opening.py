@@ -68,7 +68,7 @@ def open_pager(
         # Another frame under the name counts as a change; what is changed inside of a frame cannot be seen.
         pager.is_changed = functools.partial(_is_another, lookup, alone, lookup(alone) if lookup else None)
         return pager
-    folder, engine = _engine_with_folder(options)
+    folder, engine, remove = _engine_with_folder(options)
     try:
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):
             made: TableSource
@@ -79,9 +79,9 @@ def open_pager(
                 made = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet")
     except BaseException:
         engine.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove()
         raise
-    return Pager(made, engine, _changes(files))
+    return Pager(made, engine, _changes(files), remove)
 
 
 def open_answer(
@@ -103,18 +103,17 @@ def open_answer(
     options
         How much memory is taken.
     """
-    folder, engine = _engine_with_folder(options)
-    return Pager(AskedSource(head, copy, folder / "rows.parquet"), engine, _changes(files))
+    folder, engine, remove = _engine_with_folder(options)
+    return Pager(AskedSource(head, copy, folder / "rows.parquet"), engine, _changes(files), remove)
 
 
-def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine]:
-    """Return a new folder and an engine that may use it; the folder goes with the engine."""
+def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine, Callable[[], object]]:
+    """Return a new folder, an engine that may use it, and what removes it, which goes with the engine at the latest."""
     folder = make_temp_dir()
     room = _with_room(options)
     engine = DuckDBEngine(options=dataclasses.replace(room, roots=(*room.roots, folder)), spill=folder)
     # A pager that nobody closed, and nobody holds any more, takes its copy of the rows along.
-    weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
-    return folder, engine
+    return folder, engine, weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
 
 
 def _changes(files: Sequence[Path]) -> Callable[[], bool]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from nbtools.errors import Cancelled
+from nbtools.aio import start_thread
+from nbtools.confine.processors import count_processors
+from nbtools.errors import Cancelled, NbtoolsError, WorkbenchClosed
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.errors import from_duckdb
@@ -23,6 +25,7 @@ from nbtools.sql.pages.source import ROW, AskedSource, CopiedSource, FrameSource
 __all__ = ["Arrangement", "Pager", "watched"]
 
 _LOOK_S = 0.1  # between two looks at a statement that runs
+_MOST_OPEN = 4  # pagers whose engines are open: each has some ten threads and megabytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,24 +72,42 @@ class Pager:
         Reads them; the pager closes it.
     is_changed
         Tells whether what lies behind the source is another by now.
+    release
+        Gives back what the source holds on disk.
     """
 
-    def __init__(self, source: TableSource, engine: DuckDBEngine, is_changed: Callable[[], bool] = bool) -> None:
+    def __init__(
+        self,
+        source: TableSource,
+        engine: DuckDBEngine,
+        is_changed: Callable[[], bool] = bool,
+        release: Callable[[], object] = bool,
+    ) -> None:
         self.source = source
         self.is_changed = is_changed
+        self._release = release
         self._engine = engine
         # With half of the threads and an instance of its own: a page never waits for a profile of all rows.
-        self._behind = engine.another(threads=max(1, (os.cpu_count() or 2) // 2))
+        self._behind = engine.another(threads=max(1, count_processors() // 2))
+        self._users = 0
+        self._is_closed = False
         # Together, so that nobody sees the rows of one and the version of another.
         self._now: tuple[int, Arrangement, Any] = (0, Arrangement(), None)
         self._lock = threading.Lock()
         self._cursors: dict[str, tuple[Any, threading.Lock]] = {}
+        if self.is_open:
+            _OPEN.touch(self)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has threads and memory now; whatever is asked of it opens its engines."""
+        return self._engine.is_open or self._behind.is_open
 
     @property
     def version(self) -> int:
@@ -235,24 +256,54 @@ class Pager:
         request = QueryRequest(
             sql=make(rows), frames=self.source.frames(), max_bytes=most_bytes, whole=True, timeout=None
         )
-        return self._engine.run(request, control)
+        with self._use():
+            return self._engine.run(request, control)
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[None]:
+        """Keep the engines open in the block, and for some time after it."""
+        with self._lock:
+            if self._is_closed:
+                hint = "Run the cell that shows them again."
+                raise WorkbenchClosed("these rows are closed.", hint=hint, tried="reading rows")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+            _OPEN.touch(self)
 
     @contextlib.contextmanager
     def _cursor(self, purpose: str) -> Iterator[Any]:
         """Yield the cursor of a purpose, which serves one caller after the other."""
+        with self._use():
+            with self._lock:
+                if purpose not in self._cursors:
+                    engine = self._behind if purpose == "profiles" else self._engine
+                    self._cursors[purpose] = (engine.fresh_cursor(), threading.Lock())
+                    # The footer of 100 M rows takes longer to read than a page.
+                    self._cursors[purpose][0].execute("SET parquet_metadata_cache = true")
+                cursor, free = self._cursors[purpose]
+            with free:
+                yield cursor
+
+    def rest(self) -> bool:
+        """Give back threads and memory until the next page is asked for; tell whether nobody was using them."""
         with self._lock:
-            if purpose not in self._cursors:
-                engine = self._behind if purpose == "profiles" else self._engine
-                self._cursors[purpose] = (engine.fresh_cursor(), threading.Lock())
-                # The footer of 100 M rows takes longer to read than a page.
-                self._cursors[purpose][0].execute("SET parquet_metadata_cache = true")
-            cursor, free = self._cursors[purpose]
-        with free:
-            yield cursor
+            if self._users:
+                return False
+            for cursor, _ in self._cursors.values():
+                cursor.close()
+            self._cursors.clear()
+            self._behind.close()
+            self._engine.close()
+            return True
 
     def close(self) -> None:
         """Stop what runs and release everything."""
         with self._lock:
+            self._is_closed = True
             cursors, self._cursors = self._cursors, {}
         for cursor, free in cursors.values():
             while not free.acquire(timeout=_LOOK_S):
@@ -260,6 +311,31 @@ class Pager:
             cursor.close()
         self._behind.close()
         self._engine.close()
+        self._release()
+
+
+class _OpenPagers:
+    """The pagers whose engines are open, of the whole process: the one used longest ago rests when there are many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._pagers: list[weakref.ref[Pager]] = []
+
+    def touch(self, pager: Pager) -> None:
+        """Note that a pager was used now."""
+        with self._lock:
+            others = [each for ref in self._pagers if (each := ref()) is not None and each is not pager]
+            used = [*(each for each in others if each.is_open), pager]
+            surplus, stay = used[: -self._most], used[-self._most :]
+            self._pagers = [weakref.ref(each) for each in stay]
+        busy = [each for each in surplus if not each.rest()]
+        if busy:  # they are looked at again with the next that is used
+            with self._lock:
+                self._pagers = [*map(weakref.ref, busy), *self._pagers]
+
+
+_OPEN = _OpenPagers(_MOST_OPEN)
 
 
 @contextlib.contextmanager
@@ -288,12 +364,11 @@ def watched(cursor: Any, control: QueryControl, on_progress: Callable[[float], N
     if on_progress is not None:
         cursor.execute("SET enable_progress_bar = true")
         cursor.execute("SET enable_progress_bar_print = false")
-    watcher = threading.Thread(target=look, name="nbtools-watch", daemon=True)
     try:
         with control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0):
-            watcher.start()
+            start_thread(look, name="nbtools-watch")
             yield
-    except Cancelled:
+    except NbtoolsError:
         raise
     except (duckdb.Error, RuntimeError, ValueError, OSError, MemoryError) as exc:
         control.check()

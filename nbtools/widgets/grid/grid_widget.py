@@ -177,6 +177,10 @@ class GridWidget(LiveWidget):
     def close(self) -> None:
         """Remove the views and close the pages."""
         super().close()
+        self.close_pages()
+
+    def close_pages(self) -> None:
+        """Give back what the rows took; views stay and say so when they ask for more."""
         if not sys.is_finalizing():  # ipywidgets closes what is left when Python ends, and then nothing can be imported
             self._pager.close()
 

@@ -12,6 +12,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from nbtools.aio import start_thread
+
 __all__ = ["Lane"]
 
 _IDLE_S = 10.0
@@ -33,15 +35,19 @@ class Lane:
         self._runs = False
 
     def put(self, work: Callable[[], None]) -> None:
-        """Add work, which must not raise; its output goes to the cell that adds it."""
+        """Add work, which must not raise; its output goes to the cell that adds it.
+
+        Raises
+        ------
+        LimitExceeded
+            The system gives no thread for it.
+        """
         with self._lock:
+            if not self._runs:
+                # Without the context of the message, a kernel would not know which cell is spoken of.
+                start_thread(contextvars.copy_context().run, self._loop, name=self._name)
+                self._runs = True
             self._work.put(work)
-            if self._runs:
-                return
-            self._runs = True
-        # Without the context of the message, a kernel would not know which cell is spoken of.
-        context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._loop,), name=self._name, daemon=True).start()
 
     def _loop(self) -> None:
         while True:

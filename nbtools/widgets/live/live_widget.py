@@ -198,12 +198,18 @@ class LiveWidget(anywidget.AnyWidget):
         self._lanes_open: dict[str, Lane] = {}
         self._texts: dict[str, GrowingText] = {}
         self._watched = threading.Event()
+        self._was_put_out = False
         super().__init__(saved_as=secrets.token_hex(6), **traits)
         self.on_msg(self._receive)
         if self.comm is not None:
             # ipykernel 7 hands messages to whoever wrote last: the thread of a cell that runs. A front end that sends
             # them to a subshell means that one, and there they are handled while the cell goes on.
             self.comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - it has no public name
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a cell has shown it, by itself or in a box."""
+        return self._was_put_out or self._watched.is_set()
 
     # -- to the views ------------------------------------------------------------------------------------------------
 
@@ -254,7 +260,10 @@ class LiveWidget(anywidget.AnyWidget):
             asked = Asked(name, message.get("given") or {}, functools.partial(self._report, key))
             self._asked[key] = asked
             lane = self._lanes_open.setdefault(self.lanes.get(name, "main"), Lane(f"nbtools-{type(self).__name__}"))
-            lane.put(functools.partial(self._answer, key, asked))
+            try:
+                lane.put(functools.partial(self._answer, key, asked))
+            except NbtoolsError as exc:  # no thread to be had
+                self.send({"t": "reply", "id": key, "error": _told(exc, stopped=False)})
 
     def _report(self, key: str, share: float) -> None:
         self.send({"t": "progress", "id": key, "share": share})
@@ -308,6 +317,7 @@ class LiveWidget(anywidget.AnyWidget):
         return [(view, metadata), saved_output(text, page, self.saved_as)]
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        self._was_put_out = True
         found: Any = super()._repr_mimebundle_()
         return found if isinstance(found, tuple) else (found or {}, {})
 

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.confine.processors import count_processors
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError
 from nbtools.paths import ARTIFACTS
 from nbtools.sql.engines.duckdb.frames import CursorPool, quote_identifier, quote_text, register_frame
@@ -90,6 +91,11 @@ class DuckDBEngine:
         self._cursors = CursorPool(self.fresh_cursor)
         self._finalizer: weakref.finalize[..., Any] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has threads and memory now; a query opens it."""
+        return self._instance is not None
+
     def another(self, *, threads: int) -> DuckDBEngine:
         """Return an engine for the same data and with the same rules, on an instance and threads of its own."""
         return DuckDBEngine(self._database, dataclasses.replace(self._options, threads=threads))
@@ -134,7 +140,7 @@ class DuckDBEngine:
         yield "allow_unredacted_secrets", "false"
         # DuckDB does not count a single value: at a limit of 512 MB a process was seen with 15.7 GB.
         yield "memory_limit", quote_text(f"{self._options.memory_bytes // 1_000}KB")
-        yield "threads", str(self._options.threads or os.cpu_count() or 1)
+        yield "threads", str(self._options.threads or count_processors())
         yield "temp_directory", quote_text(str(spill / "spill"))
         yield "max_temp_directory_size", quote_text(f"{self._options.spill_bytes // 1_000}KB")
         # The slash matters: without it /data would also allow /database.
@@ -292,7 +298,7 @@ class DuckDBEngine:
             self._cursors = CursorPool(self.fresh_cursor)
 
     def close(self) -> None:
-        """Close the instance once what runs on it has ended, and remove its temporary files."""
+        """Close the instance once what runs on it has ended, and remove its temporary files; a query opens it again."""
         import duckdb
 
         with self._lock:

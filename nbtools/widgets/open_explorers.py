@@ -1,0 +1,87 @@
+"""`OpenExplorers`: those of a workbench, which end when nobody can use them any more.
+
+ipywidgets holds every widget for as long as the process lives, so Python never collects one. What a notebook tells: a
+cell that runs again shows another explorer in the place of the one before, and one that was never shown has nothing
+but its name. Either may still be held by a variable or by a box, and then it goes on.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import types
+import weakref
+from typing import Any
+
+from nbtools.widgets.grid.grid_widget import GridWidget
+
+__all__ = ["OpenExplorers"]
+
+
+class OpenExplorers:
+    """Follows explorers from where they are made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cells: weakref.WeakKeyDictionary[GridWidget, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+
+    def add(self, explorer: GridWidget) -> None:
+        """Follow one more, and close those that it takes the place of."""
+        cell, run = _cell_and_run()
+        with self._lock:
+            replaced = [
+                each
+                for each, (its_cell, its_run) in self._cells.items()
+                # What this very run has made may not have got its name yet.
+                if run is not None and its_run != run
+                if not each.is_shown or (cell is not None and its_cell == cell)
+            ]
+            self._cells[explorer] = cell, run
+        _drop_named(replaced)
+        for each in replaced:
+            with self._lock:
+                self._cells.pop(each, None)
+            each.close()
+
+    def close(self) -> None:
+        """Give back what their rows took; what is on the screen stays there."""
+        with self._lock:
+            left, self._cells = list(self._cells), weakref.WeakKeyDictionary()
+        for each in left:
+            each.close_pages()
+
+
+def _shell() -> Any:
+    # Nothing is imported to look: without IPython there is no notebook.
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def _cell_and_run() -> tuple[Any, Any]:
+    """Return the id of the cell that runs, and of this run of it; `None` where the front end does not tell."""
+    shell = _shell()
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
+
+
+def _drop_named(widgets: list[GridWidget]) -> None:
+    """Take those out of a list that something refers to beside ipywidgets, themselves, and the history of outputs."""
+    if not widgets:
+        return
+    shell = _shell()
+    names, history = ({}, None) if shell is None else (shell.user_ns, shell.user_ns.get("Out"))
+    held: set[int] = set()
+    for holder in gc.get_referrers(*widgets):
+        of_ipython = type(holder).__module__.startswith(("IPython", "ipykernel"))
+        if holder is widgets or holder is history or of_ipython or isinstance(holder, types.MethodType):
+            continue
+        if holder is names or holder is getattr(shell, "user_ns_hidden", None):
+            held.update(id(value) for name, value in names.items() if not name.startswith("_"))
+        elif isinstance(holder, dict):
+            # The registry of ipywidgets has each under its id.
+            own = ((key, value) for key, value in holder.items() if isinstance(value, GridWidget))
+            held.update(id(value) for key, value in own if key != value.model_id)
+        else:
+            held.update(map(id, gc.get_referents(holder)))
+    widgets[:] = [each for each in widgets if id(each) not in held]

@@ -300,10 +300,10 @@ class DoorToolset(AbstractToolset[Any]):
         return [text, *pictures]
 
     async def _shared_text(self, tool: Tool, result: ToolResult, arguments: Mapping[str, Any]) -> str:
-        columns: list[str] | None = None
+        columns: list[tuple[str, str]] | None = None
         if self._columns is not None and tool.name == "sql_query" and is_own(tool) and not self._sharing.allows(tool):
             if result.ok and isinstance(result.data, Mapping):
-                columns = await self._columns.shared(arguments, result.data["columns"])
+                columns = await self._columns.shared(arguments, result.data["columns"], result.data["types"])
             elif not result.ok and not result.said_by_door and (told := self._columns.refusal(arguments)) is not None:
                 return told
         return self._sharing.text_of(tool, result, columns)

@@ -1,21 +1,20 @@
-"""Which names of columns of a query's result are no values.
+"""Which names and types of columns a model may see where it may see no value: those of a snapshot.
 
-A query can make names of values, by PIVOT for one, and so can a script that writes a file whose first line it chose. So
-names are shared where the query makes none, and what it reads is as it was before the conversation began: frames,
-tables, files that were not written since. Of other results those of the sources.
+The snapshot is what the allowed sources said of their columns when the conversation began: frames, tables, and files
+that were there and that nobody has written since. Where a query reads nothing else, and its columns follow from theirs
+alone (`Verdict.fixed`), the names and types of its result tell no more than its text and the snapshot do, and are
+shared. Of any other query no column is named, and none is counted.
 
-The first line of a text file or a sheet counts as names only where types tell it apart: some column holds no texts, and
-nothing in the line reads as a number or a time. Else it may be a row; a frame or a table that a person makes of it has
-names that the person chose.
+What the snapshot cannot say is not shared: the keys of JSON and of nested values; the first line of a text file or a
+sheet whose types do not tell it from a row.
 """
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from nbtools.errors import NbtoolsError
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnNames"]
 
-# What may turn values into names of columns; comments too, which could come between the parts of it.
-_MAKES_NAMES = re.compile(
-    r"pivot|header|skip|read_|names|columns\s*\(|struct|map|json|unnest|query\w*\s*\(|\.\s*\*|--|/\*", re.IGNORECASE
-)
 _MOST_FILES = 1_000
 # Files that hold no names of their own: which line of them is the header is a guess.
 _GUESSED = re.compile(r"\.(csv|tsv|tab|psv|txt|dat|xls[xm]?)(\.\w+)?\Z", re.IGNORECASE)
+_JSON = re.compile(r"json", re.IGNORECASE)
 _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = frozenset({"VARCHAR", "NULL", "BLOB"})
+_NESTED = re.compile(r"STRUCT|UNION|VARIANT")
+_FILES = frozenset({"sqlite", "duckdb"})
+_WILD = re.compile(r"[*?\[]")
 
 
 class ColumnNames:
-    """Tells which names may be shared.
+    """Tells which columns may be shared.
 
     Parameters
     ----------
@@ -53,28 +52,37 @@ class ColumnNames:
         self._services = services
         self._since = since
 
-    async def shared(self, arguments: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
-        """Return the names of a result's columns, ``column N`` in place of each that may be a value."""
-        heads = _Heads(self._session, arguments.get("connection"))
-        sources = [name if name is None or await _has_names(name, heads) else None for name in self._sources(arguments)]
-        if None not in sources and not _MAKES_NAMES.search(str(arguments.get("query"))):
-            return list(columns)
-        known = await _columns(filter(None, sources), heads)
-        return [name if name in known else f"column {number}" for number, name in enumerate(columns, 1)]
+    async def shared(
+        self, arguments: Mapping[str, Any], columns: Sequence[str], types: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """Return names and types of a result's columns, as far as the snapshot says them; empty where it says nothing.
 
-    def _sources(self, arguments: Mapping[str, Any]) -> list[str | None]:
-        """Return what a query reads, `None` for each file, or database in a file, that was written since."""
-        from nbtools.sql.engines.urls import file_of
+        Parameters
+        ----------
+        arguments
+            The query.
+        columns, types
+            Those of its result.
+        """
+        from nbtools.sql.verdict.duckdb.functions import FILE_READERS
 
         connection = arguments.get("connection")
         try:
             verdict = self._checked(arguments)
-            if connection is not None and "://" in connection and not self._is_older(str(file_of(connection))):
-                return [None]
+            if not verdict.fixed or not self._was_there(verdict, connection):
+                return []
+            heads = [await self._head(name, connection) for name in (*verdict.tables, *verdict.files)]
         except NbtoolsError:
-            return [None]
-        names = dict.fromkeys((*verdict.tables, *verdict.files))
-        return [name if self._is_older(name) else None for name in names]
+            return []
+        # An ENUM names its values, a STRUCT its keys.
+        kinds = [re.sub(r"\W.*", "", str(kind), flags=re.DOTALL) for kind in types]
+        # All names follow from those of the sources, unless one cannot say them or a nested value is opened.
+        is_whole = FILE_READERS.isdisjoint(verdict.functions) and all(
+            head is not None and not any(map(_NESTED.search, map(str, head.types))) for head in heads
+        )
+        known = {name for head in heads if head is not None for name in head.columns}
+        told = [name if is_whole or name in known else f"column {at}" for at, name in enumerate(columns, 1)]
+        return list(zip(told, kinds, strict=True))
 
     def refusal(self, arguments: Mapping[str, Any]) -> str | None:
         """Return why a text may not run, made of the text alone; `None` where that is not the reason."""
@@ -85,62 +93,68 @@ class ColumnNames:
         return None if error is None else f"{error.code}: {error.message}"
 
     def _checked(self, arguments: Mapping[str, Any]) -> Verdict:
-        given = {name: arguments.get(name) for name in ("connection", "params")}
-        return self._session().check(str(arguments.get("query")), isolated=True, **given)
+        options = {name: arguments.get(name) for name in ("connection", "params")}
+        return self._session().check(str(arguments.get("query")), isolated=True, **options)
 
     def _session(self) -> SqlSession:
         from nbtools.sql import SqlSession
 
         return cast("SqlSession", self._services[SqlSession]())
 
+    def _was_there(self, verdict: Verdict, connection: str | None) -> bool:
+        """Tell whether all that a query reads was there, as it is now, when the conversation began."""
+        from nbtools.sql.engines.urls import file_of
+
+        names = list(verdict.files)
+        url = None if connection is None else self._session().connections.get(connection, connection)
+        if url is not None and url.partition(":")[0].partition("+")[0] in _FILES:
+            names.append(str(file_of(url)))
+        return all(self._is_older(name) for name in names)
+
     def _is_older(self, name: str) -> bool:
-        """Tell whether no file of that name, or that fits it, was written since the conversation began."""
-        place = os.path.join(self._services[Roots]().start(), name)  # noqa: PTH118 - it may be a pattern
-        for number, path in enumerate(glob.iglob(place, recursive=True)):  # noqa: PTH207 - it may be absolute
-            try:
-                found = os.stat(path)  # noqa: PTH116 - a text
-            except OSError:
-                return False
-            # The time of a change cannot be set back, unlike that of the content.
-            if number >= _MOST_FILES or max(found.st_ctime, found.st_mtime) >= self._since():
-                return False
-        return True
+        """Tell whether a file of that name exists, or fits it, and none of them was written since."""
+        paths = list(self._matching(name))
+        return 0 < len(paths) <= _MOST_FILES and all(map(self._is_path_older, paths))
 
+    def _matching(self, name: str) -> Iterator[str]:
+        """Yield what a name, or a pattern, can stand for: at least all that the engine takes it for."""
+        roots: Roots = self._services[Roots]()
+        if _WILD.search(name) is None:
+            yield str(roots.resolve(os.path.expanduser(name)))  # noqa: PTH111 - as the engine reads it
+            return
+        # Sets of characters are not spelled alike everywhere.
+        pattern = re.sub(r"[^/]*\[[^/]*", "*", name)
+        for base in roots.bases():
+            place = os.path.join(base, pattern)  # noqa: PTH118 - a pattern
+            for number, path in enumerate(glob.iglob(place, recursive=True, include_hidden=True)):  # noqa: PTH207 - same
+                yield path
+                if number >= _MOST_FILES:
+                    return
 
-class _Heads:
-    """Sources of a query without their rows, each asked for once."""
+    def _is_path_older(self, path: str) -> bool:
+        # A folder named key=value is a column too, and keeps the times of its files when it is renamed.
+        folders = [path]
+        while "=" in os.path.dirname(folders[-1]):  # noqa: PTH120 - a text
+            folders.append(os.path.dirname(folders[-1]))  # noqa: PTH120 - a text
+        try:
+            found = [os.stat(path), *map(os.lstat, folders)]  # noqa: PTH116 - same
+        except OSError:
+            return False
+        # The time of a change cannot be set back, unlike that of the content.
+        return all(max(one.st_ctime, one.st_mtime) < self._since() for one in found)
 
-    def __init__(self, session: Callable[[], SqlSession], connection: str | None) -> None:
-        self._session = session
-        self._connection = connection
-        self._known: dict[str, QueryResult] = {}
-
-    async def get(self, name: str) -> QueryResult:
-        """Return the columns of a source."""
+    async def _head(self, name: str, connection: str | None) -> QueryResult | None:
+        """Return a source without its rows; `None` where it cannot say its names."""
         from nbtools.sql.profile import quoting, source_of
 
-        if name not in self._known:
-            ask = f"SELECT * FROM {source_of(name, quoting('duckdb'))}"
-            self._known[name] = await self._session().aquery(ask, connection=self._connection, limit=0, isolated=True)
-        return self._known[name]
+        if _JSON.search(os.path.basename(name)):  # noqa: PTH119 - a text
+            return None
+        dialect = "duckdb" if connection is None else self._session().dialect(connection)
+        ask = f"SELECT * FROM {source_of(name, quoting(dialect))}"
+        head = await self._session().aquery(ask, connection=connection, limit=0, isolated=True)
+        return head if not _GUESSED.search(name) or _has_names(head.columns, head.types) else None
 
 
-async def _columns(sources: Iterable[str], heads: _Heads) -> set[str]:
-    """Return the names of the columns of what is read, but of JSON, whose keys may be values."""
-    found: set[str] = set()
-    for name in sources:
-        if ".json" not in name and ".ndjson" not in name:
-            with contextlib.suppress(NbtoolsError):
-                found.update((await heads.get(name)).columns)
-    return found
-
-
-async def _has_names(name: str, heads: _Heads) -> bool:
-    """Tell whether the names of what is read are no row of it."""
-    if not _GUESSED.search(name):
-        return True
-    try:
-        found = await heads.get(name)
-    except NbtoolsError:
-        return False
-    return not _TEXTS.issuperset(found.types) and not any(map(_IS_VALUE.fullmatch, found.columns))
+def _has_names(columns: Iterable[str], types: Iterable[Any]) -> bool:
+    """Tell whether the names of a text file or a sheet are no row of it."""
+    return not _TEXTS.issuperset(types) and not any(map(_IS_VALUE.fullmatch, columns))

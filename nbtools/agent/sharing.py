@@ -2,11 +2,12 @@
 
 The level is held where results and descriptions become text for the model, and nowhere else, so no tool has to know
 it. At ``schema`` a result keeps its kind, its sizes and its yes-or-no facts: a number, a text, a name of a file and a
-message of an error may all be values. Names and types of columns are kept where they cannot be values (`column_names`).
-What follows from the model's own arguments alone, and what a person or the door says to it, passes.
+message of an error may all be values. Sizes are rounded up to powers of two. Names and types of columns are those of a
+snapshot (`column_names`). What follows from the model's own arguments alone, and what a person or the door says to it,
+passes.
 
 That keeps values from being handed on, by mistake or because a text asked for them. It does not keep a model from
-finding one out bit by bit, by queries that are true or false and by sizes.
+finding one out bit by bit, by queries that are true or false.
 
 Where nothing is said, a model on this machine (a script, a local server) gets values, any other the schema.
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -93,7 +93,7 @@ class Sharing:
         """Tell whether results of a tool pass as they are; tools of others may have the names of ours."""
         return self.level == "values" or (not tool.origins and tool.name in _PASS | self.public and is_own(tool))
 
-    def text_of(self, tool: Tool, result: ToolResult, columns: Sequence[str] | None = None) -> str:
+    def text_of(self, tool: Tool, result: ToolResult, columns: Sequence[tuple[str, str]] | None = None) -> str:
         """Return what a model may read of a result.
 
         Parameters
@@ -101,7 +101,8 @@ class Sharing:
         tool, result
             What was called, and what came of it.
         columns
-            For a query, the names of its columns as far as they are no values.
+            For a query, names and types of its columns as far as they may be told; empty where nothing may. `None` for
+            what is no query.
         """
         error, said = result.error, result.said_by_door
         if self.allows(tool):
@@ -114,12 +115,11 @@ class Sharing:
         has_own_keys = isinstance(found, Mapping) and found.keys() <= known.keys()
         shape = self.shape(found) if has_own_keys else self._inner(found)
         if columns is not None and isinstance(found, Mapping):
-            # An ENUM names its values, a STRUCT its keys.
-            types = [re.sub(r"\W.*", "", str(kind), flags=re.DOTALL) for kind in found["types"]]
-            shape["columns"] = dict(zip(columns, types, strict=False))
+            # Whoever makes names of values can make a number of a value, too.
+            shape["columns"] = dict(columns) or f"{self.size(len(found['columns']))} columns, which were made since"
             del shape["types"]
         if result.artifacts:
-            shape = {"result": shape, "files": len(result.artifacts)}
+            shape = {"result": shape, "files": self.size(len(result.artifacts))}
         told = json.dumps(shape, ensure_ascii=False, default=lambda value: f"a {type(value).__name__}")
         return f"{said}\n[shared: {self.level}] {told}".lstrip()
 
@@ -130,7 +130,7 @@ class Sharing:
             return value
         if isinstance(value, str):
             part = "\n".join(line[:_SAMPLE_LINE] for line in value.splitlines()[: self.rows])
-            whole = f"text of {len(value):,} characters"
+            whole = f"text of {self.size(len(value))} characters"
             if not is_sample:
                 return whole
             return part if part == value else f"{part}\n[{whole}]"
@@ -138,10 +138,11 @@ class Sharing:
             shaped = {str(key): self._inner(item) for key, item in value.items()}
             rows, columns = value.get("rows"), value.get("columns")
             if is_sample and isinstance(rows, list) and isinstance(columns, list):
-                shaped["rows"] = [*(self._row(row, len(columns)) for row in rows[: self.rows]), _count(rows)]
+                shaped["rows"] = [*(self._row(row, len(columns)) for row in rows[: self.rows]), self._count(rows)]
             return shaped
         if isinstance(value, Sequence):
-            return [*(self._inner(item) for item in value[: self.rows]), _count(value)] if is_sample else _count(value)
+            count = self._count(value)
+            return [*(self._inner(item) for item in value[: self.rows]), count] if is_sample else count
         return value if is_sample else f"a {type(value).__name__}"
 
     def _row(self, row: Any, columns: int) -> Any:
@@ -153,20 +154,28 @@ class Sharing:
         # Keys that the tool does not declare may be values.
         if not isinstance(value, Mapping):
             return self.shape(value)
-        told = f"a mapping with {len(value):,} keys"
+        told = f"a mapping with {self.size(len(value))} keys"
         if self.level == "schema":
             return told
         first = self.shape(dict(list(value.items())[: self.rows]))
         return first if len(first) == len(value) else {**first, "…": told}
 
+    def size(self, number: int) -> str:
+        """Return a number of things as this level tells it: where no value is seen, the next power of two.
+
+        An exact size is a value, of whoever chooses what is printed.
+        """
+        if self.level != "schema" or number <= 1:
+            return f"{number:,}"
+        return f"up to {1 << (number - 1).bit_length():,}"
+
+    def _count(self, value: Sequence[Any]) -> str:
+        return f"{self.size(len(value))} items"
+
 
 def is_own(tool: Tool) -> bool:
     """Tell whether a tool is one of this package."""
     return str(getattr(tool.function, "__module__", "")).partition(".")[0] == "nbtools"
-
-
-def _count(value: Sequence[Any]) -> str:
-    return f"{len(value):,} items"
 
 
 def default_level(choice: ModelChoice) -> str:

@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nbtools.errors import NbtoolsError
+from nbtools.folder import Folder
 from nbtools.kernels.warden.runtime_dir import remove_tree
-from nbtools.paths import Folder, Roots
+from nbtools.paths import Roots
 
 __all__ = ["MOST_FILES", "FolderState", "keep"]
 

@@ -484,29 +484,57 @@ def test_what_a_person_changed_is_told_at_every_level(wb: Workbench, servers: di
     assert b"bee" not in server.requests[1]
 
 
-def test_columns_are_named_where_they_are_no_values(open_bench: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_columns_are_named_as_the_snapshot_of_the_conversations_beginning_names_them(
+    open_bench: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.csv").write_text("name,n\na,1\n")
     (tmp_path / "old.json").write_text('{"name": 1}')
     (tmp_path / "bare.csv").write_text(f"{WORD},Oslo\nann,Bergen\nbob,Bergen\n")
     (tmp_path / "strange.csv").write_text(f"{WORD},77.5,n/a\nann,Bergen,1\nbob,Bergen,2\n")
-    asked = {
+    (tmp_path / "deep").mkdir()
+    pd.DataFrame({"n": [1]}).to_parquet(tmp_path / "deep" / "old.parquet")
+    frame = pd.DataFrame({"s": [{WORD: 1}], "d": [1.5]})
+    script = """
+import duckdb
+word = "Quetzal" + "7fox"
+for name in ("o.parquet", "o.csv"):
+    duckdb.sql(f"copy (select 1 as {word}) to '{name}'")
+"""
+    new = "up to 2 columns, which were made since"
+    asked: dict[str, Any] = {
         "select *, n + 1 as more from 'old.csv'": ["name", "n", "more"],
         f"select count(*) from '{tmp_path}/o*.csv'": ["count_star()"],
-        "pivot 'old.csv' on name using sum(n)": ["column 1"],
+        "select * from read_csv('old.csv')": ["name", "n"],
+        "select * from read_csv('old.csv', skip=0)": new,
+        "pivot 'old.csv' on name using sum(n)": "1 columns, which were made since",
         "select o.* from 'old.csv' o": ["name", "n"],
         "select * from 'old.json'": ["column 1"],
-        "select * from 'new.csv'": ["column 1", "column 2"],
+        "select * from 'new.csv'": new,
+        "select n from 'old.csv' union all select n from 'new.csv'": "1 columns, which were made since",
         "select 1 as one": ["one"],
         "select * from 'bare.csv'": ["column 1", "column 2"],  # its first line may be a row
         "select b.*, n from 'bare.csv' b, 'old.csv'": ["column 1", "column 2", "n"],
         "select * from 'strange.csv'": ["column 1", "column 2", "column 3"],
+        "select s.*, d, d + 1 as more from frame": ["column 1", "d", "column 3"],
     }
+    left = ("artifacts/o.parquet", "./artifacts/o.parquet", "artifacts/*.parquet", "artifacts/o.csv", "artifacts/?.csv")
+    asked |= {f"select * from '{name}'": "1 columns, which were made since" for name in left}
+    asked["select columns(*) from 'artifacts/o.parquet'"] = "1 columns, which were made since"
+    asked["select * from read_parquet('artifacts/o.parquet')"] = "1 columns, which were made since"
+    asked[f"select * from read_parquet(['{tmp_path}/deep/old.parquet', 'artifacts/o.parquet'])"] = None
+    asked["""select * from 'artifacts'.'o.parquet'"""] = None
     with stand_in("openai") as server:
-        bench = open_bench(models={"m": {"model": "openai:m", "base_url": server.url}})
+        models = {"m": {"model": "openai:m", "base_url": server.url}}
+        bench = open_bench(models=models, frames={"frame": frame})
         calls = [[("file_write", '{"path": "new.csv", "content": "name,n\\na,1\\n"}')]]
+        calls += [[("data_analyze", json.dumps({"input_file_path": "old.csv", "analysis_script": script}))]]
         calls += [[("sql_query", json.dumps({"query": query}))] for query in asked]
         run, _ = _asked(bench, server, "m", calls, "schema")
-        told = [list(json.loads(call.sent.partition("] ")[2])["columns"]) for call in run.calls[1:]]
-        assert not marks_in(b"".join(server.requests))
-    assert told == list(asked.values())
+        texts = [json.loads(call.sent.partition("] ")[2] or "{}") for call in run.calls[2:]]
+        assert marks_in(server.requests[-1]) == []  # it holds all that went before
+    told = {query: text.get("columns") for query, text in zip(asked, texts, strict=True)}
+    for query, expected in asked.items():
+        found = told[query]
+        assert expected is None or (list(found) if isinstance(found, dict) else found) == expected, query
+        assert WORD not in str(found), query

@@ -117,7 +117,7 @@ def test_the_schema_tells_the_columns(secret: Workbench) -> None:
     secret.agent("Look.", model=listener.model, share="schema")
     assert b"VARCHAR" in listener.heard
     assert b"kind" in listener.heard
-    assert b"3 items" in listener.heard
+    assert b"up to 4 items" in listener.heard
 
 
 def test_values_pass_where_the_person_says_so_and_for_a_model_of_this_machine(secret: Workbench) -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from nbtools.errors import FileMissing, MemoryUnavailable, MemoryWriteFailed, PathNotAllowed, VersionConflict
+from nbtools.folder import Folder
 from nbtools.memory.files.paths import ROOT, check_path
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.store import AgentMemory
-from nbtools.paths import Folder, Roots
+from nbtools.paths import Roots
 
 __all__ = ["FILE_TAG", "FileStore", "FolderFileStore", "MemoryFileStore"]
 

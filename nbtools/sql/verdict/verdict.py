@@ -31,8 +31,9 @@ class Verdict:
 
     `tables`, `files`, `functions` and `parameters` are the names of an allowed statement as the text writes them;
     tables that the statement itself defines (``WITH``) are not among them. `kind` is the statement's first word in
-    the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `line` and `column` count from 1 and are
-    `None` when nothing is wrong.
+    the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells that the columns of the
+    result follow from those of what is read, by no value and no option of a reader. `line` and `column` count from 1
+    and are `None` when nothing is wrong.
     """
 
     sql: str = dataclasses.field(repr=False)
@@ -44,6 +45,7 @@ class Verdict:
     files: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+    fixed: bool = True
     line: int | None = None
     column: int | None = None
     width: int = 1

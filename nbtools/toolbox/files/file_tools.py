@@ -25,7 +25,8 @@ from nbtools.errors import (
     PermissionDenied,
     did_you_mean,
 )
-from nbtools.paths import EntryPath, FilePath, Folder, Roots
+from nbtools.folder import Folder
+from nbtools.paths import EntryPath, FilePath, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.charsets import codec_of

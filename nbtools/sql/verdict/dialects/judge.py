@@ -101,6 +101,7 @@ def _judge_tree(
         allowed=True,
         kind=kind if kind in {"EXPLAIN", "DESCRIBE"} else "SELECT",
         tables=_tables(tree),
+        fixed=not any(type(node).__name__ == "Pivot" for node in tree.walk()),
         functions=tuple(sorted({name for node in tree.walk() if (name := _function_name(node)) is not None})),
         parameters=tuple(dict.fromkeys(str(node.name or "?") for node in _parameters(tree))),
     )

@@ -41,6 +41,8 @@ class References:
     files: dict[str, bool] = dataclasses.field(default_factory=dict)
     functions: dict[str, None] = dataclasses.field(default_factory=dict)
     parameters: dict[str, None] = dataclasses.field(default_factory=dict)
+    # Whether a reader is told how to read, so that it may take values for names.
+    has_options: bool = False
     sights: list[Violation] = dataclasses.field(default_factory=list)
 
 
@@ -292,6 +294,8 @@ class _Checker:
                 paths.append(value)
             elif not option:
                 positional.append(value)
+            else:
+                self.reads.has_options = True
         paths += positional[:1] if name.startswith("parquet_") else positional
         if not paths:
             self._refuse(f"{name}() needs a path, written out", node)

@@ -188,6 +188,7 @@ def _conclude(sql: str, query: str, kind: str, reads: list[References]) -> Verdi
         tables=tuple(dict.fromkeys(name for seen in reads for name in seen.tables)),
         files=files,
         functions=tuple(sorted({name for seen in reads for name in seen.functions})),
+        fixed=kind != "PIVOT" and not any(seen.has_options for seen in reads),
         parameters=tuple(dict.fromkeys(name for seen in reads for name in seen.parameters)),
     )
 

@@ -53,7 +53,7 @@ Action = Literal["allow", "ask", "deny"]
 Answer = Literal["once", "tool", "content", "no", "later"]
 ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
 """From the mildest to the strictest."""
-_EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world")
+_EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world", "undeclared")
 _ASKERS: Mapping[str, str] = {"model": "a model", "mcp": "an MCP client", "workflow": "a workflow", "magic": "a magic"}
 _YES: tuple[str, ...] = ("once", "tool", "content")
 _QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
@@ -183,10 +183,17 @@ def _split(pattern: str) -> tuple[str, str]:
     return head or ("/" if pattern.startswith("/") else ""), part + pattern[wild:]
 
 
-# Read-only calls run; what is destructive runs when a person asked for it and waits for a yes when a model did.
+# Read-only calls run; what is destructive, or may be, runs when a person asked for it and waits for a yes when a model
+# did.
 DEFAULT_RULES: tuple[Rule, ...] = (
     Rule(action="allow", effects=("read_only",)),
     Rule(action="ask", effects=("destructive",), callers=tuple(sorted(MODELS))),
+    Rule(
+        action="ask",
+        effects=("undeclared",),
+        callers=tuple(sorted(MODELS)),
+        why="the tool declares no effects; @tool(read_only=True) says that it changes nothing",
+    ),
     Rule(action="allow"),
 )
 
@@ -200,7 +207,9 @@ class Decision:
 
 
 # Worded once: most calls end here. The last rule fits every call.
-_BY_DEFAULT = tuple((rule, Decision(action=rule.action, reason=f"by default: {rule}")) for rule in DEFAULT_RULES)
+_BY_DEFAULT = tuple(
+    (rule, Decision(action=rule.action, reason=rule.why or f"by default: {rule}")) for rule in DEFAULT_RULES
+)
 
 
 def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
@@ -351,12 +360,15 @@ class ApprovalRequest:
     def consequence(self) -> str:
         """What a yes would do, in a few words."""
         effects = self.prepared.effects
+        if effects.undeclared:
+            return "declares no effects: it may do anything"
         said = [
             "may overwrite, delete or run things" if effects.destructive else "",
             "reaches beyond this machine" if effects.open_world else "",
             "" if effects.destructive or effects.read_only else "changes something",
         ]
-        return ", ".join(part for part in said if part) or "only reads"
+        told = ", ".join(part for part in said if part) or "only reads"
+        return told if self.tool.trusted else f"its server claims: {told}"
 
     def text(self, *, whole: bool = False) -> str:
         """Return the request as a person reads it: the tool, its arguments and the consequence.

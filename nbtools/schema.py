@@ -64,7 +64,7 @@ def to_gemini(tool: Tool) -> _Schema:
 
 
 def to_mcp(tool: Tool) -> _Schema:
-    """Return the tool as MCP lists it, effects as annotations."""
+    """Return the tool as MCP lists it, effects as annotations: left out where none are declared."""
     effects = tool.effects
     return {
         "name": tool.name,
@@ -72,7 +72,9 @@ def to_mcp(tool: Tool) -> _Schema:
         "description": tool.description,
         "inputSchema": copy.deepcopy(tool.schema),
         "outputSchema": output_schema(tool),
-        "annotations": {
+        "annotations": {}
+        if effects.undeclared
+        else {
             "readOnlyHint": effects.read_only,
             "destructiveHint": effects.destructive,
             "idempotentHint": effects.idempotent,

@@ -66,12 +66,27 @@ class Effects:
         Repeating it with the same arguments has no further effect.
     open_world
         It talks to things outside this machine.
+    undeclared
+        Nobody has said what it does: it may do anything. `False` where one of the others is declared, also as false.
     """
 
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    undeclared: bool = False
+
+    @classmethod
+    def of(cls, judge: object = None, *declared: bool | None) -> Effects:
+        """Return what was declared, in order; undeclared where nothing is, and no `judge` tells of each call."""
+        is_silent = judge is None and all(value is None for value in declared)
+        names = (field.name for field in dataclasses.fields(cls))
+        return cls(undeclared=is_silent, **{name: bool(value) for name, value in zip(names, declared, strict=False)})
+
+    @property
+    def may_reach_out(self) -> bool:
+        """Whether it may talk to things outside this machine."""
+        return self.open_world or self.undeclared
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the effects that hold."""
@@ -311,7 +326,7 @@ class Tool:
     name: str
     function: Callable[..., Any]
     parameters: Parameters
-    effects: Effects = dataclasses.field(default_factory=Effects)
+    effects: Effects = dataclasses.field(default_factory=Effects.of)
     effects_of: EffectsOf | None = None
     readings_of: ReadingsOf | None = None
     title: str | None = None
@@ -392,10 +407,10 @@ def tool(
     *,
     name: str | None = None,
     title: str | None = None,
-    read_only: bool = False,
-    destructive: bool = False,
-    idempotent: bool = False,
-    open_world: bool = False,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
@@ -410,10 +425,10 @@ def tool(
     *,
     name: str | None = None,
     title: str | None = None,
-    read_only: bool = False,
-    destructive: bool = False,
-    idempotent: bool = False,
-    open_world: bool = False,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
@@ -451,7 +466,7 @@ def tool(
             name=name or decorated.__name__,
             function=decorated,
             parameters=FunctionParameters(decorated, hints, hidden=Context),
-            effects=Effects(read_only=read_only, destructive=destructive, idempotent=idempotent, open_world=open_world),
+            effects=Effects.of(effects_of, read_only, destructive, idempotent, open_world),
             effects_of=effects_of,
             readings_of=readings_of,
             title=title,

@@ -14,7 +14,7 @@ from nbtools.gate import ApprovalRequest, AskTerminal, Grants, Rule, check_names
 from nbtools.parameters import SchemaParameters
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.registry import Registry
-from nbtools.tool import Effects, Tool, ToolCall
+from nbtools.tool import Effects, Tool, ToolCall, tool, tool_of
 
 
 def asked(
@@ -46,10 +46,32 @@ def made(name: str = "x", *, trusted: bool = True, **effects: bool) -> Tool:
         ({"destructive": True}, "mcp", "ask"),
         ({}, "model", "allow"),
         ({"open_world": True}, "model", "allow"),
+        ({"undeclared": True}, "python", "allow"),
+        ({"undeclared": True}, "workflow", "allow"),
+        ({"undeclared": True}, "model", "ask"),
+        ({"undeclared": True}, "mcp", "ask"),
     ],
 )
 def test_the_defaults_ask_only_for_what_a_model_may_destroy(effects: dict[str, bool], caller: Any, action: str) -> None:
     assert decide((), asked(made(**effects), caller=caller)).action == action
+
+
+def test_who_says_nothing_of_effects_declares_none() -> None:
+    def wipe() -> None:
+        """Wipe all."""
+
+    bare, false = tool_of(wipe), tool_of(tool(destructive=False)(wipe))
+    assert [bare.effects.undeclared, false.effects.undeclared] == [True, False]
+    request = ApprovalRequest(prepared=asked(bare), reason=decide((), asked(bare)).reason)
+    assert "wipe (declares no effects: it may do anything) wants to run" in request.text()
+    assert "@tool(read_only=True)" in request.text()
+    # Whoever knows their own tools may let them run.
+    assert decide(rules_from_config({"undeclared": "allow"}), asked(bare)).action == "allow"
+
+
+def test_effects_of_a_server_that_is_not_trusted_are_shown_as_claims() -> None:
+    request = ApprovalRequest(prepared=asked(made(read_only=True, trusted=False)), reason="?")
+    assert request.consequence == "its server claims: only reads"
 
 
 BELOW_TMP = {"x": {"action": "allow", "arguments": {"path": "/tmp/*"}}, "*": "deny"}
@@ -105,7 +127,7 @@ def test_effects_that_a_stranger_claims_are_not_believed() -> None:
         ({"x": "perhaps"}, "Use allow, ask or deny."),
         ({"x": {"acton": "deny"}}, "Did you mean 'action'?"),
         ({"x": {"arguments": {}}}, "Use allow, ask or deny."),
-        ({"x": {"action": "deny", "effects": ["harmless"]}}, "Use read_only, destructive, idempotent, open_world."),
+        ({"x": {"action": "deny", "effects": ["harmless"]}}, "Use read_only, destructive, idempotent, open_world,"),
         ({"x": {"action": "deny", "callers": "modle"}}, "Did you mean 'model'?"),
         ({"x": {"action": "deny", "arguments": ["path"]}}, 'Use {"path": "out/*"}: a name and a pattern.'),
         ({"x": {"action": "deny", "base": "/"}}, "Use action, effects, callers, arguments."),

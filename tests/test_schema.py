@@ -116,6 +116,14 @@ def test_mcp_carries_the_effects_as_annotations() -> None:
     }
 
 
+def test_mcp_leaves_the_hints_of_undeclared_effects_to_the_protocol() -> None:
+    @tool
+    def wipe() -> None:
+        """Wipe all."""
+
+    assert to_mcp(tool_of(wipe))["annotations"] == {}
+
+
 def _objects(node: Any) -> list[dict[str, Any]]:
     """Return every object schema within a schema."""
     if isinstance(node, list):

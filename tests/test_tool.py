@@ -56,7 +56,7 @@ def test_name_title_description_and_effects_are_derived() -> None:
     assert (made.name, made.title, made.description, made.timeout) == ("add", "Add up", "Add two numbers.", 5)
     assert made.effects == Effects(read_only=True, idempotent=True)
     assert made.effects.names() == ("read_only", "idempotent")
-    assert tool_of(fetch).effects.names() == ()
+    assert tool_of(fetch).effects.names() == ("undeclared",)
 
 
 def test_the_schema_is_derived_and_admits_no_others() -> None:

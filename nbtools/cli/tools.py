@@ -125,8 +125,11 @@ def _check(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         problems = wb.registry.check()
         count = len(wb.registry)
+        silent = [name for name, tool in wb.registry.items() if tool.effects.undeclared]
     for problem in problems:
         print(problem)
+    for name in silent:
+        print(f"warning: {name} declares no effects: models will have to ask")
     print(f"{count} tools, {len(problems)} problems")
     return 1 if problems else 0
 

@@ -176,13 +176,7 @@ class McpExecutor:
             function=perform,
             returns=lambda: declared,
             parameters=SchemaParameters(schema),
-            effects=Effects(
-                read_only=bool(hints and hints.read_only_hint),
-                destructive=bool(hints is None or hints.destructive_hint is not False)
-                and not (hints and hints.read_only_hint),
-                idempotent=bool(hints and hints.idempotent_hint),
-                open_world=bool(hints is None or hints.open_world_hint is not False),
-            ),
+            effects=_effects_of(hints),
             title=title,
             timeout=self._timeout,
             about=about,
@@ -274,3 +268,15 @@ class McpExecutor:
             self._folder = None
 
     close = aio.blocking(aclose)
+
+
+def _effects_of(hints: Any) -> Effects:
+    """Return what a server says of a tool; what it leaves out is as the protocol has it, which is cautious."""
+    if hints is None:
+        return Effects(destructive=True, open_world=True, undeclared=True)
+    return Effects(
+        read_only=bool(hints.read_only_hint),
+        destructive=hints.destructive_hint is not False and not hints.read_only_hint,
+        idempotent=bool(hints.idempotent_hint),
+        open_world=hints.open_world_hint is not False,
+    )

@@ -170,6 +170,7 @@ def _effects(workflow: Workflow, folder: Path, known: Mapping[str, Tool]) -> Eff
         destructive=any(effects.destructive for effects in found),
         idempotent=all(effects.idempotent or effects.read_only for effects in found),
         open_world=any(effects.open_world for effects in found),
+        undeclared=any(effects.undeclared for effects in found),
     )
 
 

@@ -29,7 +29,7 @@ def look(name: str = "", fail: bool = False) -> str:
     return f"saw {name}"
 
 
-@tool
+@tool(destructive=False)
 def add_line(text: str) -> str:
     """Add a line.
 

@@ -84,7 +84,7 @@ def flat() -> dict[str, int]:
     return {WORD: NUMBER}
 
 
-@tool
+@tool(destructive=False)
 def save(folder: str) -> str:
     """Save a table whose header is made of values.
 

@@ -69,7 +69,7 @@ class Made(TypedDict):
     place: str
 
 
-@tool
+@tool(destructive=False)
 def make(kind: str) -> Made:
     """Make something.
 

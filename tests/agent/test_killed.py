@@ -26,7 +26,7 @@ from nbtools import Workbench, tool
 
 folder = Path(sys.argv[1])
 
-@tool
+@tool(destructive=False)
 def add_line(text: str) -> str:
     '''Add a line.
 

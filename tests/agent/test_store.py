@@ -94,7 +94,7 @@ def test_calls_that_read_wait_for_no_disk_and_those_with_effects_do(
         has_looked.set()
         return "seen"
 
-    @tool
+    @tool(destructive=False)
     def change() -> str:
         """Change something."""
         happened.append("changed")

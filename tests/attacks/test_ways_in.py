@@ -326,7 +326,7 @@ def test_a_result_that_a_tool_makes_itself_is_held_to_the_same(monkeypatch: pyte
 
 
 def test_a_tool_whose_failures_are_to_end_things_raises_them() -> None:
-    @tool(on_error="fail")
+    @tool(on_error="fail", destructive=False)
     def fail() -> None:
         """Fail."""
         raise ExecutionFailed("it broke")

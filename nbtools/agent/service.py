@@ -306,6 +306,7 @@ class AgentService:
         *,
         as_workflow: bool = False,
         prove: bool = False,
+        repeat: Collection[int] = (),
         caller: Caller = "python",
     ) -> RunExport:
         """Write a run as a notebook that makes its calls again, or as a workflow; neither needs a model.
@@ -319,8 +320,10 @@ class AgentService:
         as_workflow
             Whether it becomes a workflow: calls are nodes, and what may be another value next time is an input.
         prove
-            Whether the notebook is run once, in a clean kernel. It is written with its outputs, and `RunExport.proof`
-            says how many results came again. Files that calls name are put back as they were; notes are saved again.
+            Whether the notebook is run once, in a clean kernel and a copy of the folders and notes. It is written with
+            its outputs, and `RunExport.proof` says how many results came again.
+        repeat
+            Numbers of calls, from 1, that the notebook makes again although they destroy or reach out, in a proof too.
         caller
             Who asks for it.
 
@@ -329,7 +332,8 @@ class AgentService:
         MemoryNotFound
             There is no such run.
         InvalidArguments
-            No call of it succeeded, a workflow was to be proved, or the file is something else than such an export.
+            No call of it succeeded, a workflow was to be proved, a number is of no call, or the file is something else
+            than such an export.
         ExecutionFailed
             The notebook did not run to its end.
         """
@@ -343,7 +347,7 @@ class AgentService:
         if as_workflow:
             write = functools.partial(write_workflow, facts, path, executor, self._host.check_workflow)
         else:
-            write = functools.partial(write_notebook, facts, path, executor, prove_it=prove)
+            write = functools.partial(write_notebook, facts, path, executor, prove_it=prove, repeat=repeat)
         call = ToolCall(tool="agent_export", arguments={"run": found.run_id, "path": str(path)}, caller=caller)
         made = perform(executor.door, call, write, effects=Effects(destructive=True), origins=("file_write",))
         return cast("RunExport", (await aio.here(made))[0])

@@ -50,7 +50,10 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--set", action="append", metavar="NAME=JSON", help="with --answer once: change an argument")
     parser.add_argument("--reason", default="", help="with --answer: why; the model is told")
     parser.add_argument("--sent", action="store_true", help="with show: all that the model was sent, the tools last")
-    parser.add_argument("--prove", action="store_true", help="with export: run it, and say which results came again")
+    told = "with export: run it in a copy of the folder, and say which results came again"
+    parser.add_argument("--prove", action="store_true", help=told)
+    told = "with export: make call N again, though it destroys or reaches out; may be repeated"
+    parser.add_argument("--repeat", metavar="N", type=int, action="append", default=[], help=told)
     parser.add_argument("--workflow", metavar="FILE.yaml", help="with export: write a workflow")
     parser.set_defaults(perform=_agent)
 
@@ -227,9 +230,8 @@ def _export(wb: Workbench, arguments: argparse.Namespace, run_id: str, path: str
     if (path is None) is (arguments.workflow is None):
         raise InvalidArguments("give FILE.ipynb or --workflow FILE.yaml.", hint="nbtools agent export RUN proof.ipynb")
     is_workflow = path is None
-    made = wb.agent.export(
-        run_id, path or arguments.workflow, as_workflow=is_workflow, prove=arguments.prove, caller="cli"
-    )
+    how: dict[str, Any] = {"as_workflow": is_workflow, "prove": arguments.prove, "repeat": arguments.repeat}
+    made = wb.agent.export(run_id, path or arguments.workflow, **how, caller="cli")
     print(json.dumps(made.to_dict(), ensure_ascii=False) if arguments.json else visible(str(made), lines=True))
     return 0 if made.is_good else 1
 

@@ -27,6 +27,8 @@ turns:
   - say: Done.
 """
 
+YES = AskFunction(lambda _: "once")
+
 
 @pytest.fixture
 def bench(open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[str]) -> Workbench:
@@ -141,17 +143,34 @@ def test_a_proof_leaves_files_as_they_are_and_lends_a_models_script_no_rights(be
         {"tool": "file_write", "arguments": {"path": "other.txt", "content": "two"}},
         {"tool": "data_analyze", "arguments": {"input_file_path": "in.csv", "analysis_script": attempt}},
         {"tool": "sql_query", "arguments": {"query": "select sum(a) as s from 'in.csv'"}},
+        {"tool": "memory_save", "arguments": {"key": "k", "value": "new"}},
+        {"tool": "file_read", "arguments": {"path": str(tmp_path / "note.txt")}},
+        {"tool": "wipe", "arguments": {"name": "shelf"}},
     ]
-    script = yaml.safe_dump({"turns": [*({"calls": [call]} for call in calls), {"say": "Done."}]})
-    run = bench.agent("Write.", script=script, approver=AskFunction(lambda _: "once"))
+    first, run = (
+        bench.agent(
+            "Write.", script=yaml.safe_dump([*({"calls": [one]} for one in made), {"say": "Done."}]), approver=YES
+        )
+        for made in (calls[:4], calls)
+    )
     (tmp_path / "note.txt").write_text("a person's own words")
     (tmp_path / "other.txt").unlink()
+    bench.memory.write("k", "mine")
     made = bench.agent.export(run, "run.ipynb", prove=True)
-    assert made.proof == "reproduced 4 of 4"
+    counted, left = made.proof.splitlines()
+    assert counted == "reproduced 6 of 7, 1 not repeated", made.proof
+    assert left == "call 7, wipe: not repeated, because it destroys"
+    assert made.is_good
+    assert bench.memory["k"] == "mine"
+    cells = json.loads((tmp_path / "run.ipynb").read_text())["cells"]
+    assert not any("InCopy" in cell["source"] for cell in cells)
+    with pytest.raises(InvalidArguments, match="there is no call 8"):
+        bench.agent.export(run, "run.ipynb", repeat=[8])
+    assert bench.agent.export(run, "again.ipynb", repeat=[7]).not_repeated == 0
     assert (tmp_path / "note.txt").read_text() == "a person's own words"
     assert not (tmp_path / "other.txt").exists()
     assert not (tmp_path / "escaped").exists()
-    flow = bench.agent.export(run, "flow.yaml", as_workflow=True)
+    flow = bench.agent.export(first, "flow.yaml", as_workflow=True)
     assert flow.is_good, flow.proof
     text = (tmp_path / "flow.yaml").read_text()
     inputs = yaml.safe_load(text)["inputs"]

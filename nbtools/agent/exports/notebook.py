@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import filecmp
 import hashlib
 import pprint
-import shutil
-import subprocess
-import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nbtools.agent.own_tools import OWN_TOOLS
 from nbtools.agent.records.lines import RunLines
-from nbtools.aio import in_thread
-from nbtools.errors import ExecutionFailed, InvalidArguments, NbtoolsError
-from nbtools.lazy import need
-from nbtools.paths import Roots
+from nbtools.errors import InvalidArguments
 from nbtools.redaction import conceal
 from nbtools.tool import tool_of
 from nbtools.visible import counted
 
-__all__ = ["RunExport", "check_place", "headline", "notebook_of", "prove"]
+__all__ = ["RunExport", "check_place", "headline", "made_again", "notebook_of", "start_of"]
 
 _START = """\
 import hashlib
@@ -43,12 +37,16 @@ from nbtools.shared import shared
 os.environ["NBTOOLS_SANDBOX"] = Config.load().model_sandbox
 wb = shared()
 differs = []
+left = []
 calls = 0
 
 
-def reproduce(tool, arguments, sha256):
+def reproduce(tool, arguments, sha256, not_repeated=""):
     global calls
     calls += 1
+    if not_repeated:  # take this argument away to make the call again
+        left.append(f"call {calls}, {tool}: not repeated, because {not_repeated}")
+        return None
     result = wb.call(tool, arguments)
     found = hashlib.sha256(result.text.encode("utf-8", "surrogatepass")).hexdigest()
     if not result.ok:
@@ -62,10 +60,9 @@ import os
 os.chdir({place!r})  # where the run was at work
 """
 _END = """\
-print(f"reproduced {calls - len(differs)} of {calls}", *differs, sep="\\n")"""
-_SECONDS = 600
+some = f", {len(left)} not repeated" if left else ""
+print(f"reproduced {calls - len(differs) - len(left)} of {calls}{some}", *differs, *left, sep="\\n")"""
 _MARK = "The calls of run "
-_NEEDED = ("nbclient", "nbformat")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -79,8 +76,11 @@ class RunExport:
     calls
         The calls in it.
     proof
-        What came of running it, such as ``reproduced 5 of 5``, with a line for each call that gave something else; for
-        a workflow what is wrong with it. Empty where nothing was run or found.
+        What came of running it, such as ``reproduced 4 of 5, 1 not repeated``, with a line for each call that gave
+        something else or was not made again; for a workflow what is wrong with it. Empty where nothing was run or
+        found.
+    not_repeated
+        How many calls the notebook does not make again, because they destroy or reach out.
     is_workflow
         Whether it is a workflow.
     """
@@ -88,12 +88,13 @@ class RunExport:
     path: str
     calls: int
     proof: str = ""
+    not_repeated: int = 0
     is_workflow: bool = False
 
     @property
     def is_good(self) -> bool:
-        """Whether every result came again, and the workflow is valid, as far as that was tried."""
-        is_whole = self.proof.startswith(f"reproduced {self.calls} of ")
+        """Whether every call that was repeated gave its result, and the workflow is valid, as far as that was tried."""
+        is_whole = self.proof.startswith(f"reproduced {self.calls - self.not_repeated} of ")
         return not self.proof or (is_whole and not self.is_workflow)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +115,13 @@ def headline(run_id: str, label: str) -> str:
 
 
 def notebook_of(
-    run_id: str, prompt: str, label: str, log: Iterable[Mapping[str, Any]], *, place: str = "."
+    run_id: str,
+    prompt: str,
+    label: str,
+    log: Iterable[Mapping[str, Any]],
+    *,
+    place: str = ".",
+    left: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, Any], int]:
     """Return the notebook of a run, as the JSON of a notebook file, and how many calls are in it.
 
@@ -126,9 +133,10 @@ def notebook_of(
         Its events, as `AgentService.log` has them.
     place
         The folder in which the calls are made, seen from that of the notebook.
+    left
+        Id of each call that is not made again, to why.
     """
-    start = _START if place == "." else f"{_MOVE.format(place=place)}{_START}"
-    cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), _code(start)]
+    cells = [_text(f"# {prompt}\n\n{headline(run_id, label)}"), _code(start_of(place))]
     own = {tool_of(function).name for function in OWN_TOOLS}
     lines = RunLines()
     changed: set[str] = set()
@@ -141,7 +149,8 @@ def notebook_of(
             cells.append(_text(line))
         elif event["kind"] == "call_ended" and event["tool"] not in own:
             if event["result"].get("ok"):
-                cells.append(_call(event, lines.arguments.get(event["call_id"], {}), event["call_id"] in changed))
+                given, why = lines.arguments.get(event["call_id"], {}), left.get(event["call_id"], "")
+                cells.append(_call(event, given, event["call_id"] in changed, why))
             else:
                 cells.append(_text(f"Not made again, because it did not succeed: {line}"))
     calls = sum(cell["source"].startswith("reproduce(") for cell in cells)
@@ -151,13 +160,29 @@ def notebook_of(
     return {"cells": numbered, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}, calls
 
 
-def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], is_changed: bool) -> dict[str, Any]:
+def made_again(log: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the id, tool and arguments of each call that a notebook has, in its order."""
+    own = {tool_of(function).name for function in OWN_TOOLS}
+    lines = RunLines()
+    for event in log:
+        lines.line(event)
+        if event["kind"] == "call_ended" and event["tool"] not in own and event["result"].get("ok"):
+            yield event["call_id"], event["tool"], lines.arguments.get(event["call_id"], {})
+
+
+def start_of(place: str) -> str:
+    """Return the first code of a notebook, whose calls are made in a folder."""
+    return _START if place == "." else f"{_MOVE.format(place=place)}{_START}"
+
+
+def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], is_changed: bool, why: str) -> dict[str, Any]:
     text = str(event["result"].get("text") or "")
     if is_changed:  # the first line tells the model of the change, which the call itself does not say
         text = text.partition("\n")[2]
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     given = pprint.pformat(conceal(dict(arguments)), width=100, sort_dicts=False)
-    inside = textwrap.indent("".join(f"{part},\n" for part in (repr(event["tool"]), given, repr(digest))), "    ")
+    parts = [repr(event["tool"]), given, repr(digest), *([f"not_repeated={why!r}"] if why else [])]
+    inside = textwrap.indent("".join(f"{part},\n" for part in parts), "    ")
     return _code(f"reproduce(\n{inside})")
 
 
@@ -168,40 +193,6 @@ def _text(source: str) -> dict[str, Any]:
 
 def _code(source: str) -> dict[str, Any]:
     return {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
-
-
-async def prove(
-    book: Mapping[str, Any], folder: str, log: Iterable[Mapping[str, Any]], roots: Roots
-) -> tuple[dict[str, Any], str]:
-    """Run a notebook of a run once in a clean kernel; return it with its outputs, and what its last cell says.
-
-    Parameters
-    ----------
-    book
-        The notebook.
-    folder
-        Where its kernel starts.
-    log, roots
-        The events of the run, whose files are put back as they were, and the folders in which they may lie.
-
-    Raises
-    ------
-    MissingExtra
-        What runs notebooks is not installed (extra ``lab``).
-    ExecutionFailed
-        The notebook itself failed, or its kernel did.
-    """
-    nbclient, nbformat = [await in_thread(need, name, extra="lab", why="Proving a run") for name in _NEEDED]
-    made = nbformat.from_dict(dict(book))
-    client = nbclient.NotebookClient(made, timeout=_SECONDS, resources={"metadata": {"path": folder}})
-    try:
-        async with _kept_files(log, roots):
-            await client.async_execute(stderr=subprocess.DEVNULL)  # what the kernel's own process has to say
-    except Exception as exc:  # a cell that fails, a kernel that dies, a time that runs out
-        told = str(exc).strip().splitlines()
-        problem = f"the notebook did not run to its end: {told[-1] if told else type(exc).__name__}"
-        raise ExecutionFailed(problem, hint="Export it without proving, and run its cells.") from exc
-    return dict(made), str(made.cells[-1]["outputs"][-1]["text"]).strip()
 
 
 def check_place(place: Path, *, as_workflow: bool) -> None:
@@ -220,42 +211,3 @@ def check_place(place: Path, *, as_workflow: bool) -> None:
         if _MARK.encode() not in file.read(1 << 16):
             hint = "Choose another name, or remove it."
             raise InvalidArguments(f"{place.name} is there, and was not written of a run.", hint=hint)
-
-
-@contextlib.asynccontextmanager
-async def _kept_files(log: Iterable[Mapping[str, Any]], roots: Roots) -> AsyncIterator[None]:
-    """Put the files that calls of a run name back as they were before, whatever is done to them meanwhile."""
-    lines = RunLines()
-    for event in log:
-        lines.line(event)
-    named = {value for given in lines.arguments.values() for value in given.values() if isinstance(value, str)}
-    with tempfile.TemporaryDirectory(prefix="nbtools-") as folder:
-        kept = await in_thread(_copy, named, roots, Path(folder))
-        try:
-            yield
-        finally:
-            await in_thread(_put_back, kept, roots)
-
-
-def _copy(named: Iterable[str], roots: Roots, folder: Path) -> dict[Path, Path | None]:
-    """Copy the files; return the place of each copy, `None` where there is no file yet."""
-    kept: dict[Path, Path | None] = {}
-    for number, name in enumerate(named):
-        with contextlib.suppress(NbtoolsError, OSError, ValueError):
-            place = Path(roots.resolve(name, must_exist=False))
-            if place.is_file():
-                kept[place] = Path(shutil.copy2(place, folder / str(number)))
-            elif not place.exists():
-                kept[place] = None
-    return kept
-
-
-def _put_back(kept: Mapping[Path, Path | None], roots: Roots) -> None:
-    for place, copy in kept.items():
-        if copy is None:
-            if place.is_file():
-                with roots.folder(place.parent) as folder:
-                    folder.remove(place.name)
-        elif not place.is_file() or not filecmp.cmp(place, copy, shallow=False):
-            with copy.open("rb") as file:
-                roots.write_file(place, file)

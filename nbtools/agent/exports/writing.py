@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nbtools.agent.exports.notebook import RunExport, check_place, notebook_of, prove
+from nbtools.agent.exports.notebook import RunExport, check_place, made_again, notebook_of
+from nbtools.agent.exports.proof import once_only, prove
 from nbtools.agent.exports.workflow import workflow_of
 from nbtools.aio import in_thread
+from nbtools.errors import InvalidArguments
 from nbtools.execute import LocalExecutor
+from nbtools.memory import AgentMemory
 from nbtools.paths import Roots
 
 __all__ = ["RunFacts", "write_notebook", "write_workflow"]
@@ -33,15 +36,30 @@ async def write_workflow(
 
 
 async def write_notebook(
-    facts: RunFacts, path: str | Path, executor: LocalExecutor, *, prove_it: bool = False
+    facts: RunFacts, path: str | Path, executor: LocalExecutor, *, prove_it: bool, repeat: Collection[int]
 ) -> RunExport:
-    """Write a run as a notebook, with its outputs where it is proved."""
+    """Write a run as a notebook, with its outputs where it is proved.
+
+    Calls that destroy or reach out are not made again, but those whose numbers are in `repeat`.
+
+    Raises
+    ------
+    InvalidArguments
+        There is no call of a number.
+    """
     place, roots = await _place(path, executor, as_workflow=False), executor.door.services[Roots]()
     start = await in_thread(os.path.relpath, roots.start(), place.parent)
-    book, calls = notebook_of(*facts, place=start)
-    book, proof = await prove(book, str(place.parent), facts[3], roots) if prove_it else (book, "")
+    again = list(made_again(facts[3]))
+    if unknown := [number for number in repeat if not 1 <= number <= len(again)]:
+        raise InvalidArguments(f"there is no call {unknown[0]}.", hint=f"The calls are 1 to {len(again)}.")
+    asked = {call_id for number, (call_id, _, _) in enumerate(again, 1) if number in repeat}
+    whys = {key: await once_only(executor, name, given) for key, name, given in again if key not in asked}
+    left = {call_id: why for call_id, why in whys.items() if why}
+    book, calls = notebook_of(*facts, place=start, left=left)
+    memory = executor.door.services[AgentMemory]
+    book, proof = await prove(book, facts[3], roots, await in_thread(memory)) if prove_it else (book, "")
     await _write(place, json.dumps(book, ensure_ascii=False, indent=1), executor)
-    return RunExport(path=str(path), calls=calls, proof=proof)
+    return RunExport(path=str(path), calls=calls, proof=proof, not_repeated=len(left))
 
 
 async def _place(path: str | Path, executor: LocalExecutor, *, as_workflow: bool) -> Path:

@@ -34,7 +34,9 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     export = parser.leaf("export", "write a run as a notebook, or a workflow, that runs without a model")
     export.take("run", metavar="RUN", help=_RUN, kind="run")
     export.take("file", metavar="FILE.ipynb", nargs="?", help="the notebook, below the allowed folders", kind="file")
-    export.take("--prove", action="store_true", help="run it in a clean kernel, and say which results came again")
+    export.take("--prove", action="store_true", help="run it in a copy of the folder, and say which results came again")
+    again = "make call N again, though it destroys or reaches out; may be repeated"
+    export.take("--repeat", metavar="N", type=int, action="append", default=[], help=again)
     export.take("--workflow", metavar="FILE.yaml", help="write a workflow instead", kind="file")
     resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
     resume.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last one)", kind="run")
@@ -237,7 +239,7 @@ def _export(request: MagicRequest) -> Any:
     args = request.args
     if (args.file is None) is (args.workflow is None):
         raise InvalidArguments("give FILE.ipynb or --workflow FILE.yaml.", hint="%agent export RUN proof.ipynb --prove")
-    given = {"as_workflow": args.workflow is not None, "prove": args.prove, "caller": "magic"}
+    given = {"as_workflow": args.workflow is not None, "prove": args.prove, "repeat": args.repeat, "caller": "magic"}
     return request.session.workbench.agent.export(args.run, args.workflow or args.file, **given)
 
 

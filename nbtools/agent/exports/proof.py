@@ -1,0 +1,216 @@
+"""Proving a run: its notebook is run once in a copy of the folders and of the notes, so that it changes nothing.
+
+In the copy the paths of calls lead to the copy, and in results they are those of the folders again, so that a result
+is the same where the call did the same. Calls that destroy or reach out are not made again, see `once_only`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.agent.exports.notebook import start_of
+from nbtools.agent.records.lines import RunLines
+from nbtools.aio import in_thread
+from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError
+from nbtools.execute import LocalExecutor
+from nbtools.lazy import need
+from nbtools.memory import AgentMemory
+from nbtools.paths import Roots
+from nbtools.prepared import prepare
+from nbtools.tool import Context, ToolCall
+from nbtools.visible import counted
+
+__all__ = ["InCopy", "once_only", "prove"]
+
+_SECONDS = 600
+_NEEDED = ("nbclient", "nbformat")
+_MOST_BYTES, _MOST_FILES = 2 * 2**30, 50_000
+_COPIED = frozenset({stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK})
+_START = """\
+import os
+
+from nbtools.agent.exports.proof import InCopy
+from nbtools.config import Config
+from nbtools.memory import CallLog, default_memory_url, open_memory
+from nbtools.record import CallRecorder
+
+config = Config.load()
+url = config.memory_url or default_memory_url(config.home)
+os.environ |= {environment!r}
+os.chdir({start!r})
+{plain}
+if url != ":memory:":
+    log = CallLog(open_memory(url).repository)
+    wb.door.recorder = CallRecorder(lambda records: log.append(*records))
+wb.memory.import_from({notes!r}, all_scopes=True)
+wb = InCopy(wb, {places!r})"""
+
+
+async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, Any]) -> str:
+    """Return why a call is not made again unasked, nothing where its effects stay in a copy of files and notes."""
+    tools = executor.tools()
+    if name not in tools:
+        return ""  # it fails, which is told
+    tool, services = tools[name], executor.door.for_models
+    call = ToolCall(tool=name, arguments=dict(arguments), caller="model")
+    effects = tool.effects  # what it may do at the most, where a file of it is gone, for one
+    with contextlib.suppress(NbtoolsError):
+        effects = (await prepare(tool, call, services, reads=False)).effects
+    if effects.open_world:
+        return "it reaches out"
+    if not tool.trusted and not effects.read_only:
+        return "it is a tool of an outside server, which may change anything"
+    room = str(getattr(tool.function, "__module__", "")).split(".")[:3]
+    if not effects.destructive or (room[:2] == ["nbtools", "toolbox"] and room[2:] != ["scripts"]):
+        return ""
+    from nbtools.toolbox.scripts.execution import is_loose
+
+    if room == ["nbtools", "toolbox", "scripts"]:
+        is_free = await is_loose(Context(call=call, services=services))
+        return "what it runs is not confined here" if is_free else ""
+    return "it destroys"
+
+
+async def prove(
+    book: Mapping[str, Any], log: Iterable[Mapping[str, Any]], roots: Roots, memory: AgentMemory
+) -> tuple[dict[str, Any], str]:
+    """Run a notebook of a run once in a clean kernel; return it with its outputs, and what its last cell says.
+
+    Parameters
+    ----------
+    book
+        The notebook.
+    log, roots, memory
+        The events of the run, the folders whose copies its calls use, and the notes of which they get copies.
+
+    Raises
+    ------
+    MissingExtra
+        What runs notebooks is not installed (extra ``lab``).
+    ExecutionFailed
+        The notebook itself failed, or its kernel did.
+    LimitExceeded
+        There is no room for the copies.
+    """
+    nbclient, nbformat = [await in_thread(need, name, extra="lab", why="Proving a run") for name in _NEEDED]
+    made = nbformat.from_dict(dict(book))
+    with tempfile.TemporaryDirectory(prefix="nbtools-") as place:
+        try:
+            places, told = await in_thread(_copies, roots, log, Path(place))
+        except OSError as exc:
+            raise LimitExceeded(f"the folders cannot be copied: {exc.strerror}.", tried="proving a run") from exc
+        notes = Path(place) / "notes.jsonl"
+        await in_thread(lambda: memory.export_to(notes, all_scopes=True))
+        start = _moved(str(roots.start()), places)
+        environment = {
+            "NBTOOLS_ALLOWED_PATHS": os.pathsep.join(places.values()),
+            "NBTOOLS_MEMORY_URL": ":memory:",
+            "NBTOOLS_MEMORY_FILES_URL": (Path(place) / "memories").as_uri(),
+        }
+        cell = next(cell for cell in made.cells if cell.cell_type == "code")
+        source, plain = cell.source, start_of(".")
+        facts = {"environment": environment, "start": start, "notes": str(notes), "places": places, "plain": plain}
+        cell.source = _START.format(**facts)
+        client = nbclient.NotebookClient(made, timeout=_SECONDS, resources={"metadata": {"path": start}})
+        try:
+            await client.async_execute(stderr=subprocess.DEVNULL)  # what the kernel's own process has to say
+        except Exception as exc:  # a cell that fails, a kernel that dies, a time that runs out
+            problem = str(exc).strip().splitlines()
+            why = f"the notebook did not run to its end: {problem[-1] if problem else type(exc).__name__}"
+            raise ExecutionFailed(why, hint="Export it without proving, and run its cells.") from exc
+        cell.source = source
+    return dict(made), "\n".join(filter(None, [str(made.cells[-1]["outputs"][-1]["text"]).strip(), told]))
+
+
+class InCopy:
+    """Makes calls in a copy of folders, and tells their results as if they were made in the folders.
+
+    Parameters
+    ----------
+    wb
+        The workbench, whose folders are the copies.
+    places
+        Folder to its copy.
+    """
+
+    def __init__(self, wb: Any, places: Mapping[str, str]) -> None:
+        self._wb = wb
+        self._places = places
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """Make a call, and return its result."""
+        result = self._wb.call(tool, _moved(dict(arguments), self._places))
+        self._wb.door.recorder.flush()
+        back = {copy: place for place, copy in self._places.items()}
+        return dataclasses.replace(result, text=_moved(result.text, back))
+
+
+def _moved(value: Any, places: Mapping[str, str]) -> Any:
+    """Return a value in whose texts paths below some folders lead below others."""
+    if isinstance(value, dict):
+        return {name: _moved(item, places) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, places) for item in value]
+    if not isinstance(value, str):
+        return value
+    known = "|".join(re.escape(place) for place in sorted(places, key=len, reverse=True))
+    # Not in the middle of a name: /data is no part of /my/data, nor of /data2.
+    return re.sub(rf"(?<![\w.~/-])(?:{known})(?![\w-])", lambda found: places[found[0]], value)
+
+
+def _copies(roots: Roots, log: Iterable[Mapping[str, Any]], place: Path) -> tuple[dict[str, str], str]:
+    """Copy the folders; return folder to copy, and what the copy lacks."""
+    folders = [root for root in roots.roots if not set(root.parents) & set(roots.roots)]
+    places = {str(root): str(place / f"{number}-{root.name}") for number, root in enumerate(folders)}
+    for folder in (*places, str(roots.start())):
+        Path(_moved(folder, places)).mkdir(parents=True, exist_ok=True)
+    entries: list[Path] = []
+    size, told = 0, ""
+    for entry in itertools.chain.from_iterable(map(_entries, folders)):
+        entries.append(entry)
+        size += 0 if entry.is_dir() else entry.lstat().st_size
+        if size > _MOST_BYTES or len(entries) > _MOST_FILES:
+            entries = list(_named(log, roots))
+            told = f"proved with {counted(len(entries), 'file')} that its calls name: there are too many to copy all"
+            break
+    for entry in entries:
+        copy = Path(_moved(str(entry), places))
+        if entry.is_dir() and not entry.is_symlink():
+            copy.mkdir(parents=True, exist_ok=True)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(PermissionError):  # what may not be read no call can read either
+                shutil.copy2(entry, copy, follow_symlinks=False)
+    return places, told
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    """Yield the folders, files and links below a folder."""
+    for folder, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = Path(folder, name)
+            if stat.S_IFMT(path.lstat().st_mode) in _COPIED:
+                yield path
+
+
+def _named(log: Iterable[Mapping[str, Any]], roots: Roots) -> Iterator[Path]:
+    """Yield the files that calls of a run name."""
+    lines = RunLines()
+    for event in log:
+        lines.line(event)
+    for name in {value for given in lines.arguments.values() for value in given.values() if isinstance(value, str)}:
+        with contextlib.suppress(NbtoolsError, OSError, ValueError):
+            place = Path(roots.resolve(name))
+            if place.is_file():
+                yield place

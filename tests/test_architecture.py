@@ -112,7 +112,7 @@ ROOMS: dict[str, list[str]] = {
         "backends pool",
         "service",
     ],
-    "sql": ["results verdict", "engines", "worker", "pages", "connections", "session"],
+    "sql": ["results verdict", "engines", "worker text_files", "pages", "connections", "session"],
     "sql.engines": [
         "errors protocol temp_dirs urls",
         "fetch",

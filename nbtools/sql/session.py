@@ -20,10 +20,9 @@ from nbtools import telemetry
 from nbtools.aio import blocking, run
 from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid
 from nbtools.paths import Roots
+from nbtools.sql.call import Call, Prepared, not_negative, seconds
 from nbtools.sql.connections import SessionEngines
-from nbtools.sql.csv_gaps import told_gaps
 from nbtools.sql.ending import run_supervised
-from nbtools.sql.engines.call import Call, not_negative, seconds
 from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
@@ -35,6 +34,7 @@ from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.suggestions import names_behind, suggest, way_out
+from nbtools.sql.text_files.reading import AT_ONCE_BYTES, WHOLE_BYTES, TextFiles, point_back
 from nbtools.sql.verdict.inquiries import spelled_out
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
@@ -128,6 +128,7 @@ class SqlSession:
         self._options = options
         own = () if downloads is None or downloads.places is not None else (downloads.folder,)
         self._engines = SessionEngines(self.connections, options, self._roots, hidden=own)
+        self._texts = TextFiles()
         self._running: set[QueryControl] = set()
 
     def __enter__(self) -> Self:
@@ -252,9 +253,9 @@ class SqlSession:
         call = self._call(sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames)
 
         def work(control: QueryControl) -> str:
-            engine, request, *_ = self._prepare(call, control)
-            with self._suggest_names(call, engine, request, control):
-                return engine.explain(request, control)
+            ready = self._prepare(call, control)
+            with self._suggest_names(call, ready, control):
+                return ready.engine.explain(ready.request, control)
 
         return await self._supervise(call, work)
 
@@ -350,12 +351,20 @@ class SqlSession:
         call = self._call(sql, frames=frames)
         self._check_open()
         control = control or QueryControl()
-        engine, request, _, verdict = self._prepare(call, control)
-        source = request.sql.removeprefix("SELECT * FROM ")
-        paths = [self._readable(name) for name in verdict.files if not set(name) & set("*?[")]
+        # The first rows of a large file are shown by a sample; all of it is looked at when all of it is read.
+        ready = self._prepare(call, control, most_bytes=AT_ONCE_BYTES)
+        paths = [self._readable(name) for name in ready.verdict.files if not set(name) & set("*?[")]
         files = [path for path in paths if path is not None]
-        with self._suggest_names(call, engine, request, control):
-            return open_pager(source, request.frames, files, self._options, self._frames, control)
+        with self._suggest_names(call, ready, control):
+            return open_pager(
+                ready.request.sql.removeprefix("SELECT * FROM "),
+                ready.request.frames,
+                files,
+                self._options,
+                self._frames,
+                control,
+                functools.partial(self._texts.settled, ready.verdict, ready.engine),
+            )
 
     def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:
         """Write all rows that a connection answers with to a Parquet file, however long that takes."""
@@ -425,11 +434,11 @@ class SqlSession:
     def _answer(self, call: Call, control: QueryControl) -> QueryResult:
         begun = time.perf_counter()
         with telemetry.span("sql.query", isolated=call.isolated) as span:
-            engine, request, sources, _ = self._prepare(call, control)
+            ready = self._prepare(call, control)
+            engine = ready.engine
             span.facts["engine"] = engine.name
-            with self._suggest_names(call, engine, request, control):
-                fetched = engine.run(request, control)
-            sources = told_gaps(engine, sources, fetched.columns, control)
+            with self._suggest_names(call, ready, control):
+                fetched = engine.run(ready.request, control)
             span.facts |= {"rows": len(fetched.rows), "truncated": fetched.cut_by is not None}
         return QueryResult(
             columns=fetched.columns,
@@ -439,15 +448,15 @@ class SqlSession:
             cut_by=fetched.cut_by,
             duration_s=time.perf_counter() - begun,
             engine=engine.name,
-            sources=sources,
+            sources=ready.told_sources(),
             rows=fetched.rows,
-            sql=request.sql,
+            sql=ready.verdict.sql,
             isolated=isinstance(engine, IsolatedEngine),
             connection=None if call.connection is None else mask_url(call.connection),
         )
 
-    def _prepare(self, call: Call, control: QueryControl) -> tuple[SqlEngine, QueryRequest, tuple[str, ...], Verdict]:
-        """Return the engine, the request that may run on it, phrases for what it reads, and the verdict."""
+    def _prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
+        """Return what is to run; text files of more bytes are read by a sample."""
         engine, text, values, verdict = self._verdict(call, control)
         # The caret points into what was written, where binding has not moved anything.
         unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
@@ -457,7 +466,13 @@ class SqlSession:
         )
         self._engines.warn_once(call.connection, engine)
         frames, sources = self._find_sources(call, engine, verdict, control)
-        return engine, dataclasses.replace(call.request, sql=text, parameters=values, frames=frames), sources, verdict
+        reading = self._texts.read(verdict, engine, control, most_bytes=most_bytes) if verdict.readers else None
+        if reading is not None and not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
+            reading = dataclasses.replace(reading, sql=text, edits=())
+        request = dataclasses.replace(
+            call.request, sql=text if reading is None else reading.sql, parameters=values, frames=frames
+        )
+        return Prepared(engine=engine, request=request, sources=sources, verdict=verdict, reading=reading)
 
     def _verdict(
         self, call: Call, control: QueryControl, *, fetch: bool = True
@@ -500,23 +515,22 @@ class SqlSession:
         return None if self._roots is None else self._roots.resolve(name)
 
     @contextlib.contextmanager
-    def _suggest_names(
-        self, call: Call, engine: SqlEngine, request: QueryRequest, control: QueryControl
-    ) -> Iterator[None]:
-        """Add a suggestion to the error of a statement that names an unknown table or column."""
+    def _suggest_names(self, call: Call, ready: Prepared, control: QueryControl) -> Iterator[None]:
+        """Let an error point into the text that was written, with a suggestion for an unknown table or column."""
         try:
             yield
         except NbtoolsError as exc:
+            if ready.reading is not None:
+                point_back(exc, ready.reading, ready.verdict.sql)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)
             if not isinstance(exc, SqlInvalid):
                 raise
             given = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
-            known = [*given, *self._tables, *self._frame_names()] if engine.takes_frames else []
-            named = self._judge(request.sql, call, engine, control).tables
-            hint = suggest(named, known, engine, exc.data.get("unknown_column"))
+            known = [*given, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
+            hint = suggest(ready.verdict.tables, known, ready.engine, exc.data.get("unknown_column"))
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
-            exc.hint = (hint or exc.hint) if engine.takes_frames else (exc.hint or hint)
+            exc.hint = (hint or exc.hint) if ready.engine.takes_frames else (exc.hint or hint)
             raise
 
     def _transpile(self, call: Call, engine: SqlEngine, control: QueryControl) -> str:

@@ -19,6 +19,7 @@ from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
 from nbtools.sql.results.result import QueryResult
+from nbtools.sql.text_files.reading import TextReading
 
 __all__ = ["open_answer", "open_frame", "open_pager"]
 
@@ -44,6 +45,7 @@ def open_pager(
     options: EngineOptions,
     lookup: Callable[[str], Any] | None,
     control: QueryControl,
+    settle: Callable[[QueryControl], TextReading],
 ) -> Pager:
     """Return the pages of what stands behind FROM, which was judged.
 
@@ -59,6 +61,8 @@ def open_pager(
         Returns the notebook's variable of a name now.
     control
         Stops the reading of the first rows.
+    settle
+        Looks at all of its text files and returns how they are read.
     """
     quoted, name = _QUOTED.match(source), _NAME.match(source)
     alone = quoted[1].replace("''", "'") if quoted else str(name[1] or name[2]) if name else ""
@@ -76,7 +80,7 @@ def open_pager(
             if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
                 made = ParquetSource(files[0], cursor)
             else:
-                made = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet")
+                made = CopiedSource(f"SELECT * FROM {source}", frames, cursor, folder / "rows.parquet", settle)
     except BaseException:
         engine.close()
         remove()

@@ -188,6 +188,7 @@ class Pager:
             if isinstance(self.source, AskedSource):
                 self.source.finish(cursor, control)
             elif isinstance(self.source, CopiedSource):
+                self.source.settle(control)
                 with watched(cursor, control, on_progress):
                     self.source.finish(cursor)
         self._now = (self._now[0] + 1, *self._now[1:])

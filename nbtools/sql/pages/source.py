@@ -15,6 +15,7 @@ from nbtools.sql.frames import plain_frame
 from nbtools.sql.pages.cells import SHOWN, shown, told
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import unique_names
+from nbtools.sql.text_files.reading import TextReading
 
 __all__ = ["HEAD", "ROW", "AskedSource", "CopiedSource", "FrameSource", "HeadSource", "ParquetSource", "TableSource"]
 
@@ -41,9 +42,12 @@ class TableSource(abc.ABC):
         How many rows there are, as far as is known.
     is_whole
         Whether all rows are there.
+    notes
+        What people are to know of how it was read.
     """
 
     is_whole: bool = True
+    notes: tuple[str, ...] = ()
     columns: tuple[str, ...]
     types: tuple[str, ...]
     row_count: int
@@ -262,11 +266,20 @@ class CopiedSource(HeadSource):
         Reads the first rows.
     target
         The Parquet file to write.
+    settle
+        Looks at all of the text files that it names and returns how they are read; `None` to take them as they are.
     """
 
-    def __init__(self, sql: str, frames: Mapping[str, Any], cursor: Any, target: Path) -> None:
+    def __init__(
+        self,
+        sql: str,
+        frames: Mapping[str, Any],
+        cursor: Any,
+        target: Path,
+        settle: Callable[[QueryControl], TextReading] | None = None,
+    ) -> None:
         super().__init__(target)
-        self._sql, self._frames = sql, dict(frames)
+        self._sql, self._frames, self._settle = sql, dict(frames), settle
         self._register(cursor)
         # One look for names, types and rows: what a CSV file looks like is guessed anew by each statement.
         cursor.execute(f"CREATE TEMP TABLE {_FIRST} AS SELECT * FROM ({sql}) LIMIT {HEAD}")
@@ -281,9 +294,17 @@ class CopiedSource(HeadSource):
         for name, frame in self._frames.items():
             register_frame(cursor, name, frame)
 
+    def settle(self, control: QueryControl) -> None:
+        """Look at all of its text files; the first rows may have been read by a sample of them."""
+        if self._settle is not None:
+            reading = self._settle(control)
+            self._sql, self.notes = reading.sql, tuple(note for _, note in reading.notes)
+
     def finish(self, cursor: Any) -> None:
-        """Copy all rows."""
+        """Copy all rows, which have the types that were settled from then on."""
         self._register(cursor)
+        described = cursor.execute(f"DESCRIBE {self._sql}").fetchall()
+        self.types = tuple(str(row[1]) for row in described)
         made = []
         for name, kind in zip(self.columns, self.types, strict=True):
             column = quote_identifier(name)

@@ -30,10 +30,11 @@ class Verdict:
     """What `Policy.check` found.
 
     `tables`, `files`, `functions` and `parameters` are the names of an allowed statement as the text writes them;
-    tables that the statement itself defines (``WITH``) are not among them. `kind` is the statement's first word in
-    the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells that the columns of the
-    result follow from those of what is read, by no value and no option of a reader. `line` and `column` count from 1
-    and are `None` when nothing is wrong.
+    tables that the statement itself defines (``WITH``) are not among them. `readers` are the places that read files:
+    the function, empty where a file stands alone, the paths, and the place in characters, or -1. `kind` is the
+    statement's first word in the engine's sense, such as ``"SELECT"``, ``"EXPLAIN"`` or ``"DELETE"``. `fixed` tells
+    that the columns of the result follow from those of what is read, by no value and no option of a reader. `line` and
+    `column` count from 1 and are `None` when nothing is wrong.
     """
 
     sql: str = dataclasses.field(repr=False)
@@ -46,6 +47,7 @@ class Verdict:
     functions: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     fixed: bool = True
+    readers: tuple[tuple[str, tuple[str, ...], int], ...] = ()
     line: int | None = None
     column: int | None = None
     width: int = 1

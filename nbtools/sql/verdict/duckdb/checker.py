@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb import functions as known
 from nbtools.sql.verdict.duckdb.files import Files, is_path_like
 from nbtools.sql.verdict.duckdb.macros import DefinitionKey, Definitions, Kind
@@ -18,7 +19,7 @@ from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES
 from nbtools.sql.verdict.duckdb.parser import Tree
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
 
-__all__ = ["CheckRules", "References", "Scope", "Violation", "check_tree"]
+__all__ = ["CheckRules", "Reader", "References", "Scope", "Violation", "check_tree"]
 
 Scope = frozenset[str]
 
@@ -33,6 +34,14 @@ class Violation:
     word: str = ""
 
 
+class Reader(NamedTuple):
+    """A place that reads files: the function, empty where a file stands alone; the paths; bytes before it, or -1."""
+
+    function: str
+    paths: tuple[str, ...]
+    at: int
+
+
 @dataclasses.dataclass(kw_only=True)
 class References:
     """What a statement reads and calls, and what is refused in it. Dictionaries keep the order of the text."""
@@ -43,6 +52,7 @@ class References:
     parameters: dict[str, None] = dataclasses.field(default_factory=dict)
     # Whether a reader is told how to read, so that it may take values for names.
     has_options: bool = False
+    readers: list[Reader] = dataclasses.field(default_factory=list)
     sights: list[Violation] = dataclasses.field(default_factory=list)
 
 
@@ -188,6 +198,7 @@ class _Checker:
         if _is_file(path):
             # A WITH entry of that name would win, but whether it is in sight is not worth being wrong about.
             self._file(name, node)
+            self.reads.readers.append(Reader("", (name,), _place(node)))
             return
         if len(path) == 1 and name.lower() in scope:
             return
@@ -299,6 +310,7 @@ class _Checker:
         paths += positional[:1] if name.startswith("parquet_") else positional
         if not paths:
             self._refuse(f"{name}() needs a path, written out", node)
+        named: list[str] = []
         for value in paths:
             texts = _texts(value)
             if value.get("class") == "COLUMN_REF" and self.rules.bare_names:
@@ -308,6 +320,8 @@ class _Checker:
                 self._refuse(f"the path of {name}() must be a constant in the text", value or node)
             for text in texts or ():
                 self._file(text, node if "query_location" not in value else value, listing=name == "glob")
+            named += texts or ()
+        self.reads.readers.append(Reader(name, tuple(named), _place(node)))
 
     def _naming(self, function: Tree, node: Tree, scope: Scope) -> None:
         """Judge a macro whose first argument names a table: a bare name, or a text, which may name a file."""
@@ -327,6 +341,12 @@ class _Checker:
 def _is_read_again(path: Sequence[str]) -> bool:
     """Tell whether a name means something else once its parts are joined by dots and read as a name."""
     return any('"' in part or (len(path) > 1 and is_path_like(part)) for part in path) or path[0].lstrip()[:1] == "("
+
+
+def _place(node: Tree) -> int:
+    """Return where a node stands, in bytes; -1 where the engine does not say."""
+    at = int(node.get("query_location", -1))
+    return at if at < guards.MAX_BYTES else -1
 
 
 def _is_suggestible(function: Tree) -> bool:

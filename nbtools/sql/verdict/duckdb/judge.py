@@ -133,6 +133,7 @@ def _inner(sql: str, inner: str, kind: str, rules: CheckRules) -> Verdict:
         seen.sights = [
             sight if sight.at is None else dataclasses.replace(sight, at=part.origin(sight.at)) for sight in seen.sights
         ]
+        seen.readers = [each._replace(at=part.origin(each.at)) if each.at > 0 else each for each in seen.readers]
         reads.append(seen)
     return _conclude(sql, inner, kind, reads)
 
@@ -190,7 +191,13 @@ def _conclude(sql: str, query: str, kind: str, reads: list[References]) -> Verdi
         functions=tuple(sorted({name for seen in reads for name in seen.functions})),
         fixed=kind != "PIVOT" and not any(seen.has_options for seen in reads),
         parameters=tuple(dict.fromkeys(name for seen in reads for name in seen.parameters)),
+        # The queries that tell the columns of a pivot read what the pivot reads.
+        readers=tuple((each.function, each.paths, _characters(sql, each.at)) for each in reads[0].readers),
     )
+
+
+def _characters(sql: str, at: int) -> int:
+    return at if at < 0 or sql.isascii() else len(sql.encode()[:at].decode(errors="ignore"))
 
 
 def _finding(sql: str, sight: Violation) -> Finding:

@@ -1,0 +1,208 @@
+"""Calls: the places of a judged text that read CSV or JSON files, and the text with other calls in their places."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Literal, NamedTuple
+
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.verdict.guards import Token, scan
+from nbtools.sql.verdict.verdict import Verdict
+
+__all__ = ["Edit", "FileCall", "find_calls", "origin", "rewrite"]
+
+_BARE = (
+    ("csv", re.compile(r"\.(?:csv|tsv)(?:\.(?:gz|zst))?$", re.IGNORECASE)),
+    ("json", re.compile(r"\.(?:json|jsonl|ndjson|geojson)(?:\.(?:gz|zst))?$", re.IGNORECASE)),
+)
+_FUNCTIONS: dict[str, Literal["csv", "json"]] = {
+    **dict.fromkeys(("read_csv", "read_csv_auto"), "csv"),
+    **dict.fromkeys(("read_json", "read_json_auto", "read_ndjson", "read_ndjson_auto"), "json"),
+}
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
+# These take the name of a table; a function stands behind FROM.
+_SHOWS = frozenset({"describe", "desc", "summarize", "show", "table"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileCall:
+    """A place that reads files of one form.
+
+    Attributes
+    ----------
+    form
+        What the files are.
+    function
+        What reads them.
+    paths
+        As the text writes them.
+    files
+        The text of the first argument.
+    options
+        The other arguments: their texts, by name.
+    start, end
+        The place, in characters.
+    head, tail
+        What another call needs before and behind it, to be the same table by the same name.
+    names_files
+        Whether the query names the column ``filename`` that DuckDB has beside those of a file.
+    """
+
+    form: Literal["csv", "json"]
+    function: str
+    paths: tuple[str, ...]
+    files: str
+    options: Mapping[str, str]
+    start: int
+    end: int
+    head: str = ""
+    tail: str = ""
+    names_files: bool = False
+
+    def text(self, changes: Mapping[str, str], *, function: str = "") -> str:
+        """Return the call with further or other options."""
+        options = (f", {name} = {value}" for name, value in {**self.options, **changes}.items())
+        return f"{function or self.function}({self.files}{''.join(options)})"
+
+
+class Edit(NamedTuple):
+    """Characters from start to end give way to a text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def rewrite(sql: str, edits: Sequence[Edit]) -> str:
+    """Return a text with parts of it exchanged."""
+    for edit in sorted(edits, reverse=True):
+        sql = sql[: edit.start] + edit.text + sql[edit.end :]
+    return sql
+
+
+def origin(edits: Sequence[Edit], at: int) -> int:
+    """Return the place in the original text of a place in the rewritten one.
+
+    Examples
+    --------
+    >>> [origin([Edit(5, 7, "long")], at) for at in (4, 5, 8, 9)]
+    [4, 5, 5, 7]
+    """
+    moved = 0
+    for edit in sorted(edits):
+        start = edit.start + moved
+        if at < start:
+            break
+        if at < start + len(edit.text):
+            return edit.start
+        moved += len(edit.text) - (edit.end - edit.start)
+    return at - moved
+
+
+def find_calls(verdict: Verdict) -> list[FileCall]:
+    """Return the calls of an allowed text that can be rewritten."""
+    wanted = [
+        (function, tuple(paths), at)
+        for function, paths, at in verdict.readers
+        if function in _FUNCTIONS or (not function and any(ending.search(paths[0]) for _, ending in _BARE))
+    ]
+    if not wanted:
+        return []
+    tokens = scan(verdict.sql)
+    calls: list[FileCall] = []
+    for function, paths, at in wanted:
+        index = _index(tokens, at, paths, [call.start for call in calls])
+        made = None if index is None else _bare(tokens, index, paths[0]) if not function else None
+        if index is not None and function:
+            made = _called(verdict.sql, tokens, index, function, paths)
+        if made is not None:
+            calls.append(made)
+    if "filename" in {token.word for token in tokens}:
+        calls = [dataclasses.replace(call, names_files="filename" not in call.options) for call in calls]
+    return calls
+
+
+def _index(tokens: list[Token], at: int, paths: tuple[str, ...], taken: list[int]) -> int | None:
+    if at >= 0:
+        return next((index for index, token in enumerate(tokens) if token.start == at), None)
+    # The engine does not say where the table of DESCRIBE stands.
+    for index, token in enumerate(tokens[1:], 1):
+        if tokens[index - 1].word in _SHOWS and token.start not in taken and _plain(token.text) == paths[0]:
+            return index
+    return None
+
+
+def _plain(text: str) -> str:
+    mark = text[:1]
+    return text[1:-1].replace(mark * 2, mark) if mark in {"'", '"'} and len(text) > 1 else text
+
+
+def _bare(tokens: list[Token], index: int, path: str) -> FileCall | None:
+    """Return the call that stands for a file behind FROM; what follows it tells whether it has another name."""
+    last = index
+    while _plain_name(tokens, index, last) != path:
+        if last + 2 >= len(tokens) or tokens[last + 1].text != ".":
+            return None
+        last += 2
+    before, after = tokens[index - 1] if index else None, tokens[last + 1] if last + 1 < len(tokens) else None
+    form = next(form for form, ending in _BARE if ending.search(path))
+    name = PurePath(path).name.partition(".")[0]
+    is_shown = before is not None and before.word in _SHOWS
+    return FileCall(
+        form=form,  # type: ignore[arg-type]  # the pairs above hold nothing else
+        function=f"read_{form}",
+        paths=(path,),
+        files=quote_text(path),
+        options={},
+        start=tokens[index].start,
+        end=tokens[last].start + len(tokens[last].text),
+        head="FROM " if is_shown and before is not None and before.word != "table" else "",
+        tail="" if _is_name(after) else f" AS {quote_identifier(name)}",
+    )
+
+
+def _plain_name(tokens: list[Token], first: int, last: int) -> str:
+    return ".".join(_plain(token.text) for token in tokens[first : last + 1 : 2])
+
+
+def _is_name(token: Token | None) -> bool:
+    """Tell whether a token gives another name to what stands before it."""
+    if token is None:
+        return False
+    return token.word == "as" or token.kind == "identifier" or token.text[:1] == '"'
+
+
+def _called(sql: str, tokens: list[Token], index: int, function: str, paths: tuple[str, ...]) -> FileCall | None:
+    if tokens[index].text.lower().strip('"') != function or index + 1 >= len(tokens) or tokens[index + 1].text != "(":
+        return None
+    depth, marks = 0, [index + 1]
+    for place in range(index + 1, len(tokens)):
+        depth += (tokens[place].text in _OPEN) - (tokens[place].text in _CLOSE)
+        if depth == 1 and tokens[place].text == ",":
+            marks.append(place)
+        if depth == 0:
+            marks.append(place)
+            break
+    else:
+        return None
+    edges = itertools.pairwise(marks)
+    parts = [sql[tokens[left].start + 1 : tokens[right].start].strip() for left, right in edges]
+    named = [re.fullmatch(r"(?s)\"?(\w+)\"?\s*(?::=|=>|=)\s*(.+)", part) for part in parts]
+    positional = [part for part, found in zip(parts, named, strict=True) if found is None]
+    if len(positional) != 1 or named[0] is not None or "$" in sql[tokens[index].start : tokens[marks[-1]].start]:
+        return None
+    after = tokens[marks[-1] + 1] if marks[-1] + 1 < len(tokens) else None
+    return FileCall(
+        form=_FUNCTIONS[function],
+        function=function,
+        paths=paths,
+        files=positional[0],
+        options={found[1].lower(): found[2] for found in named if found is not None},
+        start=tokens[index].start,
+        end=tokens[marks[-1]].start + 1,
+        tail="" if _is_name(after) else f" AS {function}",
+    )

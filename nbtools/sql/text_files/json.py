@@ -1,0 +1,71 @@
+"""JSON: the types of a file's values, decided by all of its objects, and whole numbers that a float would round."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.text_files.calls import FileCall
+from nbtools.sql.text_files.csv import Ask, CallReading
+
+__all__ = ["read_objects"]
+
+# With these a person has decided about types, or about how much of the files decides.
+_DECIDED = frozenset({"auto_detect", "columns", "sample_size"})
+_LONG = r"(?:^|[:\[,])\s*-?\d{16,}\s*(?:$|[,\]}])"
+
+
+def read_objects(call: FileCall, ask: Ask) -> CallReading:
+    """Return how a call of `read_json` is to be read, so that no value is changed.
+
+    Parameters
+    ----------
+    ask
+        Runs a query and returns its rows.
+    """
+    if not _DECIDED.isdisjoint(call.options):
+        return CallReading()
+    guess, whole = (
+        {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
+        for more in ({}, {"sample_size": "-1"})
+    )
+    types = _exact(call, whole, ask)
+    if types == guess:
+        return CallReading()
+    notes = tuple(
+        f"{name}: read as {types[name]}, a float would round its whole numbers"
+        for name in types
+        if types[name] != whole[name]
+    )
+    if types == whole and _are_renamed([*types]):
+        return CallReading(text=call.text({"sample_size": "-1"}))
+    struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in types.items())
+    return CallReading(text=call.text({"columns": f"{{{struct}}}"}), notes=notes)
+
+
+def _are_renamed(names: Sequence[str]) -> bool:
+    """Tell whether one of the names may be DuckDB's, for a key that differs from another in case alone."""
+    known = {name.casefold() for name in names}
+    return any((found := re.fullmatch(r"(.+)_\d+", name)) and found[1].casefold() in known for name in names)
+
+
+def _exact(call: FileCall, types: dict[str, str], ask: Ask) -> dict[str, str]:
+    """Return types without floats for whole numbers that have more digits than one."""
+    floats = [name for name, kind in types.items() if "DOUBLE" in kind]
+    if not floats:
+        return types
+    struct = ", ".join(f"{quote_text(name)}: 'JSON'" for name in floats)
+    source = f"FROM {call.text({'columns': f'{{{struct}}}'})}"
+    texts = [f"CAST({quote_identifier(name)} AS VARCHAR)" for name in floats]
+    # Asked of all columns together first: few files give a reason to go on.
+    asked = (f"bool_or(length({text}) > 15 AND regexp_matches({text}, '{_LONG}'))" for text in texts)
+    found = dict(types)
+    for name, text, is_long in zip(floats, texts, ask(f"SELECT {', '.join(asked)} {source}")[0], strict=True):
+        if is_long:
+            is_whole = (
+                rf"{text} = 'null' OR regexp_full_match({text}, '-?\d+') AND TRY_CAST({text} AS HUGEINT) IS NOT NULL"
+            )
+            whole = types[name] == "DOUBLE" and ask(f"SELECT bool_and({is_whole}) {source}")[0][0]
+            found[name] = "HUGEINT" if whole else "JSON"
+    return found

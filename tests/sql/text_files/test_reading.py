@@ -1,0 +1,180 @@
+"""Text files are looked at whole: no value is changed in silence, missing words are told, and carets stay in place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools.errors import SqlInvalid
+from nbtools.sql import SqlSession
+from nbtools.sql.text_files import reading
+
+_MANY = 21_000  # more lines than DuckDB looks at
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    made = tmp_path_factory.mktemp("texts")
+    before = Path.cwd()
+    os.chdir(made)
+    yield made
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def session(folder: Path) -> Iterator[SqlSession]:
+    with SqlSession(allowed_paths=[folder]) as opened:
+        yield opened
+
+
+_LATE = {
+    "19.99": ("1", "DOUBLE", 19.99),
+    "007": ("1", "VARCHAR", "007"),
+    "12345678901234567890123": ("1", "HUGEINT", 12345678901234567890123),
+    "2024-01-02 12:30:45": ("2024-01-01", "TIMESTAMP", "2024-01-02 12:30:45"),
+    "2024-01-01 10:00:00": ("12:30:00", "VARCHAR", "2024-01-01 10:00:00"),
+    "2024-01-01 00:00:00.123456789": ("2024-01-01 00:00:00", "VARCHAR", "2024-01-01 00:00:00.123456789"),
+    "2024-01-01 00:00:00+02": ("2024-01-01 00:00:00", "VARCHAR", "2024-01-01 00:00:00+02"),
+    "9007199254740993": ("1.5", "VARCHAR", "9007199254740993"),
+    "7": ("true", "VARCHAR", "7"),
+    "n/a": ("1", "BIGINT", None),
+}
+
+
+def test_values_behind_the_sample_stay_as_the_csv_file_has_them(session: SqlSession) -> None:
+    heads, firsts = zip(*((f"c{at}", first) for at, (first, *_) in enumerate(_LATE.values())), strict=True)
+    lines = [",".join(heads), *[",".join(firsts)] * _MANY, ",".join(_LATE)]
+    Path("late.csv").write_text("\n".join(lines) + "\n")
+    found = session.query(f"select * from 'late.csv' offset {_MANY}")
+    assert dict(zip(_LATE, zip(found.types, found.to_rows()[0], strict=True), strict=True)) == {
+        last: (kind, value) for last, (_, kind, value) in _LATE.items()
+    }
+    assert "c9: 1 \u00d7 'n/a' read as missing" in found.footer()
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_values_behind_the_sample_stay_as_the_json_file_has_them(session: SqlSession, isolated: bool) -> None:
+    many = {"a": 1, "b": 1, "c": [1], "d": None, "e": {"x": 1}, "f": "10:00:00"}
+    last = {"a": 1.5, "b": True, "c": [1.5], "d": 7, "e": {"x": 1.5}, "f": "2024-01-01 10:00:00"}
+    Path("late.json").write_text(f"{json.dumps(many)}\n" * _MANY + json.dumps(last) + "\n")
+    row = session.query(f"select * from 'late.json' offset {_MANY}", isolated=isolated).to_rows()[0]
+    assert row == [1.5, "true", [1.5], 7, {"x": 1.5}, "2024-01-01 10:00:00"]
+
+
+def test_whole_numbers_of_json_beyond_64_bits_keep_their_digits(session: SqlSession) -> None:
+    Path("wide.json").write_text(
+        '[{"id": 9007199254740993, "u": {"x": 1.5}}, {"id": 12345678901234567890123, "u": {"x": 123456789012345678}}]'
+    )
+    found = session.query("from 'wide.json'")
+    assert found.types == ("HUGEINT", "JSON")
+    assert found.to_rows() == [
+        [9007199254740993, '{"x":1.5}'],
+        [12345678901234567890123, '{"x":123456789012345678}'],
+    ]
+    assert "a float would round" in found.footer()
+
+
+@pytest.fixture(scope="module")
+def words(folder: Path) -> str:
+    (folder / "words.csv").write_text(
+        "year,code,day,on\n1999,NA,01/02/2024,true\nN/A,DE,31/12/2023,-\n2001,CH,-,false\n"
+    )
+    return "words.csv"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_missing_words_leave_numbers_dates_and_booleans_and_stay_in_texts(
+    session: SqlSession, words: str, isolated: bool
+) -> None:
+    found = session.query(f"select * from '{words}'", isolated=isolated)
+    assert found.types == ("BIGINT", "VARCHAR", "DATE", "BOOLEAN")
+    assert [row[0] for row in found.to_rows()] == [1999, None, 2001]
+    assert [row[1] for row in found.to_rows()] == ["NA", "DE", "CH"]
+    assert [row[2:] for row in found.to_rows()] == [["2024-02-01", True], ["2023-12-31", None], [None, False]]
+    assert "year: 1 \u00d7 'N/A' read as missing; day: 1 \u00d7 '-' read as missing" in found.footer()
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("select avg(year) from 'words.csv'", [[2000.0]]),
+        ("select words.year from 'words.csv' order by 1 limit 1", [[1999]]),
+        ("select w.year from 'words.csv' as w order by 1 limit 1", [[1999]]),
+        ('select "w".year from \'words.csv\' "w" order by 1 limit 1', [[1999]]),
+        ("select max(a.year), max(b.year) from words.csv a, read_csv('words.csv', delim = ',') as b", [[2001, 2001]]),
+        ("select filename, max(year) from 'words.csv' group by all", [["words.csv", 2001]]),
+        ("select column_type from (describe 'words.csv') limit 1", [["BIGINT"]]),
+        ("with q as (from 'words.csv') select sum(year) from q", [[4000]]),
+        ("select 'words.csv', (select max(year) from 'words.csv')", [["words.csv", 2001]]),
+        ("select max(year) from read_csv(['words.csv', 'words.csv'])", [[2001]]),
+        ("select max(year) from read_csv('words.csv', nullstr = '')", [["N/A"]]),
+        ("select max(year) from read_csv('words.csv', all_varchar = true)", [["N/A"]]),
+        ("unpivot (select year from 'words.csv') on year order by all", [["year", 1999], ["year", 2001]]),
+    ],
+)
+def test_a_file_is_read_so_wherever_a_query_names_it(session: SqlSession, words: str, query: str, rows: Any) -> None:
+    assert session.query(query).to_rows() == rows
+
+
+def test_an_error_points_into_the_text_that_was_written(session: SqlSession, words: str) -> None:
+    with pytest.raises(SqlInvalid) as caught:
+        session.query(f"select max(year) as \u00e9 from '{words}'\nwhere foo = 1 and '{words}' = 'x'")
+    assert caught.value.message.split("\n")[1:] == [f"    where foo = 1 and '{words}' = 'x'", "          ^"]
+
+
+_SKIPPED = {
+    "grow.csv": ("a,b\n" + "1,2\n" * 100 + "1,2,3\n" * 3000, "without its first 101 lines"),
+    "price.csv": ("a\n50%\n$1,000.50\n", "without its first 2 lines"),
+    "title.csv": ("a,b\n1,2\n3,4\nx,y,z\n5,6,7\n", "without its first 3 lines"),
+}
+
+
+@pytest.mark.parametrize("query", ["select count(*) from '{}'", "select * from '{}' limit 1", "from read_csv('{}')"])
+@pytest.mark.parametrize("name", _SKIPPED)
+def test_skipped_lines_are_told_whatever_is_asked(session: SqlSession, name: str, query: str) -> None:
+    text, told = _SKIPPED[name]
+    Path(name).write_text(text)
+    assert told in session.query(query.format(name)).footer()
+
+
+def test_a_column_of_missing_words_alone_stays_text(session: SqlSession) -> None:
+    Path("gaps.csv").write_text("N/A,b\nNA,1\n-,2\n")
+    assert session.query("from 'gaps.csv'").to_rows() == [["NA", 1], ["-", 2]]
+
+
+def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("above.csv").write_text("a\n" + "1\n" * 100)
+    with SqlSession(allowed_paths=[folder]) as opened:
+        # A packed file counts for what it holds.
+        monkeypatch.setattr(reading, "_PACKED", 10_000_000)
+        Path("above.csv.gz").write_bytes(gzip.compress(Path("above.csv").read_bytes()))
+        assert "types by its first 20,480 lines" in opened.query("from 'above.csv.gz'").footer()
+        assert "types by" not in opened.query("from 'above.csv'").footer()
+
+
+def test_a_file_that_changes_is_looked_at_again(session: SqlSession) -> None:
+    Path("grows.csv").write_text("a\n1\n")
+    assert session.query("from 'grows.csv'").types == ("BIGINT",)
+    Path("grows.csv").write_text("a\n1\nN/A\n2.5\n")
+    assert session.query("from 'grows.csv'").to_rows() == [[1.0], [None], [2.5]]
+
+
+def test_pages_have_the_types_of_all_lines_once_all_are_read(
+    session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("pages.csv").write_text("v\n" + "1\n" * _MANY + "19.99\nN/A\n")
+    monkeypatch.setattr("nbtools.sql.session.AT_ONCE_BYTES", 1_000)
+    with session.open_pages("'pages.csv'") as pages:
+        assert (pages.source.types, pages.cells(0, 1, [0])) == (("BIGINT",), [["1"]])
+        pages.finish()
+        assert pages.source.types == ("DOUBLE",)
+        assert pages.cells(_MANY - 1, _MANY + 2, [0]) == [["1.0"], ["19.99"], [None]]
+        assert pages.source.notes == ("v: 1 \u00d7 'N/A' read as missing",)

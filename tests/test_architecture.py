@@ -112,7 +112,7 @@ ROOMS: dict[str, list[str]] = {
         "backends pool",
         "service",
     ],
-    "sql": ["results verdict", "engines", "worker text_files", "pages", "connections", "session"],
+    "sql": ["results verdict", "engines", "worker files", "pages", "connections", "session"],
     "sql.engines": [
         "errors protocol temp_dirs urls",
         "fetch",
@@ -226,7 +226,7 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
         "nbtools.workflow.driver.steps.StepRunner",
         "tests/conformance/test_runners.py",
     ),
-    "nbtools.sql.remote_files.Download": (
+    "nbtools.sql.files.remote.Download": (
         "nbtools.toolbox.web.downloads.Downloads",
         "tests/toolbox/test_downloads.py",
     ),

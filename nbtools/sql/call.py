@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.engines.protocol import QueryRequest, SqlEngine
+from nbtools.sql.engines.protocol import QueryRequest
 from nbtools.sql.frames import Frames
-from nbtools.sql.text_files.reading import TextReading
-from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["Call", "Prepared", "not_negative", "seconds"]
+__all__ = ["Call", "not_negative", "seconds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,39 +24,6 @@ class Call:
     dialect: str | None = None
     isolated: bool = False
     frames: Frames | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """One query that may run.
-
-    Attributes
-    ----------
-    engine, request
-        What runs what.
-    sources
-        Phrases for what it reads.
-    verdict
-        On the text as it was written.
-    reading
-        How its text files are read; `None` where it names none.
-    """
-
-    engine: SqlEngine
-    request: QueryRequest
-    sources: tuple[str, ...]
-    verdict: Verdict
-    reading: TextReading | None
-
-    def told_sources(self) -> tuple[str, ...]:
-        """Return the phrases, with what is to be told of text files."""
-        if self.reading is None or not self.reading.notes:
-            return self.sources
-        notes: dict[str, list[str]] = {}
-        for name, note in self.reading.notes:
-            notes.setdefault(f"file {name}", []).append(note)
-        told = {source: f"{source} ({'; '.join(found)})" for source, found in notes.items()}
-        return tuple(told.get(source, source) for source in self.sources)
 
 
 def seconds(value: float) -> float:

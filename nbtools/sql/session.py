@@ -18,24 +18,24 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 from nbtools import telemetry
 from nbtools.aio import blocking, run
-from nbtools.errors import InvalidArguments, NbtoolsError, SqlInvalid
+from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.paths import Roots
-from nbtools.sql.call import Call, Prepared, not_negative, seconds
+from nbtools.sql.call import Call, not_negative, seconds
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.ending import run_supervised
-from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.engines.protocol import EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url
-from nbtools.sql.frames import EXCEL, Frames, as_lookup, find_frames, read_excel
+from nbtools.sql.files.reading import AT_ONCE_BYTES, point_back
+from nbtools.sql.files.remote import Download, RemoteFiles
+from nbtools.sql.frames import Frames, as_lookup
 from nbtools.sql.pages.pager import Pager
-from nbtools.sql.parameters import Style, bind, placeholders
+from nbtools.sql.parameters import Style
+from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
-from nbtools.sql.remote_files import Download, RemoteFiles
 from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.results.export import FORMS, RowSink
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.suggestions import names_behind, suggest, way_out
-from nbtools.sql.text_files.reading import AT_ONCE_BYTES, WHOLE_BYTES, TextFiles, point_back
-from nbtools.sql.verdict.inquiries import spelled_out
+from nbtools.sql.suggestions import names_behind, suggest
 from nbtools.sql.verdict.policy import Policy
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
@@ -128,7 +128,9 @@ class SqlSession:
         self._options = options
         own = () if downloads is None or downloads.places is not None else (downloads.folder,)
         self._engines = SessionEngines(self.connections, options, self._roots, hidden=own)
-        self._texts = TextFiles()
+        self._preparation = Preparation(
+            self._engines, lambda: self._roots, tables=self._tables, lookup=self._frames, remote=self._remote
+        )
         self._running: set[QueryControl] = set()
 
     def __enter__(self) -> Self:
@@ -253,7 +255,7 @@ class SqlSession:
         call = self._call(sql, params=params, connection=connection, dialect=dialect, isolated=isolated, frames=frames)
 
         def work(control: QueryControl) -> str:
-            ready = self._prepare(call, control)
+            ready = self._preparation.prepare(call, control)
             with self._suggest_names(call, ready, control):
                 return ready.engine.explain(ready.request, control)
 
@@ -352,8 +354,8 @@ class SqlSession:
         self._check_open()
         control = control or QueryControl()
         # The first rows of a large file are shown by a sample; all of it is looked at when all of it is read.
-        ready = self._prepare(call, control, most_bytes=AT_ONCE_BYTES)
-        paths = [self._readable(name) for name in ready.verdict.files if not set(name) & set("*?[")]
+        ready = self._preparation.prepare(call, control, most_bytes=AT_ONCE_BYTES)
+        paths = [self._preparation.readable(name) for name in ready.verdict.files if not set(name) & set("*?[")]
         files = [path for path in paths if path is not None]
         with self._suggest_names(call, ready, control):
             return open_pager(
@@ -363,7 +365,7 @@ class SqlSession:
                 self._options,
                 self._frames,
                 control,
-                functools.partial(self._texts.settled, ready.verdict, ready.engine),
+                functools.partial(self._preparation.texts.read, ready.verdict, ready.engine),
             )
 
     def _copy_answer(self, sql: str, connection: str, target: Path, control: QueryControl) -> int:
@@ -434,7 +436,7 @@ class SqlSession:
     def _answer(self, call: Call, control: QueryControl) -> QueryResult:
         begun = time.perf_counter()
         with telemetry.span("sql.query", isolated=call.isolated) as span:
-            ready = self._prepare(call, control)
+            ready = self._preparation.prepare(call, control)
             engine = ready.engine
             span.facts["engine"] = engine.name
             with self._suggest_names(call, ready, control):
@@ -455,65 +457,6 @@ class SqlSession:
             connection=None if call.connection is None else mask_url(call.connection),
         )
 
-    def _prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
-        """Return what is to run; text files of more bytes are read by a sample."""
-        engine, text, values, verdict = self._verdict(call, control)
-        # The caret points into what was written, where binding has not moved anything.
-        unbound = placeholders(text) if verdict.code == "SQL_INVALID" and not call.params else ()
-        hint = f"If :{unbound[0]} is a parameter, give it a value." if unbound else way_out(verdict, self._roots)
-        verdict.raise_if_refused(
-            call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
-        )
-        self._engines.warn_once(call.connection, engine)
-        frames, sources = self._find_sources(call, engine, verdict, control)
-        reading = self._texts.read(verdict, engine, control, most_bytes=most_bytes) if verdict.readers else None
-        if reading is not None and not (reading.edits and self._judge(reading.sql, call, engine, control).allowed):
-            reading = dataclasses.replace(reading, sql=text, edits=())
-        request = dataclasses.replace(
-            call.request, sql=text if reading is None else reading.sql, parameters=values, frames=frames
-        )
-        return Prepared(engine=engine, request=request, sources=sources, verdict=verdict, reading=reading)
-
-    def _verdict(
-        self, call: Call, control: QueryControl, *, fetch: bool = True
-    ) -> tuple[SqlEngine, str, dict[str, Any] | list[Any] | None, Verdict]:
-        """Return the engine, its text and the values to bind, and the verdict on that text."""
-        sql = call.request.sql
-        if not isinstance(sql, str):
-            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="running SQL")
-        engine = self._engines.engine(call.connection, isolated=call.isolated)
-        translated = call.dialect not in {None, engine.dialect}
-        text = self._transpile(call, engine, control) if translated else spelled_out(sql, engine.dialect)
-        text, values = bind(text, call.params, _STYLES.get(engine.dialect, "colon"))
-        if self._remote is not None and engine.takes_frames:
-            seconds = call.request.timeout
-            text = self._remote.localize(text, control, isolated=call.isolated, seconds=seconds, fetch=fetch)
-        return engine, text, values, self._judge(text, call, engine, control)
-
-    def _judge(self, text: str, call: Call, engine: SqlEngine, control: QueryControl) -> Verdict:
-        if isinstance(engine, IsolatedEngine):
-            return engine.check(text, control)
-        return self._engines.policy(engine.dialect, call.connection, engine).check(text)
-
-    def _find_sources(
-        self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        files = tuple(f"file {name if self._remote is None else self._remote.name(name)}" for name in verdict.files)
-        if not engine.takes_frames:
-            return {}, (*(f"table {name}" for name in verdict.tables), *files)
-        frames, found = find_frames(verdict.tables, given=call.frames, tables=self._tables, lookup=self._frames)
-        for name in (*verdict.tables, *verdict.files):
-            if name.lower().endswith(EXCEL) and name not in frames and (path := self._readable(name)) is not None:
-                frames[name] = self._engines.read_workbook(path, control) if call.isolated else read_excel(path)
-        rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
-        return frames, (*found, *rest, *files)
-
-    def _readable(self, name: str) -> Path | None:
-        """Return the path of a file that a judged query names; `None` where no folder is open."""
-        if self._remote is not None and self._remote.holds(name):
-            return Path(name)
-        return None if self._roots is None else self._roots.resolve(name)
-
     @contextlib.contextmanager
     def _suggest_names(self, call: Call, ready: Prepared, control: QueryControl) -> Iterator[None]:
         """Let an error point into the text that was written, with a suggestion for an unknown table or column."""
@@ -532,16 +475,6 @@ class SqlSession:
             # DuckDB does not know the frames that it was not given; a server knows best what it has.
             exc.hint = (hint or exc.hint) if ready.engine.takes_frames else (exc.hint or hint)
             raise
-
-    def _transpile(self, call: Call, engine: SqlEngine, control: QueryControl) -> str:
-        """Return the text in the engine's dialect; its placeholders are made readable for the parser first."""
-        from nbtools.sql.verdict.transpile import transpile
-
-        assert call.dialect is not None
-        text, _ = bind(call.request.sql, call.params, "dollar")
-        if isinstance(engine, IsolatedEngine):
-            return engine.transpile(text, call.dialect, control)
-        return transpile(text, read=call.dialect, write=engine.dialect)
 
     # -- engines -----------------------------------------------------------------------------------------------------
 
@@ -585,7 +518,7 @@ class SqlSession:
         **options
             What `aquery` would be given: ``connection``, ``params``, ``dialect``, ``isolated``.
         """
-        return self._verdict(self._call(sql, **options), QueryControl(), fetch=False)[-1]
+        return self._preparation.verdict(self._call(sql, **options), QueryControl(), fetch=False)[-1]
 
     def names_read(self, verdict: Verdict) -> tuple[str, ...]:
         """Return what a verdict says is read, with URLs in the place of the files that stand for them."""

@@ -16,10 +16,10 @@ from typing import Any
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.files.reading import TextReading
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
 from nbtools.sql.results.result import QueryResult
-from nbtools.sql.text_files.reading import TextReading
 
 __all__ = ["open_answer", "open_frame", "open_pager"]
 

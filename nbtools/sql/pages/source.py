@@ -11,11 +11,11 @@ from typing import Any
 from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text, register_frame
 from nbtools.sql.engines.protocol import QueryControl
+from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
 from nbtools.sql.pages.cells import SHOWN, shown, told
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import unique_names
-from nbtools.sql.text_files.reading import TextReading
 
 __all__ = ["HEAD", "ROW", "AskedSource", "CopiedSource", "FrameSource", "HeadSource", "ParquetSource", "TableSource"]
 

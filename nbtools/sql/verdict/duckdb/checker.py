@@ -19,7 +19,7 @@ from nbtools.sql.verdict.duckdb.nodes import MODIFYING, PLAIN_KEYS, PLAIN_LEAVES
 from nbtools.sql.verdict.duckdb.parser import Tree
 from nbtools.sql.verdict.verdict import READ_ONLY, Verdict
 
-__all__ = ["CheckRules", "Reader", "References", "Scope", "Violation", "check_tree"]
+__all__ = ["CheckRules", "FileReader", "References", "Scope", "Violation", "check_tree"]
 
 Scope = frozenset[str]
 
@@ -34,7 +34,7 @@ class Violation:
     word: str = ""
 
 
-class Reader(NamedTuple):
+class FileReader(NamedTuple):
     """A place that reads files: the function, empty where a file stands alone; the paths; bytes before it, or -1."""
 
     function: str
@@ -52,7 +52,7 @@ class References:
     parameters: dict[str, None] = dataclasses.field(default_factory=dict)
     # Whether a reader is told how to read, so that it may take values for names.
     has_options: bool = False
-    readers: list[Reader] = dataclasses.field(default_factory=list)
+    readers: list[FileReader] = dataclasses.field(default_factory=list)
     sights: list[Violation] = dataclasses.field(default_factory=list)
 
 
@@ -198,7 +198,7 @@ class _Checker:
         if _is_file(path):
             # A WITH entry of that name would win, but whether it is in sight is not worth being wrong about.
             self._file(name, node)
-            self.reads.readers.append(Reader("", (name,), _place(node)))
+            self.reads.readers.append(FileReader("", (name,), _place(node)))
             return
         if len(path) == 1 and name.lower() in scope:
             return
@@ -321,7 +321,7 @@ class _Checker:
             for text in texts or ():
                 self._file(text, node if "query_location" not in value else value, listing=name == "glob")
             named += texts or ()
-        self.reads.readers.append(Reader(name, tuple(named), _place(node)))
+        self.reads.readers.append(FileReader(name, tuple(named), _place(node)))
 
     def _naming(self, function: Tree, node: Tree, scope: Scope) -> None:
         """Judge a macro whose first argument names a table: a bare name, or a text, which may name a file."""

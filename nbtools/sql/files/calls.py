@@ -13,7 +13,7 @@ from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.verdict.guards import Token, scan
 from nbtools.sql.verdict.verdict import Verdict
 
-__all__ = ["Edit", "FileCall", "find_calls", "origin", "rewrite"]
+__all__ = ["FileCall", "TextEdit", "find_calls", "origin", "rewrite"]
 
 _BARE = (
     ("csv", re.compile(r"\.(?:csv|tsv)(?:\.(?:gz|zst))?$", re.IGNORECASE)),
@@ -69,7 +69,7 @@ class FileCall:
         return f"{function or self.function}({self.files}{''.join(options)})"
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """Characters from start to end give way to a text."""
 
     start: int
@@ -77,19 +77,19 @@ class Edit(NamedTuple):
     text: str
 
 
-def rewrite(sql: str, edits: Sequence[Edit]) -> str:
+def rewrite(sql: str, edits: Sequence[TextEdit]) -> str:
     """Return a text with parts of it exchanged."""
     for edit in sorted(edits, reverse=True):
         sql = sql[: edit.start] + edit.text + sql[edit.end :]
     return sql
 
 
-def origin(edits: Sequence[Edit], at: int) -> int:
+def origin(edits: Sequence[TextEdit], at: int) -> int:
     """Return the place in the original text of a place in the rewritten one.
 
     Examples
     --------
-    >>> [origin([Edit(5, 7, "long")], at) for at in (4, 5, 8, 9)]
+    >>> [origin([TextEdit(5, 7, "long")], at) for at in (4, 5, 8, 9)]
     [4, 5, 5, 7]
     """
     moved = 0

@@ -11,9 +11,9 @@ from typing import Any
 from nbtools.errors import NbtoolsError
 from nbtools.sql.engines.duckdb.frames import quote_text
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.text_files.calls import Edit, FileCall, find_calls, origin, rewrite
-from nbtools.sql.text_files.csv import MISSING_WORDS, CallReading, read_types, skipped_lines
-from nbtools.sql.text_files.json import read_objects
+from nbtools.sql.files.calls import FileCall, TextEdit, find_calls, origin, rewrite
+from nbtools.sql.files.csv import MISSING_WORDS, CallReading, read_types, skipped_lines
+from nbtools.sql.files.json import read_objects
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
 
 __all__ = ["AT_ONCE_BYTES", "WHOLE_BYTES", "TextFiles", "TextReading", "point_back"]
@@ -42,7 +42,7 @@ class TextReading:
     """
 
     sql: str
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[TextEdit, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()
 
 
@@ -70,7 +70,7 @@ class TextFiles:
         most_bytes
             Larger files are read as DuckDB reads them, by a sample.
         """
-        edits: list[Edit] = []
+        edits: list[TextEdit] = []
         notes: list[tuple[str, str]] = []
         for call in find_calls(verdict):
             try:
@@ -79,17 +79,13 @@ class TextFiles:
                 control.check()
                 continue  # The query itself says what is wrong with the file, and where it stands in the text.
             if found.text is not None:
-                edits.append(Edit(call.start, call.end, call.head + found.text + call.tail))
+                edits.append(TextEdit(call.start, call.end, call.head + found.text + call.tail))
             notes += [(call.paths[0], note) for note in found.notes]
         return TextReading(
             sql=rewrite(verdict.sql, edits) if edits else verdict.sql,
             edits=tuple(sorted(edits)),
             notes=tuple(dict.fromkeys(notes)),
         )
-
-    def settled(self, verdict: Verdict, engine: SqlEngine, control: QueryControl) -> TextReading:
-        """Return how a judged text is run once all rows are read."""
-        return self.read(verdict, engine, control)
 
     def _reading(self, call: FileCall, engine: SqlEngine, control: QueryControl, most_bytes: int) -> CallReading:
         @functools.cache

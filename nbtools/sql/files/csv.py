@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
-from nbtools.sql.text_files.calls import FileCall
+from nbtools.sql.files.calls import FileCall
 from nbtools.sql.verdict.reviewed import names
 
 __all__ = ["MISSING_WORDS", "Ask", "CallReading", "read_types", "skipped_lines"]

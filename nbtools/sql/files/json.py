@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
-from nbtools.sql.text_files.calls import FileCall
-from nbtools.sql.text_files.csv import Ask, CallReading
+from nbtools.sql.files.calls import FileCall
+from nbtools.sql.files.csv import Ask, CallReading
 
 __all__ = ["read_objects"]
 

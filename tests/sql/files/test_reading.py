@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from collections.abc import Iterator
@@ -13,7 +12,9 @@ import pytest
 
 from nbtools.errors import SqlInvalid
 from nbtools.sql import SqlSession
-from nbtools.sql.text_files import reading
+from nbtools.sql.engines.duckdb.engine import DuckDBEngine
+from nbtools.sql.engines.protocol import EngineOptions, QueryControl
+from nbtools.sql.files.reading import TextFiles
 
 _MANY = 21_000  # more lines than DuckDB looks at
 
@@ -148,16 +149,12 @@ def test_a_column_of_missing_words_alone_stays_text(session: SqlSession) -> None
     assert session.query("from 'gaps.csv'").to_rows() == [["NA", 1], ["-", 2]]
 
 
-def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(session: SqlSession, folder: Path) -> None:
     Path("above.csv").write_text("a\n" + "1\n" * 100)
-    with SqlSession(allowed_paths=[folder]) as opened:
-        # A packed file counts for what it holds.
-        monkeypatch.setattr(reading, "_PACKED", 10_000_000)
-        Path("above.csv.gz").write_bytes(gzip.compress(Path("above.csv").read_bytes()))
-        assert "types by its first 20,480 lines" in opened.query("from 'above.csv.gz'").footer()
-        assert "types by" not in opened.query("from 'above.csv'").footer()
+    engine = DuckDBEngine(options=EngineOptions(roots=(folder,)))
+    found = TextFiles().read(session.check("from 'above.csv'"), engine, QueryControl(), most_bytes=100)
+    engine.close()
+    assert found.notes == (("above.csv", "types by its first 20,480 lines, of 0 MB"),)
 
 
 def test_a_file_that_changes_is_looked_at_again(session: SqlSession) -> None:

@@ -29,6 +29,7 @@ from nbtools.gate import ApprovalRequest
 from nbtools.health import not_offered
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions, client_forms
+from nbtools.mcp_server.arguments import decoded
 from nbtools.mcp_server.prompts import PROMPTS, Prompts
 from nbtools.mcp_server.subscriptions import Subscriptions, call_at_end
 from nbtools.redaction import redact
@@ -105,11 +106,15 @@ class _ToolServer:
 
     async def call_tool(self, context: Any, params: Any) -> Any:
         """Answer ``tools/call``."""
-        if params.name not in self._executor.tools():
+        tool = self._executor.tools().get(params.name)
+        if tool is None:
             raise self._mcp_error(self.types.INVALID_PARAMS, f"Unknown tool: {params.name}")
         who = self._who(context)
         progress = _Progress(context, params.name, self._levels.get(who))
-        call = self._call(who, params.name, params.arguments or {}).but(on_output=progress.show)
+        arguments = dict(params.arguments or {})
+        with contextlib.suppress(Exception):  # one without a schema was not listed, and the door says what is wrong
+            arguments = decoded(arguments, tool.schema)
+        call = self._call(who, params.name, arguments).but(on_output=progress.show)
         client = self._client(context, params)
         token = CLIENT.set(client)
         # A task of its own: a cancelled kernel takes a moment to stop in order, which the transport would not wait for.

@@ -68,6 +68,37 @@ def test_the_same_prompt_works_on_every_wire(bench_at: Bench, wire: str, stream:
     assert wire == "gemini" or asks_for_pieces == [stream] * 2  # whose address says it
 
 
+def _results_on_the_wire(body: bytes) -> list[str]:
+    """Return the texts of results as they stand in a request."""
+    found: list[str] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, list):
+            for each in node:
+                visit(each)
+        elif isinstance(node, dict):
+            if node.get("type") == "function_call_output":
+                found.append(node["output"])
+            elif node.get("role") == "tool":
+                found.append(node["content"])
+            elif node.get("type") == "tool_result":
+                found.extend(part["text"] for part in node["content"])
+            elif "functionResponse" in node:
+                found.append(node["functionResponse"]["response"]["return_value"])
+            for each in node.values():
+                visit(each)
+
+    visit(json.loads(body))
+    return found
+
+
+def test_a_text_goes_to_every_wire_as_it_is(bench_at: Bench, wire: str) -> None:
+    name = 'a "quoted" name\nof two lines'
+    with stand_in(wire, Answer(calls=[("look", json.dumps({"name": name}))]), SEEN) as server:
+        bench_at(server).agent("Look!")
+    assert _results_on_the_wire(server.requests[1]) == [f"saw {name}"]
+
+
 def test_anthropic_gets_its_own_definition_of_the_memory_tool_and_ours_performs_it(
     bench_at: Bench, stream: bool
 ) -> None:

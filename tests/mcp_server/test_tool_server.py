@@ -151,6 +151,18 @@ def test_a_tool_without_a_schema_takes_no_other_from_the_list(tmp_path):
     assert "odd" not in listed
 
 
+def test_a_list_that_comes_as_a_text_is_taken_and_the_schema_stays(bench):
+    async def work(client):
+        await client.call_tool("memory_save", {"key": "k", "value": '["v"]', "tags": '["a", "b"]'})
+        listed = {item.name: item for item in (await client.list_tools()).tools}
+        return await client.call_tool("memory_retrieve", {"key": "k"}), listed["memory_save"].input_schema
+
+    said, schema = with_client(bench, work)
+    assert '["v"]' in said.content[0].text
+    assert bench.memory.record("k").tags == ("a", "b")
+    assert {"type": "array", "items": {"type": "string"}} in schema["properties"]["tags"]["anyOf"]
+
+
 def test_a_failure_is_a_result_that_says_what_to_do(bench):
     async def work(client):
         return await client.call_tool("calculator", {"expresion": "1"})

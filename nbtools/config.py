@@ -226,7 +226,7 @@ class Config:
         parse_seconds,
         600.0,
     )
-    gateway_url: str | None = _setting("Jupyter server that runs kernels elsewhere", _text, None)
+    gateway_url: str | None = _setting("Jupyter server that runs kernels unless kernels names others", _text, None)
     gateway_token: str | None = _setting("token for that server", _text, None)
     sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0)
     sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30)

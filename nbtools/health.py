@@ -245,7 +245,11 @@ def _kernels(kernels: Any) -> Check:
     execution = kernels.run("1 + 1", timeout=60)
     facts = kernels.describe() if hasattr(kernels, "describe") else {}
     backend = facts.get("backend", "kernels")
-    found = f"a clean kernel answered in {execution.duration_s * 1000:.0f} ms ({backend})"
+    gateway = facts.get("gateway")
+    found = f"a clean kernel answered in {execution.duration_s * 1000:.0f} ms ({backend}"
+    found += f", {gateway})" if gateway and backend == "gateway" else ")"
+    if gateway and backend != "gateway":
+        found += f"; the gateway {gateway} is set and not used, because kernels says {backend}"
     if facts.get("warm"):
         found += f"; process {facts['warm']} keeps the libraries loaded for all your notebooks"
     if facts.get("commands"):

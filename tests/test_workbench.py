@@ -156,3 +156,18 @@ def test_a_call_imports_no_part_that_it_does_not_use(tmp_path: Path) -> None:
     """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_gateway_that_is_set_runs_code_or_says_why_not(tmp_path: Path) -> None:
+    url = "http://user:hidden@127.0.0.1:1"
+    with Workbench(memory_url=":memory:", home=tmp_path, gateway_url=url) as bench:
+        told = bench.call("code_execute", {"code": "print('here')"})
+        (check,) = (check for check in bench.doctor() if check.name == "kernels")
+    assert not told.ok
+    assert "The gateway http://127.0.0.1:1 cannot be reached" in told.text
+    assert (check.ok, "127.0.0.1:1" in check.found) == (False, True)
+    with Workbench(memory_url=":memory:", home=tmp_path, gateway_url=url, kernels="forked", spares=0) as bench:
+        (check,) = (check for check in bench.doctor() if check.name == "kernels")
+    assert check.ok
+    assert "127.0.0.1:1 is set and not used" in check.found
+    assert "hidden" not in check.found

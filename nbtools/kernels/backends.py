@@ -14,8 +14,9 @@ from nbtools.kernels.forked.zygote_client import DEFAULT_PRELOADS
 from nbtools.kernels.interface import Backend, Kernel, KernelOptions
 from nbtools.kernels.warden import control_group
 from nbtools.kernels.warden.runtime_dir import RuntimeDir
+from nbtools.redaction import conceal
 
-__all__ = ["Backends", "Choice"]
+__all__ = ["Backends", "Choice", "settled"]
 
 Choice = Literal["auto", "forked", "spawned", "gateway"]
 _BY_FOLDER = {
@@ -24,14 +25,19 @@ _BY_FOLDER = {
 }
 
 
+def settled(choice: Choice | Backend, gateway_url: str | None) -> Choice | Backend:
+    """Return where code runs: on the gateway that is set, unless another backend was named."""
+    return "gateway" if choice == "auto" and gateway_url else choice
+
+
 class Backends:
     """The backends of one owner, each made at first use.
 
     Parameters
     ----------
     choice
-        ``"auto"`` takes forked kernels where they can be had, else spawned ones. A `Backend` runs every language, and
-        stays its maker's to close.
+        As `settled` returns it: ``"auto"`` takes forked kernels where they can be had, else spawned ones. A `Backend`
+        runs every language, and stays its maker's to close.
     folder
         The owner's folder; `None` when nothing is to be opened.
     preloads
@@ -140,6 +146,7 @@ class Backends:
         left_out = list(zygotes.left_out) if zygotes is not None else []
         return {
             "backend": self.python,
+            "gateway": conceal(self._gateway[0]),
             "fallback": self.reason,
             "preloads": [name for name in self._preloads if name not in left_out],
             "left_out": left_out,

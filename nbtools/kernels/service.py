@@ -20,7 +20,7 @@ from nbtools import aio, confine
 from nbtools.confine import Level
 from nbtools.errors import KernelDied, WorkbenchClosed
 from nbtools.kernels import artifacts, validation
-from nbtools.kernels.backends import Backends, Choice
+from nbtools.kernels.backends import Backends, Choice, settled
 from nbtools.kernels.exchange import Exchange
 from nbtools.kernels.forked.backend import ForkedBackend
 from nbtools.kernels.forked.warm_client import WarmClient
@@ -99,7 +99,7 @@ class Kernels:
     place
         Where files go that a script left in a folder of the kernel's own; `None` takes a folder that goes with `close`.
     gateway_url, gateway_token
-        The Jupyter server for remote kernels.
+        The Jupyter server for remote kernels, which ``"auto"`` takes where it is set.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Kernels:
         for name, count in counts.items():
             validation.check_count(count, name)
         validation.check_count(spares, "spares", least=0, may_be_none=False)
-        self._choice = backend
+        self._choice = settled(backend, gateway_url)
         self._home = home
         self._roots = Roots(allowed_paths) if allowed_paths else None
         self._sandbox: Level = sandbox
@@ -431,7 +431,8 @@ class Kernels:
 
     def describe(self) -> dict[str, Any]:
         """Return, for the doctor, which backend is in use, why no better one, and how many sessions there are."""
-        backends = self._backends or Backends(self._choice, preloads=self._preloads)
+        url = self._gateway["gateway_url"]
+        backends = self._backends or Backends(self._choice, preloads=self._preloads, gateway_url=url)
         return {**backends.to_dict(), "sandbox": self._sandbox, "sessions": len(self._sessions)}
 
     def _ready_pool(self) -> Pool:

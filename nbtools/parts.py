@@ -387,6 +387,11 @@ class Parts:
             output_schema=prompt.node.answer,
             budgets={name: value for name, value in (("tokens", prompt.tokens), ("usd", prompt.usd)) if value},
         )
+        is_cut = run.status == "incomplete" and prompt.node.answer is None and bool(run.text)
+        if is_cut and prompt.node.accept == "incomplete" and run.error is not None:
+            prompt.show("stderr", f"\nincomplete: {run.error.message}\n")
+        else:
+            run.raise_for_error("The node takes what there is with accept: incomplete." if is_cut else None)
         used = run.usage
         tokens = used["input_tokens"] + used["output_tokens"]
         return PromptAnswer(text=run.text, data=run.value, tokens=tokens, usd=used["usd"] or 0.0)

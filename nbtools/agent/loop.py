@@ -20,7 +20,7 @@ from typing import Any, cast
 import pydantic_ai
 from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, DeferredToolResults, StructuredDict, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability, NativeTool
-from pydantic_ai.exceptions import ModelRetry, RunCancelled
+from pydantic_ai.exceptions import RunCancelled
 from pydantic_ai.messages import (
     EnqueuedMessagesEvent,
     FunctionToolCallEvent,
@@ -37,11 +37,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.native_tools import MemoryTool
 
+from nbtools.agent.answer_schema import object_schema, validator
 from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.bridge import CallHooks, DoorToolset, count_untrusted, key_of_call, with_usable_calls
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.history import History
+from nbtools.agent.models.answers import GO_ON, AnswerNotWhole, end_of, end_of_last, last_text, text_of, whole_answer
 from nbtools.agent.models.failures import as_error
+from nbtools.agent.models.requests import RepeatedRequests
 from nbtools.agent.own_tools import LongResults, NotebookVariables, Person, Surroundings
 from nbtools.agent.records.events import (
     AgentEvent,
@@ -63,10 +66,9 @@ from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.aio import in_thread
 from nbtools.aio import run as run_blocking
 from nbtools.door import Door, Services
-from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.errors import NbtoolsError
 from nbtools.execute import LocalExecutor
 from nbtools.gate import Reply, Rule
-from nbtools.parameters import SchemaParameters
 from nbtools.redaction import redact
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
@@ -85,6 +87,8 @@ _PLAN = (
     "Change nothing. Look at what you need to, and answer with a plan: numbered steps, the tool of each, and what it "
     "changes."
 )
+# Steps may be used up by an answer whose calls still run: a step is an answer with its calls.
+_SPENT_BY_ANSWERS = ("tokens", "usd", "seconds")
 _MAY_HAVE_RUN = (
     "The process that made this call ended before it was known whether the call was done. It is not made again. Look "
     "whether its effect is there before you go on."
@@ -151,6 +155,8 @@ class RunLoop:
         Takes the events.
     answers
         Replies to approvals that were pending, by ids of calls.
+    key
+        The key of the model, which no error may show.
     """
 
     def __init__(
@@ -163,10 +169,14 @@ class RunLoop:
         around: Surroundings,
         emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
+        key: str | None = None,
     ) -> None:
         self.record = record
         self._store = store
-        self._model = model
+        self._model, self._key = model, key
+        self._said_before = ""
+        self._not_whole: AnswerNotWhole | None = None
+        self._empty_answers = 0
         self._emit_outside = emit
         self._writer, self._seen = RunWriter(store, record), list[ModelMessage]()
         self._marks: dict[str, dict[str, Any]] = {}
@@ -274,11 +284,7 @@ class RunLoop:
             self._began = min([self.record.started_at, *began])
             self._writer.is_new = prompt is not None
             if prompt is None:
-                self._marks = await self._store.marks(self.record.run_id)
-                self._was_cut = self.record.ended_at is None
-                self.record.ended_at = None
-                if thread.head == self.record.began_at:
-                    prompt = self.record.prompt
+                prompt = await self._take_up()
             else:
                 self.record.began_at = thread.head
             self.emit(self._started(prompt))
@@ -291,15 +297,39 @@ class RunLoop:
             status = "budget" if self._spent is not None else "cancelled"
         except _CallFailedError as exc:
             self.record.error = exc.error.to_dict()
+        except AnswerNotWhole as exc:
+            status, self._not_whole = "refused" if exc.end == "refused" else "incomplete", exc
+            self.record.error = exc.to_error(self.record.model, self._key).to_dict()
         except asyncio.CancelledError:
             status = "cancelled"
             raise
         except Exception as exc:  # every failure of a provider ends the run in order
-            self.record.error = as_error(exc, self.record.model).to_dict()
+            self.record.error = as_error(exc, self.record.model, self._key).to_dict()
         finally:
             watch.cancel()
             ledger.pause_clock()
             await asyncio.shield(self._end(status))
+
+    async def _take_up(self) -> str | None:
+        """Return what the model of a run that goes on is asked; `None` lets it go on where the conversation is."""
+        record = self.record
+        self._marks = await self._store.marks(record.run_id)
+        self._was_cut = record.ended_at is None
+        record.ended_at = None
+        self._check_spent()
+        if self._writer.thread.head == record.began_at:
+            return record.prompt
+        if end_of_last(self._seen) != "cut":
+            return None
+        self._said_before = record.text or last_text(self._seen)
+        return GO_ON
+
+    def _check_spent(self) -> None:
+        """End the run, where an answer has used a budget up: before the calls that it asks for."""
+        spent = self.record.ledger.reached(*_SPENT_BY_ANSWERS)
+        if spent is not None:
+            self._spent = spent
+            raise _BudgetSpentError
 
     def _started(self, prompt: str | None) -> AgentRunStarted:
         record = self.record
@@ -312,10 +342,10 @@ class RunLoop:
 
     async def _drive(self, prompt: str | None) -> RunStatus:
         options = self.record.options
-        schema, wrapped = _object_schema(options.output_schema)
+        schema, wrapped = object_schema(options.output_schema)
         answer: Any = str if schema is None else StructuredDict(schema, name="answer")
         told = (_INSTRUCTIONS, Sharing.of(options.share).told, *options.instructions, _PLAN if options.plan else "")
-        if prompt is None and schema is None and self._was_cut and (text := _whole_answer(self._seen)):
+        if prompt is None and schema is None and self._was_cut and (text := whole_answer(self._seen)):
             # The process ended after the answer was stored, and before the run was: nothing is left to ask.
             self.record.text = text
             self._emit_outside(self._with_names(TextDelta(text=text, step=self.record.ledger.steps)))
@@ -331,7 +361,7 @@ class RunLoop:
             name="nbtools",
         )
         if schema is not None:
-            agent.output_validator(_validator(schema))
+            agent.output_validator(validator(schema))
         history = self._seen if prompt is None else repair_messages(self._seen)
         events = agent.run_stream_events(
             prompt,
@@ -351,7 +381,7 @@ class RunLoop:
         if isinstance(output, DeferredToolRequests):
             return "pending"
         if schema is None:
-            self.record.text = str(output)
+            self.record.text = f"{self._said_before}{output}"
         else:
             self.record.value = output["value"] if wrapped else dict(output)
             self.record.text = json.dumps(self.record.value, ensure_ascii=False)
@@ -423,11 +453,20 @@ class RunLoop:
         ledger.output_tokens += usage.output_tokens
         if usage.cost is not None:
             ledger.usd = (ledger.usd or 0.0) + float(usage.cost)
-        self._seen = [*ctx.messages, response]
+        end = end_of(response, must_say=isinstance(self._model, RepeatedRequests))
+        self._empty_answers = self._empty_answers + 1 if end == "empty" else 0
+        # What was cut goes on; what broke off, was refused or says nothing is asked for again as if it had not come.
+        goes_on = end == "whole" or (end == "cut" and bool(response.parts))
+        self._seen = [*ctx.messages, *([response] if goes_on else [])]
         self.record.pending = ()
         self.emit(UsageChanged(**ledger.counts()))
         # Calls that only read need not wait for the disk, and neither does the next answer.
         self._writer.soon(messages=self._seen)
+        if end != "whole" and not 0 < self._empty_answers <= self.record.options.retries:
+            raise AnswerNotWhole(end, response)
+        calls = (part.tool_name for part in response.parts if isinstance(part, ToolCallPart))
+        if any(name in self._executor.tools() for name in calls):
+            self._check_spent()
 
     async def _watch_time(self) -> None:
         """End the run when its seconds are used up, also in the middle of a call."""
@@ -449,8 +488,10 @@ class RunLoop:
             self.emit(BudgetReached(budget=name, allowed=allowed, found=found))
             told = f"the budget of {name} ({allowed:g}) is used up"
             record.error = {"code": "LIMIT_EXCEEDED", "message": f"{told}.", "hint": "Resume the run with more."}
-        if status in {"budget", "cancelled", "failed"}:
-            record.text = _last_text(self._seen)
+        if self._not_whole is not None:
+            record.text = f"{self._said_before}{text_of(self._not_whole.response)}"
+        elif status in {"budget", "cancelled", "failed"}:
+            record.text = last_text(self._seen)
         if self._ctx is None and self._writer.is_new:  # it ended before the model was asked: the next cell goes on
             self._seen = [*self._seen, ModelRequest(parts=[UserPromptPart(content=record.prompt)])]
         error = record.error["message"] if record.error else None
@@ -537,46 +578,3 @@ class RunLoop:
 def _reaches_private_web(door: Door) -> bool:
     policy = door.services.get(WebPolicy)
     return policy is not None and bool(policy().allow_private)
-
-
-def _whole_answer(messages: list[ModelMessage]) -> str:
-    """Return the text with which a conversation ends, nothing where it ends with calls, or with no answer."""
-    last = messages[-1] if messages else None
-    if not isinstance(last, ModelResponse) or any(isinstance(part, ToolCallPart) for part in last.parts):
-        return ""
-    return _last_text(messages)
-
-
-def _last_text(messages: list[ModelMessage]) -> str:
-    """Return what the model said last, since the last message of the person."""
-    for message in reversed(messages):
-        if isinstance(message, ModelResponse):
-            text = "".join(part.content for part in message.parts if isinstance(part, TextPart))
-            if text:
-                return text
-        elif any(isinstance(part, UserPromptPart) for part in message.parts):
-            break
-    return ""
-
-
-def _object_schema(schema: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
-    """Return a schema as one of an object, and whether the answer is its ``value``: models send objects alone."""
-    if schema is None:
-        return None, False
-    if schema.get("type") == "object" or "properties" in schema:
-        return {"type": "object", **schema}, False
-    return {"type": "object", "properties": {"value": dict(schema)}, "required": ["value"]}, True
-
-
-def _validator(schema: Mapping[str, Any]) -> Callable[[Any], Any]:
-    parameters = SchemaParameters(schema)
-
-    def check(output: Any) -> Any:
-        if isinstance(output, DeferredToolRequests):
-            return output
-        try:
-            return parameters.validate(output)
-        except InvalidArguments as exc:
-            raise ModelRetry(str(exc)) from None
-
-    return check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -70,7 +71,8 @@ class AgentRun:
     def status(self) -> str:
         """``running``, ``done``, ``pending`` (it waits for approval), ``budget``, ``cancelled`` or ``failed``.
 
-        It is ``interrupted`` where the process that ran it is gone.
+        It is ``incomplete`` where the model's answer was cut, broke off or is empty, ``refused`` where the model would
+        not answer, and ``interrupted`` where the process that ran it is gone.
         """
         return self._record.state
 
@@ -116,7 +118,7 @@ class AgentRun:
 
     @property
     def error(self) -> ErrorInfo | None:
-        """Why it failed, or which budget was reached; `None` where neither happened."""
+        """Why it is not done, where it failed, a budget was reached, or the answer is not whole; else `None`."""
         return None if self._record.error is None else ErrorInfo(**self._record.error)
 
     @property
@@ -130,13 +132,18 @@ class AgentRun:
         """The calls that came back so far, in the order in which they did."""
         return tuple(event for event in self.events if isinstance(event, CallEnded))
 
-    def raise_for_error(self) -> AgentRun:
+    def raise_for_error(self, hint: str | None = None) -> AgentRun:
         """Return the run, if it is done.
+
+        Parameters
+        ----------
+        hint
+            What to do next; `None` leaves that to the error.
 
         Raises
         ------
         NbtoolsError
-            It failed, was stopped, reached a budget, or waits for approval.
+            It failed, was stopped, reached a budget, waits for approval, or the model gave no whole answer.
         """
         if self.status == "pending":
             names = ", ".join(item.tool for item in self.pending)
@@ -147,6 +154,7 @@ class AgentRun:
         if error is None and self.status != "done":
             error = ErrorInfo(code="CANCELLED", message=f"the run is {self.status}.")
         if error is not None:
+            error = dataclasses.replace(error, hint=hint or error.hint)
             ToolResult(ok=False, tool="agent", call_id=self.run_id, text=error.message, error=error).raise_for_error()
         return self
 

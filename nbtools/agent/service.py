@@ -24,7 +24,7 @@ from nbtools.agent.records.run_record import RunOptions, RunRecord, is_alive, th
 from nbtools.agent.run import AgentRun
 from nbtools.agent.settings import ResumeSettings, RunSettings, options_of
 from nbtools.agent.sharing import Sharing, level_after
-from nbtools.errors import ConfigInvalid, ConfigMissing, InvalidArguments
+from nbtools.errors import InvalidArguments
 from nbtools.execute import LocalExecutor, perform
 from nbtools.gate import Approver, Grants, Reply
 from nbtools.memory import AgentMemory, MemoryFiles
@@ -108,7 +108,8 @@ class AgentService:
     async def arun(self, prompt: str, **settings: Unpack[RunSettings]) -> AgentRun:
         """Run to the end, or to where approval is waited for, and return the run; see `RunSettings`.
 
-        A run that fails, is stopped or reaches a budget is returned too; `AgentRun.raise_for_error` raises for it.
+        A run that fails, is stopped, reaches a budget, or whose model gave no whole answer is returned too;
+        `AgentRun.raise_for_error` raises for it.
 
         Raises
         ------
@@ -149,8 +150,8 @@ class AgentService:
 
         Raises
         ------
-        NbtoolsError
-            It failed, reached a budget, or waits for approval.
+        ConfigMissing, ConfigInvalid, InvalidArguments
+            No model, key or script, or a setting that does not fit.
         """
         run = await aio.here(self._start(prompt, dict(settings), executor, run_id))
         try:
@@ -159,7 +160,7 @@ class AgentService:
                     on_text(event.text)
         finally:
             run.cancel()  # harmless at the end
-        return run.raise_for_error()
+        return run
 
     async def aresume(
         self,
@@ -167,7 +168,7 @@ class AgentService:
         answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
         **settings: Unpack[ResumeSettings],
     ) -> AgentRun:
-        """Go on with a run that waits, was stopped, failed, or whose process has ended, and return it at its end.
+        """Go on with a run that waits, is not done, or whose process has ended, and return it at its end.
 
         Parameters
         ----------
@@ -437,9 +438,9 @@ class AgentService:
             options=options,
             model=choice.name,
             ledger=Ledger(budgets=budgets),
-            label=_label(choice),
+            label=choice.label,
         )
-        _check_price(choice, budgets)
+        choice.check_price(budgets.usd)
         if conversation is not None:
             record.conversation_id = conversation
         return self._launch(record, choice, executor, around, prompt)
@@ -487,9 +488,9 @@ class AgentService:
         if choice.name != record.model or "share" in settings:
             share = level_after(settings.get("share"), choice, record.options.share)
             record.options = dataclasses.replace(record.options, share=share)
-        record.model, record.label = choice.name, _label(choice)
+        record.model, record.label = choice.name, choice.label
         record.asked_as = model if isinstance(model, str) else choice.name
-        _check_price(choice, record.ledger.budgets)
+        choice.check_price(record.ledger.budgets.usd)
         around = _surroundings(dict(settings))
         executor = await aio.in_thread(self._executor, record.options, settings.get("approver"), around)
         await aio.in_thread(check_changes, record.pending, replies, executor, tried)
@@ -524,9 +525,15 @@ class AgentService:
 
         run = AgentRun(record)
         loop = aio.loop()
-        model = _build(choice, record.options)
         playing = RunLoop(
-            record, store=self._store(), model=model, executor=executor, around=around, emit=run.take, answers=answers
+            record,
+            store=self._store(),
+            model=choice.build(record.options.script),
+            executor=executor,
+            around=around,
+            emit=run.take,
+            answers=answers,
+            key=choice.secret,
         )
         run.follow(
             cancel=playing.cancel,
@@ -551,32 +558,9 @@ class AgentService:
         return run
 
 
-def _build(choice: ModelChoice, options: RunOptions) -> Any:
-    if choice.provider != SCRIPTED:
-        return choice.build()
-    from nbtools.agent.models.scripted import Script, scripted_model
-
-    if options.script is None:
-        raise ConfigMissing("the model is scripted, and there is no script.", hint="Give one: script='turns.yaml'.")
-    return scripted_model(Script(options.script))
-
-
 def _surroundings(given: dict[str, Any]) -> Surroundings:
     """Take what is around a run out of its settings."""
     return Surroundings(ask=given.pop("ask", None), look=given.pop("look", None))
-
-
-def _label(choice: ModelChoice) -> str:
-    return "scripted (no LLM)" if choice.provider == SCRIPTED else ""
-
-
-def _check_price(choice: ModelChoice, budgets: Budgets) -> None:
-    if budgets.usd is not None and choice.provider != SCRIPTED and not choice.has_price:
-        raise ConfigInvalid(
-            f"a budget of money cannot be held: {choice.name} has no known price.",
-            hint="Give a budget of tokens instead.",
-            tried="starting an agent",
-        )
 
 
 def _replies(answers: Any, waiting: Sequence[str], tried: str) -> dict[str, Reply]:

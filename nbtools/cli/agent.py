@@ -28,9 +28,9 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "agent",
         help="let a model work with the tools; list, show, resume, export and undo its runs",
-        epilog="Exit codes: 0 done; 1 failed, stopped or out of budget, or not every result came "
-        "again (export --prove), or not everything could be taken back (undo); 2 wrong usage; "
-        "3 a call waits for approval; 130 Ctrl-C ended it.",
+        epilog="Exit codes: 0 done; 1 failed, stopped or out of budget, or the answer was cut, broke off, is empty or "
+        "was refused, or not every result came again (export --prove), or not everything could be taken back (undo); "
+        "2 wrong usage; 3 a call waits for approval; 130 Ctrl-C ended it.",
     )
     parser.add_argument("words", nargs="*", metavar="PROMPT", help=_USAGE)
     parser.add_argument("--model", metavar="MODEL", help="PROVIDER:MODEL, a short name, or scripted:FILE")

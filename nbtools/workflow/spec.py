@@ -325,6 +325,9 @@ class PromptNode(NodeFields):
     end_strategy: Literal["early", "graceful", "exhaustive"] | None = Field(
         default=None, description="What happens to other calls once there is an answer."
     )
+    accept: Literal["incomplete"] | None = Field(
+        default=None, description="`incomplete` takes a text that was cut or broke off; else the node fails."
+    )
     metadata: dict[str, Any] | None = Field(default=None, description="Facts that are kept beside the run.")
     tools: Annotated[tuple[_Offered, ...], Field(strict=False)] | None = Field(
         default=None, description="Tools that the model may call; `*` stands for all. Default: `enabled_tools`."

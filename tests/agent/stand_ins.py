@@ -21,7 +21,8 @@ class Answer:
     """What a stand-in answers: a text, calls as names and JSON texts, or a status that is no success.
 
     An answer is `cut` in the middle; `junk` makes its body no JSON; with `same_ids` every call has the same id, in this
-    answer and in others.
+    answer and in others. `end` says why it ended: ``length``, ``filter``; `refusal` is the text of one. Of a stream so
+    many `events` are sent, and its end is as `tidy` as that of a whole one where wanted. A fault says the `refusal`.
     """
 
     text: str = ""
@@ -30,6 +31,10 @@ class Answer:
     retry_after: str = ""
     cut: bool = False
     junk: bool = False
+    end: str = ""
+    refusal: str = ""
+    events: int | None = None
+    tidy: bool = True
     same_ids: bool = False
 
 
@@ -84,9 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.server.answers.pop(0) if self.server.answers else Answer(status=418)
         number = len(self.server.requests)
         if answer.status != 200:
-            self._send(
-                answer.status, json.dumps({"error": {"message": f"status {answer.status}", "type": "x"}}), answer
-            )
+            told = {"error": {"message": answer.refusal or f"status {answer.status}", "type": "x"}}
+            self._send(answer.status, json.dumps(told), answer)
         elif json.loads(body).get("stream") or "streamGenerateContent" in self.path:
             self._stream(answer, [*STREAMS[self.server.wire](answer, number)])
         else:
@@ -109,16 +113,29 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if answer.junk:
             events[1:] = ["data: {broken\n\n"]
-        for event in events[: len(events) // 2] if answer.cut else events:
+        for event in events[: len(events) // 2 if answer.cut else answer.events]:
             data = event.encode()
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             self.wfile.flush()
-        if not answer.cut:
+        if answer.tidy and not answer.cut:
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
+
+
+# The words of each protocol for why an answer ended: in order, or by calls, at its longest, by a filter.
+ENDS = {
+    "openai-chat": {"": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"},
+    "openai": {"length": "max_output_tokens", "filter": "content_filter"},
+    "anthropic": {"": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"},
+    "gemini": {"": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"},
+}
+
+
+def _end(wire: str, answer: Answer) -> str:
+    return ENDS[wire][answer.end or ("calls" if answer.calls else "")]
 
 
 def _data(value: Any, event: str = "") -> str:
@@ -142,7 +159,8 @@ def _chat_whole(answer: Answer, number: int) -> dict[str, Any]:
         for asked, (name, arguments) in zip(_ids(answer, number), answer.calls, strict=True)
     ]
     message = {"role": "assistant", "content": answer.text or None, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    message |= {"refusal": answer.refusal} if answer.refusal else {}
+    choice = {"index": 0, "message": message, "finish_reason": _end("openai-chat", answer)}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     made = {"id": f"c{number}", "object": "chat.completion", "created": 1, "model": "m"}
     return {**made, "choices": [choice], "usage": usage}
@@ -157,12 +175,14 @@ def _chat_stream(answer: Answer, number: int) -> Iterator[str]:
     yield chunk({"role": "assistant", "content": ""})
     for half in _halves(answer.text):
         yield chunk({"content": half})
+    for half in _halves(answer.refusal):
+        yield chunk({"refusal": half})
     for index, (asked, (name, arguments)) in enumerate(zip(_ids(answer, number), answer.calls, strict=True)):
         start = {"index": index, "id": asked, "type": "function", "function": {"name": name, "arguments": ""}}
         yield chunk({"tool_calls": [start]})
         for half in _halves(arguments):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": half}}]})
-    yield chunk({}, "tool_calls" if answer.calls else "stop")
+    yield chunk({}, _end("openai-chat", answer))
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     yield _data({**base, "choices": [], "usage": usage})
     yield "data: [DONE]\n\n"
@@ -173,8 +193,10 @@ def _chat_stream(answer: Answer, number: int) -> Iterator[str]:
 
 def _response_items(answer: Answer, number: int) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    if answer.text:
-        part = {"type": "output_text", "text": answer.text, "annotations": []}
+    if answer.text or answer.refusal:
+        part: dict[str, Any] = {"type": "output_text", "text": answer.text, "annotations": []}
+        if answer.refusal:
+            part = {"type": "refusal", "refusal": answer.refusal}
         items.append(
             {"id": f"m{number}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
         )
@@ -186,16 +208,18 @@ def _response_items(answer: Answer, number: int) -> list[dict[str, Any]]:
     return items
 
 
-def _response_whole(answer: Answer, number: int, status: str = "completed") -> dict[str, Any]:
+def _response_whole(answer: Answer, number: int, status: str = "") -> dict[str, Any]:
     usage = {
         "input_tokens": 10, "output_tokens": 5, "total_tokens": 15,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
     }  # fmt: skip
+    done = not status
+    status = status or ("incomplete" if answer.end else "completed")
     made: dict[str, Any] = {"id": f"r{number}", "object": "response", "created_at": 1, "model": "m", "status": status}
-    made |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "incomplete_details": None}
+    made |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None}
+    made["incomplete_details"] = {"reason": ENDS["openai"][answer.end]} if done and answer.end else None
     made |= {"instructions": None, "metadata": {}, "temperature": 1.0, "top_p": 1.0}
-    done = status == "completed"
     return {**made, "output": _response_items(answer, number) if done else [], "usage": usage if done else None}
 
 
@@ -212,6 +236,8 @@ def _response_stream(answer: Answer, number: int) -> Iterator[str]:
             yield told("response.output_item.added", output_index=index, item={**item, "content": [], "status": "x"})
             empty = {"type": "output_text", "text": "", "annotations": []}
             yield told("response.content_part.added", **where, content_index=0, part=empty)
+            for half in _halves(answer.refusal):
+                yield told("response.refusal.delta", **where, content_index=0, delta=half)
             for half in _halves(answer.text):
                 yield told("response.output_text.delta", **where, content_index=0, delta=half, logprobs=[])
             yield told("response.output_text.done", **where, content_index=0, text=answer.text, logprobs=[])
@@ -221,7 +247,8 @@ def _response_stream(answer: Answer, number: int) -> Iterator[str]:
                 yield told("response.function_call_arguments.delta", **where, delta=half)
             yield told("response.function_call_arguments.done", **where, arguments=item["arguments"], name=item["name"])
         yield told("response.output_item.done", output_index=index, item=item)
-    yield told("response.completed", response=_response_whole(answer, number))
+    last = _response_whole(answer, number)
+    yield told(f"response.{last['status']}", response=last)
 
 
 # -- Anthropic ---------------------------------------------------------------------------------------------------------
@@ -243,8 +270,12 @@ def _anthropic_whole(answer: Answer, number: int) -> dict[str, Any]:
         for block, filled in _anthropic_blocks(answer, number)
     ]
     made = {"id": f"msg{number}", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
-    reason = "tool_use" if answer.calls else "end_turn"
-    return {**made, "content": content, "stop_reason": reason, "usage": {"input_tokens": 10, "output_tokens": 5}}
+    return {
+        **made,
+        "content": content,
+        "stop_reason": _end("anthropic", answer),
+        "usage": {"input_tokens": 10, "output_tokens": 5},
+    }
 
 
 def _anthropic_stream(answer: Answer, number: int) -> Iterator[str]:
@@ -260,7 +291,7 @@ def _anthropic_stream(answer: Answer, number: int) -> Iterator[str]:
             )
             yield _data({"type": "content_block_delta", **place, "delta": delta}, "content_block_delta")
         yield _data({"type": "content_block_stop", **place}, "content_block_stop")
-    delta = {"stop_reason": "tool_use" if answer.calls else "end_turn", "stop_sequence": None}
+    delta = {"stop_reason": _end("anthropic", answer), "stop_sequence": None}
     yield _data({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}}, "message_delta")
     yield _data({"type": "message_stop"}, "message_stop")
 
@@ -268,10 +299,10 @@ def _anthropic_stream(answer: Answer, number: int) -> Iterator[str]:
 # -- Gemini ------------------------------------------------------------------------------------------------------------
 
 
-def _gemini_part(parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+def _gemini_part(parts: list[dict[str, Any]], *, end: str = "") -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
-    if last:
-        candidate["finishReason"] = "STOP"
+    if end:
+        candidate["finishReason"] = end
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
     return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"}
 
@@ -285,13 +316,13 @@ def _gemini_calls(answer: Answer, number: int) -> list[dict[str, Any]]:
 
 def _gemini_whole(answer: Answer, number: int) -> dict[str, Any]:
     text = [{"text": answer.text}] if answer.text else []
-    return _gemini_part([*text, *_gemini_calls(answer, number)], last=True)
+    return _gemini_part([*text, *_gemini_calls(answer, number)], end=_end("gemini", answer))
 
 
 def _gemini_stream(answer: Answer, number: int) -> Iterator[str]:
     for half in _halves(answer.text):
-        yield _data(_gemini_part([{"text": half}], last=False))
-    yield _data(_gemini_part(_gemini_calls(answer, number) or [{"text": ""}], last=True))
+        yield _data(_gemini_part([{"text": half}]))
+    yield _data(_gemini_part(_gemini_calls(answer, number) or [{"text": ""}], end=_end("gemini", answer)))
 
 
 WHOLE = {

@@ -165,9 +165,9 @@ def test_an_empty_answer_is_asked_for_again_and_then_ends_the_run(bench_at: Benc
         assert bench_at(server).agent("Look!").text == "I saw penguins."
     with stand_in(wire, *[Answer()] * 9) as server:
         run = bench_at(server).agent("Look!")
-    assert run.status == "failed"
+    assert run.status == "incomplete"
     assert run.error is not None
-    assert (run.error.code, len(server.requests) < 6) == ("EXECUTION_FAILED", True), run
+    assert (run.error.code, len(server.requests)) == ("EXECUTION_FAILED", 4), run
 
 
 # -- what goes wrong on the way ----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_an_answer_that_is_cut_fails_and_can_be_resumed(bench_at: Bench, wire: s
     with stand_in(wire, LOOK, *[cut] * (1 if stream else 4), SEEN) as server:
         bench = bench_at(server)
         run = bench.agent("Look!")
-        assert run.status == "failed", run
+        assert (run.status, run.text[:10]) == (("incomplete", "I saw many") if stream else ("failed", "I look.")), run
         assert run.error is not None
         assert (run.error.code, "broke off" in run.error.message) == ("NETWORK_ERROR", True), run
         again = bench.agent.resume(run)
@@ -245,7 +245,7 @@ def test_an_answer_that_is_cut_fails_and_can_be_resumed(bench_at: Bench, wire: s
 def test_an_answer_that_is_no_json_ends_in_an_error_that_says_so(bench_at: Bench, wire: str, stream: bool) -> None:
     with stand_in(wire, *[Answer(text="a long text", junk=True)] * 6) as server:
         run = bench_at(server).agent("Look!")
-    assert run.status == "failed", run
+    assert run.status in {"failed", "incomplete"}, run
     assert run.error is not None
     assert run.error.code in {"EXECUTION_FAILED", "HTTP_ERROR", "NETWORK_ERROR"}, run
 

@@ -119,10 +119,42 @@ class ModelChoice:
             return False
         return True
 
-    def build(self) -> Any:
-        """Return the model for pydantic-ai, with its client."""
+    @property
+    def label(self) -> str:
+        """What every line of its runs says where no model is at work."""
+        return "scripted (no LLM)" if self.provider == SCRIPTED else ""
+
+    @property
+    def secret(self) -> str | None:
+        """The key, where there is one that no text may show."""
+        return None if self.key in {None, "none"} else self.key
+
+    def check_price(self, usd: float | None) -> None:
+        """Refuse a budget of money for a model whose price is not known.
+
+        Raises
+        ------
+        ConfigInvalid
+            There is such a budget.
+        """
+        if usd is not None and not self.has_price:
+            raise ConfigInvalid(
+                f"a budget of money cannot be held: {self.name} has no known price.",
+                hint="Give a budget of tokens instead.",
+                tried="starting an agent",
+            )
+
+    def build(self, script: str | None = None) -> Any:
+        """Return the model for pydantic-ai, with its client; a scripted one plays the script."""
         from nbtools.agent.models.requests import RepeatedRequests, WholeAnswers
 
+        if self.provider == SCRIPTED:
+            from nbtools.agent.models.scripted import Script, scripted_model
+
+            if script is None:
+                told = "the model is scripted, and there is no script."
+                raise ConfigMissing(told, hint="Give one: script='turns.yaml'.")
+            return scripted_model(Script(script))
         if self.made is not None:
             return self.made
         made = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait)

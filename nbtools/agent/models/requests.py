@@ -12,6 +12,8 @@ from pydantic_ai import exceptions
 from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 
+from nbtools.agent.models.answers import AnswerNotWhole
+
 __all__ = ["RepeatedRequests", "WholeAnswers"]
 
 _ATTEMPTS = 4
@@ -56,10 +58,14 @@ class RepeatedRequests(WrapperModel):
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncGenerator[StreamedResponse]:
-        """Ask for an answer piece by piece."""
+        """Ask for an answer piece by piece; one that breaks off raises `AnswerNotWhole` with what came of it."""
         asked = (messages, model_settings, model_request_parameters, run_context)
         async with AsyncExitStack() as stack:
-            yield await self._repeated(lambda: stack.enter_async_context(self.wrapped.request_stream(*asked)))
+            stream = await self._repeated(lambda: stack.enter_async_context(self.wrapped.request_stream(*asked)))
+            try:
+                yield stream
+            except (exceptions.ModelAPIError, exceptions.UnexpectedModelBehavior) as exc:
+                raise AnswerNotWhole("broken", stream.get(), exc) from exc
 
     async def _repeated(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         for attempt in range(1, _ATTEMPTS):

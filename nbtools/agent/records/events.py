@@ -29,7 +29,7 @@ __all__ = [
     "UsageChanged",
 ]
 
-RunStatus = Literal["running", "done", "pending", "budget", "cancelled", "failed"]
+RunStatus = Literal["running", "done", "pending", "budget", "incomplete", "refused", "cancelled", "failed"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ class MessageDelivered(AgentEvent):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentRunEnded(AgentEvent):
-    """The run is over, or waits (`pending`); `text` is the last answer, `error` says why it failed or stopped."""
+    """The run is over, or waits (`pending`); `text` is the last answer, `error` says why it is not done."""
 
     kind: ClassVar[str] = "run_ended"
     status: RunStatus

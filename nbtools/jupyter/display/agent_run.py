@@ -53,10 +53,11 @@ def _next_steps(run: AgentRun) -> list[str]:
     if run.status == "pending":
         names = ", ".join(item.tool for item in run.pending)
         return [f"→ it waits for approval of {names}: %agent resume {run.run_id[:8]}"]
-    if run.status in {"budget", "failed"}:
-        told = [f"✗ {visible(run.error.message)}"] if run.error and run.status == "failed" else []
-        told += [f"→ {run.error.hint}"] if run.error and run.error.hint else []
-        return [*told, f"→ %agent resume {run.run_id[:8]} goes on with it"]
+    if run.error is not None:
+        told = [f"✗ {visible(run.error.message)}"] if run.status != "budget" else []
+        told += [f"→ {visible(run.error.hint)}"] if run.error.hint else []
+        other = " --model MODEL asks another one" if run.status == "refused" else " goes on with it"
+        return [*told, f"→ %agent resume {run.run_id[:8]}{other}"]
     return ["→ that is a plan; a %%agent cell that says go carries it out"] if run.is_plan else []
 
 

@@ -1,0 +1,156 @@
+"""How an answer of a model ended, and what that means for the run.
+
+A provider says with the last event of an answer why it ended: it is whole, it reached a limit of its length, it was
+refused. Where nothing is said, the answer broke off, however cleanly the connection was closed. A run acts on whole
+answers alone: what half an answer asks for is not called.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, UserPromptPart
+
+from nbtools.agent.models.failures import as_error, told
+from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError, NetworkError
+from nbtools.visible import counted
+
+__all__ = [
+    "GO_ON",
+    "AnswerEnd",
+    "AnswerNotWhole",
+    "end_of",
+    "end_of_last",
+    "last_text",
+    "text_of",
+    "whole_answer",
+]
+
+AnswerEnd = Literal["whole", "cut", "broken", "refused", "empty"]
+
+GO_ON = (
+    "Your last answer reached the limit of its length and was cut; calls in it were not made. "
+    "Go on exactly where it stopped, and repeat nothing."
+)
+
+
+class AnswerNotWhole(Exception):
+    """Ends a run whose model gave no whole answer.
+
+    Parameters
+    ----------
+    end
+        How it ended.
+    response
+        What came of it.
+    cause
+        The error that broke it off; `None` where it simply ended.
+    """
+
+    def __init__(self, end: AnswerEnd, response: ModelResponse, cause: Exception | None = None) -> None:
+        super().__init__(end)
+        self.end = end
+        self.response = response
+        self.cause = cause
+
+    def to_error(self, model: str, key: str | None = None) -> NbtoolsError:
+        """Return the reason as an error of ours.
+
+        Parameters
+        ----------
+        model
+            The model, as the message calls it.
+        key
+            Its key, which no message may show.
+        """
+        asked, again = f"asking {model}", "Resume the run to ask again"
+        said = str((self.response.provider_details or {}).get("finish_reason") or "")
+        if self.cause is not None:
+            kind = type(as_error(self.cause, model))
+            return kind(f"the answer of {model} broke off: {told(self.cause, key)}", hint=f"{again}.", tried=asked)
+        if self.end == "refused":
+            hint = "Ask in another way, or use another model."
+            return ExecutionFailed(f"{model} refused to answer{_reason(self.response)}.", hint=hint, tried=asked)
+        if self.end == "cut":
+            tokens = self.response.usage.output_tokens
+            at = f" after {counted(tokens, 'token')}" if tokens else ""
+            hint = "Resume the run to let the answer go on; model_settings: {max_tokens: N} allows longer ones."
+            return LimitExceeded(f"the answer of {model} was cut{at} ({said or 'length'}).", hint=hint, tried=asked)
+        if self.end == "empty":
+            found = f"{model} answered nothing, several times."
+            return ExecutionFailed(found, hint=f"{again}, or use another model.", tried=asked)
+        if said:
+            found = f"the answer of {model} was ended by its server ({said})."
+            return ExecutionFailed(found, hint=f"{again}.", tried=asked)
+        # Some local servers that speak the older protocol never say it.
+        never = " If its server never says so, set stream = false for the model." if _is_lenient(self.response) else ""
+        found = f"the answer of {model} broke off: its server did not say that it was whole."
+        return NetworkError(found, hint=f"{again}.{never}", tried=asked)
+
+
+def end_of(response: ModelResponse, *, must_say: bool = False) -> AnswerEnd:
+    """Return how an answer ended.
+
+    Parameters
+    ----------
+    response
+        The answer.
+    must_say
+        Whether a whole answer says that it is: it came piece by piece, and a piece may be missing.
+    """
+    said = (response.provider_details or {}).get("finish_reason")
+    if response.finish_reason == "content_filter":
+        return "refused"
+    if response.finish_reason == "length":
+        return "cut"
+    if response.state in {"incomplete", "interrupted"} or (must_say and said is None):
+        return "broken"
+    if not any(_is_content(part) for part in response.parts):
+        return "empty"
+    is_unusual = response.finish_reason == "error" or (said is not None and response.finish_reason is None)
+    return "broken" if is_unusual else "whole"
+
+
+def text_of(response: ModelResponse) -> str:
+    """Return the text of an answer."""
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def end_of_last(messages: list[ModelMessage]) -> str:
+    """Return how the answer ended with which a conversation ends, nothing where it ends with none."""
+    return end_of(messages[-1]) if messages and isinstance(messages[-1], ModelResponse) else ""
+
+
+def whole_answer(messages: list[ModelMessage]) -> str:
+    """Return the text with which a conversation ends, nothing where it ends with calls, or with no whole answer."""
+    if end_of_last(messages) != "whole" or any(isinstance(part, ToolCallPart) for part in messages[-1].parts):
+        return ""
+    return last_text(messages)
+
+
+def last_text(messages: list[ModelMessage]) -> str:
+    """Return what the model said last, since the last message of the person."""
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            if text := text_of(message):
+                return text
+        elif any(isinstance(part, UserPromptPart) for part in message.parts):
+            break
+    return ""
+
+
+def _is_content(part: object) -> bool:
+    return not isinstance(part, ThinkingPart) and (not isinstance(part, TextPart) or bool(part.content))
+
+
+def _is_lenient(response: ModelResponse) -> bool:
+    """Tell whether an answer came by the protocol whose end pydantic-ai takes for granted."""
+    return response.finish_reason == "stop"
+
+
+def _reason(response: ModelResponse) -> str:
+    """Return why an answer was refused, as the provider says it: in a sentence of the model, or in a word."""
+    details = response.provider_details or {}
+    found = next((details[name] for name in ("refusal", "block_reason", "finish_reason") if details.get(name)), "")
+    text = " ".join(str(found).split()).rstrip(".")
+    return f": {text}" if text and text != "refusal" else ""

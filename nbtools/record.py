@@ -24,7 +24,7 @@ from nbtools.aio import start_thread
 from nbtools.errors import LimitExceeded
 from nbtools.redaction import conceal_start
 from nbtools.result import ToolResult
-from nbtools.secret_values import MASK, KnownForms, known_forms, secrecy
+from nbtools.secret_values import MASK, known_forms, secrecy
 from nbtools.tool import ToolCall
 
 __all__ = ["CallRecord", "CallRecorder", "Digest", "name_of"]
@@ -150,7 +150,7 @@ class _ShortJson:
     """
 
     left: int = _MAX_ALL
-    known: KnownForms = dataclasses.field(default_factory=known_forms)
+    known: tuple[str, ...] = dataclasses.field(default_factory=known_forms)
 
     def of(self, value: Any, depth: int = 0) -> Any:
         """Return a value as JSON; what is no JSON by its ``repr``."""

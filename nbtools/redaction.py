@@ -21,10 +21,9 @@ from typing import Any
 from nbtools.secret_values import (
     MASK,
     SHAPE,
+    SHAPE_SIGNS,
     URL_PASSWORD,
-    KnownForms,
     is_plain,
-    is_random,
     known_forms,
     mask_known,
     open_end,
@@ -41,13 +40,6 @@ __all__ = [
     "scrub_environment",
 ]
 
-# One of these stands in each text that has a shape; looking for them takes a fiftieth of the time.
-_SHAPE_SIGNS = (
-    *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_"),
-    *("npm_", "pypi-", "dop_v1_", "shp", "whsec_", "xapp-", "xox", "pat-", "sq0", "nvapi-", "gsk_", "r8_", "dapi"),
-    *("lin_api_", "secret_", "ntn_", "tvly-", "figd_", "glsa_", "eyJ", "AKIA", "ASIA", "AIza", "ya29.", "SG.", "key-"),
-    *("AC", "bot", "PRIVATE KEY", "hooks.slack.com/", "/api/webhooks/"),
-)
 # Told apart first: asking whether something is a mapping takes longer than all else.
 _ATOMS = (int, float, type(None))
 _SHORT = 64
@@ -64,10 +56,10 @@ def redact(value: Any) -> Any:
     Dicts, lists and tuples are copied; anything that is not text, a container or a number is returned as it is.
     """
     known = known_forms()
-    return _without_secrets(value, known, by_form=False) if known.whole else value
+    return _without_secrets(value, known, by_form=False) if known else value
 
 
-def _without_secrets(value: Any, known: KnownForms, *, by_form: bool) -> Any:
+def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> Any:
     if isinstance(value, str):
         # Most short texts of what is told are names that come with every call.
         mask = _mask_short if by_form and len(value) <= _SHORT else _mask
@@ -85,8 +77,8 @@ def _without_secrets(value: Any, known: KnownForms, *, by_form: bool) -> Any:
     return tuple(again(item) for item in value) if isinstance(value, tuple) else value
 
 
-def _mask(text: str, known: KnownForms, by_form: bool) -> str:
-    text = mask_known(text, known) if known.whole else text
+def _mask(text: str, known: tuple[str, ...], by_form: bool) -> str:
+    text = mask_known(text, known)
     return _mask_forms(text) if by_form else text
 
 
@@ -117,7 +109,7 @@ class RedactedOutput:
             return
         with self._lock:
             whole, known = self._held.pop(kind, "") + text, known_forms()
-            for form in known.whole:
+            for form in known:
                 whole = whole.replace(form, MASK)
             cut = len(whole) - open_end(whole, known)
             if whole[cut:]:
@@ -145,80 +137,45 @@ _REAL = r"(?!\$\{?[A-Za-z_]|\*\*\*)"
 _GAP = r"(?:\\{1,9}[nrt]|\\{0,9}\s|\(){0,99}"
 _QUOTE = r"((?:\\*\"){3}|(?:\\*'){3}|\\*[\"'`])"
 _IN_URL = re.compile(rf"(://[^\s/?#@:'\"]*:){_REAL}[^\s/'\"]+(?=@)")
-_USER_ALONE = re.compile(r"(://)([^\s/?#@:'\"]{16,})(?=@)")
 _AUTHORIZATION = re.compile(
     rf"(authorization\\*[\"']?\s*(?::|=>?)\s*(?:[brfuBRFU]{{0,2}}\\*[\"'])?(?:(?:bearer|basic|digest|token|apikey)\s+)?){_REAL}[^\"'\n\\]+",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"\b((?:Bearer|Basic|Digest|Token|ApiKey)\s+)(?=\S*[0-9A-Z_.=])[A-Za-z0-9._~+/=-]{8,}")
-# Each stands for a program's option whose value, glued to it or not, is a password.
-_OPTIONS = (
-    *(r"\s(?:-u|--user|--proxy-user)[\s=]+[\"']?[^\s:\"']+:", r"\bcurl\b[^\n]{0,200}?\s-u[\"']?[^\s:\"']+:"),
-    *(
-        r"\bsshpass\s+-p\s*[\"']?",
-        r"\b(?:mysql[a-z]*|7za?)\b[^\n]{0,200}?\s-p[\"']?",
-        r"\bredis-cli\b[^\n]{0,200}?\s-a\s*[\"']?",
-    ),
-    *(r"\b(?:unzip|zip|sqlcmd|bcp)\b[^\n]{0,200}?\s-P\s*[\"']?", r"\bldap[a-z]+\b[^\n]{0,200}?\s-w\s*[\"']?"),
-    *(
-        r"\b(?:docker|podman|helm)\b[^\n]{0,80}?\slogin\b[^\n]{0,200}?\s-p\s*[\"']?",
-        r"\blogin[ \t]+\S+[ \t]+password[ \t]+",
-    ),
-)
-_ACCOUNT = re.compile(rf"({'|'.join(_OPTIONS)}){_REAL}[^\s\"']+")
-_PAIR_CALL = re.compile(
-    rf"((?:\bauth\s*=\s*\(|(?:BasicAuth|DigestAuth|\.login)\()\s*[^,()\n]+,\s*\\*[\"']){_REAL}[^\"'\\]+"
-)
 _IN_SQL = re.compile(
     r"(\b(?:password|secret|identified\s+by|key_id|session_token)\s+'|\bpragma\s+key\s*=\s*')(?!')[^']+", re.IGNORECASE
 )
 # The second group of these is a name, which decides.
-_NAMED_PAIR = re.compile(
-    rf"(\\*\"(?:name|key|header)\\*\"\s*:\s*\\*\"({_NAME})\\*\"\s*,(?:\\+[nrt]|\s)*\\*\"value\\*\"\s*:\s*\\*\"){_REAL}[^\"\\]+",
-    re.IGNORECASE,
-)
-# As YAML and XML write such a pair.
-_ENTRY = re.compile(
-    rf"((?:name:[ \t]*|\b(?:name|key)=\\*\")\\*[\"']?({_NAME})\\*[\"']?(?:\\+[nr]|\s)+value(?::[ \t]*|=)\\*[\"']?)"
-    rf"{_REAL}[^\s\"'\\]+"
-)
-_ELEMENT = re.compile(rf"(<({_NAME})>\s*){_REAL}[^<\s][^<]{{0,2000}}(?=</)")
 _QUERY = re.compile(rf"([?&;]({_NAME})=){_REAL}[^\s\"'&;#]+")
 _ASSIGNED = re.compile(rf"((?<![A-Za-z0-9])({_NAME})=){_REAL}[^\s\"'`&;,)\]}}]+")
 _SET = re.compile(rf"((?:--?|\b(?:export|setx|setenv|set|ENV)\s+)({_NAME})\s+){_REAL}[^\s\"'=-][^\s\"']*")
-_LINE = re.compile(
-    rf"((?:^|\\[nrt]|[\"'])\s*({_NAME})[ \t]+=[ \t]*){_REAL}(?=\S*\d)[A-Za-z0-9+/=_.~-]+(?=\s*(?:$|\\|[\"']))"
-)
+_LINE = re.compile(rf"(^\s*({_NAME})[ \t]+=[ \t]*){_REAL}(?=\S*\d)[A-Za-z0-9+/=_.~-]+(?=\s*$)", re.MULTILINE)
 _ASSIGNED_TEXT = re.compile(
     rf"((?<![A-Za-z0-9])({_NAME})(?:\\*[\"'])?\]?(?::[ \t]*[A-Za-z]+)?\s*(?::=|=>|[:=,]){_GAP}[brfuBRFU]{{0,2}})"
     rf"{_QUOTE}{_REAL}((?:(?!\3).)+)\3"
 )
-_BLOCK = re.compile(rf"(({_NAME}):[ \t]*[|>][+-]?(?:\\+[nr]|\s)+){_REAL}[^\s\\\"']+")
 _HEADER = re.compile(
     rf"((?:^|[\"'\s{{,(=])({_NAME})\\*[\"']?[ \t]*:[ \t]*){_REAL}([^\s\"'\\][^\"'\n\r\\]*)", re.MULTILINE
 )
 # A line without any of these names nothing that is secret.
 _NAME_SIGNS = (
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "bearer", "basic", "jwt", "sas", "sig"),
-    *("dsn", "conn", "webhook", "login", "-u", "identified", "digest", "netrc", "pin", "otp"),
-    *("redis-cli", "zip", "7z", "sqlcmd", "bcp", "ldap"),
+    *("dsn", "conn", "webhook", "identified", "digest", "netrc", "pin", "otp"),
 )
-# The value stands in the next line.
-_OPEN = re.compile(r"(?:[=(\\,]|:\s*[|>][+-]?|\b(?:name|key):[ \t]*\S+)\s*$")
 
 
 def conceal(value: Any) -> Any:
     """Return `value` as `redact` does, and without credentials as people and programs write them down.
 
     These are passwords in URLs, keys of known shapes, private keys, what an authorization header or a cookie holds, and
-    the values of secret names: ``name=value``, ``--name value``, ``"name": "value"``, ``?sig=…``, ``-u me:…``, and the
-    entries of a mapping. It is for what is told of a call, not for what the call works with: what looks like a
+    the values of secret names: ``name=value``, ``--name value``, ``"name": "value"``, ``?sig=…``, and the entries of a
+    mapping. It is for what is told of a call, not for what the call works with: what looks like a
     credential may be none.
     """
     return _without_secrets(value, known_forms(), by_form=True)
 
 
-def conceal_start(text: str, most: int, known: KnownForms | None = None) -> str:
+def conceal_start(text: str, most: int, known: tuple[str, ...] | None = None) -> str:
     """Return what `conceal` makes of a text, cut where it has more than `most` characters; then it says how many.
 
     Searching a text of megabytes for forms takes seconds, so it is cut first. Whoever has many texts passes what
@@ -246,37 +203,23 @@ def _is_header(found: re.Match[str]) -> bool:
     return secrecy(name) == 2 and " " not in found[3].strip()
 
 
-_FIXED = (_AUTHORIZATION, _SCHEME, _ACCOUNT, _PAIR_CALL, _IN_SQL)
+_FIXED = (_AUTHORIZATION, _SCHEME, _IN_SQL)
 _NAMED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
     (_QUERY, lambda found: secrecy(found[2]) >= 1),
     (_ASSIGNED_TEXT, _is_value),
-    *(
-        (pattern, lambda found: secrecy(found[2]) == 2)
-        for pattern in (_ASSIGNED, _SET, _LINE, _ENTRY, _ELEMENT, _BLOCK)
-    ),
+    *((pattern, lambda found: secrecy(found[2]) == 2) for pattern in (_ASSIGNED, _SET, _LINE)),
     (_HEADER, _is_header),
 )
 
 
 def _mask_forms(text: str) -> str:
-    if any(sign in text for sign in _SHAPE_SIGNS):
+    if any(sign in text for sign in SHAPE_SIGNS):
         text = SHAPE.sub(MASK, text)
     if "://" in text:
         text = _IN_URL.sub(rf"\g<1>{MASK}", text)
-        text = _USER_ALONE.sub(lambda found: f"{found[1]}{MASK}" if is_random(found[2]) else found[0], text)
-    if not _may_name(text):
-        return text
     # The patterns are slow, and most lines of a script name no secret.
     lines = text.splitlines(keepends=True)
-    for i, line in enumerate(lines):
-        if not _may_name(line):
-            continue
-        if _OPEN.search(line) and lines[i + 1 :]:
-            lines[i], *rest = _mask_named(line + lines[i + 1]).splitlines(keepends=True)
-            lines[i + 1] = "".join(rest)
-        else:
-            lines[i] = _mask_named(line)
-    return "".join(lines)
+    return "".join(_mask_named(line) if _may_name(line) else line for line in lines)
 
 
 def _may_name(text: str) -> bool:
@@ -285,7 +228,6 @@ def _may_name(text: str) -> bool:
 
 
 def _mask_named(line: str) -> str:
-    line = _masked_if(_NAMED_PAIR, lambda found: secrecy(found[2]) >= 1, line)
     for pattern in _FIXED:
         line = pattern.sub(rf"\g<1>{MASK}", line)
     for named, is_secret in _NAMED:

@@ -1,7 +1,7 @@
 """What is secret by its name or as a value of the environment, and how a text loses such a value.
 
-A value is known in every form in which texts write it. Long ones are looked for by their letters and digits alone, so
-that neither quotes, escapes and line ends between them nor a cut hide one.
+A value is known in the forms in which it gets into texts by accident: plain, in a URL, in JSON and in base64. Whoever
+wants to hide one can; that scripts have no secrets to hide is what protects against intent.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-import html
 import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, AnyStr, Literal, NamedTuple
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any, Literal
 from urllib.parse import quote, quote_plus, unquote
 
 __all__ = [
     "MASK",
     "SHAPE",
+    "SHAPE_SIGNS",
     "URL_PASSWORD",
-    "KnownForms",
     "is_plain",
     "is_random",
     "known_forms",
@@ -106,29 +106,13 @@ _IDENTIFIER = re.compile(r"(?:[a-z]{1,14}|[A-Z]{1,14}|[A-Z][a-z]{1,13})(?:_(?:[a
 _NUMBER = re.compile(r"[\d.,:+/_ TZ-]+|0x[\da-fA-F]+")
 _RANDOM = re.compile(r"[A-Za-z0-9+/=_.~-]{16,}")
 _CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
-SHAPE = re.compile(
-    r"""
-    \b[spr]k[-_](?:live|test|proj|ant|or|svcacct)[-_][A-Za-z0-9_-]{16,}
-    | \b[spr]k[-_](?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,}
-    | \bgh[pousr]_[A-Za-z0-9]{20,}
-    | \b(?:github_pat_|glpat-|pypi-|xapp-|xox[abeprs]-|nvapi-|figd_|glsa_)[A-Za-z0-9_.-]{16,}
-    | \b(?:hf|npm|gsk|ntn|secret|shpat|shpca|shppa|shpss|whsec|dop_v1|lin_api|r8)_[A-Za-z0-9]{20,}
-    | \b(?:sq0[a-z]{3}-|tvly-|pat-)(?=[A-Za-z_-]{0,99}\d)[A-Za-z0-9_-]{20,}
-    | \bdapi[0-9a-f]{32}
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | \bAIza[A-Za-z0-9_-]{30,}
-    | \bya29\.[A-Za-z0-9_-]{12,}
-    | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
-    | \bkey-[0-9a-f]{32}\b
-    | \bAC[0-9a-f]{32}\b
-    | \beyJ[A-Za-z0-9_-]{5,2000}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*
-    | (?<!\d)\d{8,10}:[A-Za-z0-9_-]{35}
-    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----[\s\S]*?(?:-----END\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----|\Z)
-    | (?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/_-]+
-    | (?<=/api/webhooks/)\d+/[A-Za-z0-9_-]+
-    """,
-    re.VERBOSE,
-)
+# A vendor's keys: how each begins, and its whole form.
+_VENDORS = [
+    line.split("\t")
+    for line in resources.files("nbtools").joinpath("secret_forms.tsv").read_text(encoding="utf-8").splitlines()
+]
+SHAPE = re.compile("|".join(form for _, form in _VENDORS))
+SHAPE_SIGNS = tuple(sign for signs, _ in _VENDORS for sign in signs.split())
 URL_PASSWORD = re.compile(r"^[a-z][a-z0-9+.-]*://[^/\s:@]*:([^\s]+)@", re.IGNORECASE)
 
 
@@ -137,12 +121,6 @@ _SCHEME_VALUE = re.compile(r"(?:Bearer|Basic|Token|ApiKey)\s+(\S{8,})", re.IGNOR
 _USER_VALUE = re.compile(r"[^\s:/@]+:([^\s:/@]{8,})")
 _PAIR_IN_VALUE = re.compile(r"(?:^|[;&,\s])([A-Za-z][\w .-]{0,40}?)\s*=\s*\"?([^;&\s\"]{6,})")
 _MAX_VALUE = 10_000
-# So many letters and digits in a row are a secret, and so many its beginning; words alone are a phrase until then.
-_SHORTEST_FLAT, _BEGINNING = 10, 16
-_CHANCE, _MAX_TAIL = 6, 4_000
-_REST = 8
-_LOWER = bytes(range(256)).lower()
-_NO_LETTER = bytes(code for code in range(256) if not bytes([code]).isalnum())
 
 
 def is_plain(value: str) -> bool:
@@ -190,12 +168,10 @@ def secrets_of(name: str, value: str) -> Iterator[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return a secret as texts write it: plain, encoded in URLs, escaped in JSON, HTML and Python, and in base64."""
-    once, raw = quote(secret, safe=""), secret.encode("utf-8", "surrogateescape")
-    made = {secret, unquote(secret), quote(secret), once, quote(once), quote_plus(secret)}
-    made |= {html.escape(secret), html.escape(secret, quote=False), html.escape(secret).replace("&#x27;", "&#39;")}
+    """Return a secret as texts write it: plain, encoded in URLs, escaped in JSON, and in base64."""
+    raw = secret.encode("utf-8", "surrogateescape")
+    made = {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret)}
     made |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    made |= {ascii(secret)[1:-1], repr(raw)[2:-1], raw.hex(), base64.b32encode(raw).decode().rstrip("=")}
     for before, lost in ((0, 0), (1, 2), (2, 3)):
         # In base64 a text has three looks, by what stands before it; the characters at its ends depend on neighbours.
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -204,42 +180,12 @@ def _forms(secret: str) -> set[str]:
     return {form for form in made if len(form) >= (_SHORTEST if form == secret else _SHORTEST_FORM)}
 
 
-def _flat(text: str) -> bytes:
-    """Return the letters and digits of a text alone, in lower case: what is left however it is quoted and wrapped."""
-    return text.encode("ascii", "ignore").translate(_LOWER, _NO_LETTER)
-
-
-def _is_long(letters: bytes) -> bool:
-    """Tell whether letters and digits are too many to stand in a row by chance."""
-    mixed = not (letters.isalpha() or letters.isdigit())
-    return len(letters) >= (_SHORTEST_FLAT if mixed else _BEGINNING) and not letters.isdigit()
-
-
-class KnownForms(NamedTuple):
-    """The forms of the environment's secrets.
-
-    Attributes
-    ----------
-    whole
-        All of them, the longest first.
-    short
-        Those that are looked for as they are.
-    flat, heads
-        The letters of the others, and how these begin.
-    """
-
-    whole: tuple[str, ...] = ()
-    short: tuple[str, ...] = ()
-    flat: tuple[bytes, ...] = ()
-    heads: frozenset[bytes] = frozenset()
-
-
 # The environment as it was read last, and the forms of its secrets.
-_READ: tuple[Any, KnownForms] = ({}, KnownForms())
+_READ: tuple[Any, tuple[str, ...]] = ({}, ())
 
 
-def known_forms() -> KnownForms:
-    """Return all forms of the environment's secrets."""
+def known_forms() -> tuple[str, ...]:
+    """Return all forms of the environment's secrets, the longest first: one that contains another is masked whole."""
     global _READ  # noqa: PLW0603 - one pair, so that threads see both or neither
     # The mapping inside compares a hundred times faster than the one outside, which decodes every name and value; and
     # every call comes through here several times.
@@ -251,77 +197,24 @@ def known_forms() -> KnownForms:
     seen = dict(now)
     secrets = {part for name, value in os.environ.items() for part in secrets_of(name, value)}
     found = {form for secret in secrets if not is_plain(secret) for form in _forms(secret)}
-    # The longest first, so that a secret that contains another is masked whole.
-    whole = tuple(sorted(found, key=len, reverse=True))
-    flat = {letters for letters in map(_flat, whole) if _is_long(letters)}
-    short = tuple(form for form in whole if _flat(form) not in flat)
-    heads = frozenset(letters[:_SHORTEST_FLAT] for letters in flat)
-    known = KnownForms(whole, short, tuple(flat), heads)
+    known = tuple(sorted(found, key=len, reverse=True))
     _READ = (seen, known)
     return known
 
 
-def mask_known(text: str, known: KnownForms) -> str:
+def mask_known(text: str, known: tuple[str, ...]) -> str:
     """Return a text without the secrets that are known."""
-    if known.short and len(text) >= len(known.short[-1]):
-        for form in known.short:
-            if form in text:
-                text = text.replace(form, MASK)
-    if known.flat and len(text) >= _SHORTEST_FLAT and _has_any(letters := _flat(text), known.heads):
-        text = _mask_flat(text, letters, known.flat)
+    for form in known:
+        if form in text:
+            text = text.replace(form, MASK)
     return text
 
 
-def _has_any(letters: bytes, heads: frozenset[bytes]) -> bool:
-    """Tell whether one of the beginnings stands in a text."""
-    # Each place of a short text is looked up, each beginning is looked for in a long one.
-    if len(letters) > 5 * len(heads):
-        return any(head in letters for head in heads)
-    places = range(len(letters) - _SHORTEST_FLAT + 1)
-    return any(letters[at : at + _SHORTEST_FLAT] in heads for at in places)
-
-
-def _mask_flat(text: str, letters: bytes, known: tuple[bytes, ...]) -> str:
-    """Mask secrets by their letters, whatever stands in between; one that is cut as far as it goes."""
-    places = [at for at, char in enumerate(text) if char.isalnum() and char.isascii()]
-    ends: dict[int, int] = {}  # where what is masked begins, and where it ends
-    for form in known:
-        begun = form[:_BEGINNING]
-        start = letters.find(begun)
-        while start >= 0:
-            done, at = 0, start
-            while at >= 0:
-                end = at + 1
-                while end < len(letters) and letters[at : end + 1] == form[done : done + end + 1 - at]:
-                    end += 1
-                ends[places[at]] = max(places[end - 1] + 1, ends.get(places[at], 0))
-                done += end - at
-                # It may go on behind the number of a line.
-                rest = form[done : done + _REST]
-                at = letters.find(rest, end, end + 3 * _REST) if len(rest) == _REST else -1
-            start = letters.find(begun, start + 1)
-    made, kept = [], 0
-    for begin in sorted(ends):
-        if begin >= kept:
-            made += [text[kept:begin], MASK]
-        kept = max(kept, ends[begin])
-    return "".join([*made, text[kept:]])
-
-
-def open_end(text: str, known: KnownForms) -> int:
+def open_end(text: str, known: tuple[str, ...]) -> int:
     """Return the length of the longest end of a text that is the beginning of a secret."""
-    # Line ends and quotes may stand in between; a few letters are there by chance.
-    letters, at = _longest_end(_flat(text[-_MAX_TAIL:]), known.flat, _CHANCE), len(text)
-    while letters > 0:
-        at -= 1
-        letters -= len(_flat(text[at]))
-    return max(_longest_end(text, known.whole, 1), len(text) - at)
-
-
-def _longest_end(text: AnyStr, known: Iterable[AnyStr], least: int) -> int:
     longest = 0
     for form in known:
-        for size in range(min(len(form) - 1, len(text)), max(longest, least - 1), -1):
+        for size in range(min(len(form) - 1, len(text)), longest, -1):
             if text.endswith(form[:size]):
                 longest = size
                 break

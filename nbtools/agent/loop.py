@@ -42,7 +42,7 @@ from nbtools.agent.approvals import PendingApproval, RunApprover
 from nbtools.agent.bridge import CallHooks, DoorToolset, count_untrusted, key_of_call, with_usable_calls
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.history import History
-from nbtools.agent.models.answers import GO_ON, AnswerNotWhole, end_of, end_of_last, last_text, text_of, whole_answer
+from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, last_text, whole_answer
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests
 from nbtools.agent.own_tools import LongResults, NotebookVariables, Person, Surroundings
@@ -155,8 +155,6 @@ class RunLoop:
         Takes the events.
     answers
         Replies to approvals that were pending, by ids of calls.
-    key
-        The key of the model, which no error may show.
     """
 
     def __init__(
@@ -169,14 +167,10 @@ class RunLoop:
         around: Surroundings,
         emit: Callable[[AgentEvent], None],
         answers: Mapping[str, Reply] | None = None,
-        key: str | None = None,
     ) -> None:
         self.record = record
         self._store = store
-        self._model, self._key = model, key
-        self._said_before = ""
-        self._not_whole: AnswerNotWhole | None = None
-        self._empty_answers = 0
+        self._model = model
         self._emit_outside = emit
         self._writer, self._seen = RunWriter(store, record), list[ModelMessage]()
         self._marks: dict[str, dict[str, Any]] = {}
@@ -186,6 +180,7 @@ class RunLoop:
         self._has_definitions = self._was_cut = False
         self._spent: tuple[str, float, float] | None = None
         self._suspicions, self._strange_calls = 0, set[str]()
+        self._said_before, self._said, self._empty_answers = "", "", 0
         self._was_pending = {item["id"]: PendingApproval(**item) for item in record.pending}
         self._approver = RunApprover(
             executor.door.approver,
@@ -297,14 +292,15 @@ class RunLoop:
             status = "budget" if self._spent is not None else "cancelled"
         except _CallFailedError as exc:
             self.record.error = exc.error.to_dict()
-        except AnswerNotWhole as exc:
-            status, self._not_whole = "refused" if exc.end == "refused" else "incomplete", exc
-            self.record.error = exc.to_error(self.record.model, self._key).to_dict()
         except asyncio.CancelledError:
             status = "cancelled"
             raise
         except Exception as exc:  # every failure of a provider ends the run in order
-            self.record.error = as_error(exc, self.record.model, self._key).to_dict()
+            error = as_error(exc, self.record.model)
+            self.record.error = error.to_dict()
+            if "end" in error.data:
+                status = "refused" if error.data["end"] == "refused" else "incomplete"
+                self._said = error.data["text"]
         finally:
             watch.cancel()
             ledger.pause_clock()
@@ -463,7 +459,7 @@ class RunLoop:
         # Calls that only read need not wait for the disk, and neither does the next answer.
         self._writer.soon(messages=self._seen)
         if end != "whole" and not 0 < self._empty_answers <= self.record.options.retries:
-            raise AnswerNotWhole(end, response)
+            raise error_of(end, response, self.record.model)
         calls = (part.tool_name for part in response.parts if isinstance(part, ToolCallPart))
         if any(name in self._executor.tools() for name in calls):
             self._check_spent()
@@ -488,8 +484,8 @@ class RunLoop:
             self.emit(BudgetReached(budget=name, allowed=allowed, found=found))
             told = f"the budget of {name} ({allowed:g}) is used up"
             record.error = {"code": "LIMIT_EXCEEDED", "message": f"{told}.", "hint": "Resume the run with more."}
-        if self._not_whole is not None:
-            record.text = f"{self._said_before}{text_of(self._not_whole.response)}"
+        if status in {"incomplete", "refused"}:
+            record.text = f"{self._said_before}{self._said}"
         elif status in {"budget", "cancelled", "failed"}:
             record.text = last_text(self._seen)
         if self._ctx is None and self._writer.is_new:  # it ended before the model was asked: the next cell goes on

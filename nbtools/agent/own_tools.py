@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +15,7 @@ from nbtools.aio import in_thread
 from nbtools.errors import ApprovalDenied, FileMissing
 from nbtools.result import Output
 from nbtools.tool import Context, Tool, tool, tool_of
+from nbtools.visible import visible, wrapped
 
 __all__ = [
     "OWN_TOOLS",
@@ -25,6 +27,7 @@ __all__ = [
     "Surroundings",
     "artifact_read",
     "ask_user",
+    "asked_at_line",
     "most_characters",
     "notebook_look",
 ]
@@ -36,6 +39,19 @@ _LOOK_TOKENS = 15_000
 
 Ask = Callable[[str, tuple[str, ...]], str | Awaitable[str | None] | None]
 """Puts a question, and choices if there are any, to a person; returns the answer, or `None` where nobody answers."""
+
+
+def asked_at_line(read: Callable[[str], str]) -> Ask:
+    """Return what puts a question to the person at a line, which `read` shows and whose answer it returns."""
+
+    def ask(question: str, choices: tuple[str, ...]) -> str | None:
+        told = visible(f"{question} ({', '.join(choices)})" if choices else question, lines=True)
+        with contextlib.suppress(EOFError):
+            return read(wrapped(told.replace("\n", "\n  │ ")) + " ")
+        return None
+
+    return ask
+
 
 Look = Callable[[Sharing, Sequence[str] | None], str]
 """Tells the variables of a notebook as far as a level of sharing allows: those of the given names, or what changed."""

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentHost", "AgentService"]
 
+_Answers = Mapping[str, Reply | str | bool] | Reply | str | bool | None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentHost:
@@ -162,12 +164,7 @@ class AgentService:
             run.cancel()  # harmless at the end
         return run
 
-    async def aresume(
-        self,
-        run: str | AgentRun,
-        answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
-        **settings: Unpack[ResumeSettings],
-    ) -> AgentRun:
+    async def aresume(self, run: str | AgentRun, answers: _Answers = None, **how: Unpack[ResumeSettings]) -> AgentRun:
         """Go on with a run that waits, is not done, or whose process has ended, and return it at its end.
 
         Parameters
@@ -178,7 +175,7 @@ class AgentService:
             Answers to the calls that wait, by their ids, or one for all: ``"once"``, ``"tool"``, ``"content"``,
             ``"no"``, a `nbtools.gate.Reply` with changes or a reason; `True` is once. The approver is asked for the
             others.
-        **settings
+        **how
             See `ResumeSettings`.
 
         Raises
@@ -188,25 +185,17 @@ class AgentService:
         MemoryNotFound
             There is no such run.
         """
-        return await (await self.astart_again(run, answers, **settings)).await_end()
+        return await (await self.astart_again(run, answers, **how)).await_end()
 
-    def resume(
-        self,
-        run: str | AgentRun,
-        answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
-        **settings: Unpack[ResumeSettings],
-    ) -> AgentRun:
+    def resume(self, run: str | AgentRun, answers: _Answers = None, **how: Unpack[ResumeSettings]) -> AgentRun:
         """Go on as `aresume` does, and block; Ctrl-C and Stop end the run, which `Interrupted` then carries."""
-        return self.start_again(run, answers, **settings).wait()
+        return self.start_again(run, answers, **how).wait()
 
     async def astart_again(
-        self,
-        run: str | AgentRun,
-        answers: Mapping[str, Reply | str | bool] | Reply | str | bool | None = None,
-        **settings: Unpack[ResumeSettings],
+        self, run: str | AgentRun, answers: _Answers = None, **how: Unpack[ResumeSettings]
     ) -> AgentRun:
         """Go on with a run as `aresume` does, and return it at once."""
-        return await aio.here(self._start_again(run, answers, settings))
+        return await aio.here(self._start_again(run, answers, how))
 
     start_again = aio.blocking(astart_again)
 
@@ -462,12 +451,7 @@ class AgentService:
         branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
         return branch.conversation_id, record.options.share
 
-    async def _start_again(
-        self,
-        run: str | AgentRun,
-        answers: Any,
-        settings: ResumeSettings,
-    ) -> AgentRun:
+    async def _start_again(self, run: str | AgentRun, answers: _Answers, settings: ResumeSettings) -> AgentRun:
         self._check_open()
         run_id = run.run_id if isinstance(run, AgentRun) else run
         record = await self._record(run_id)
@@ -525,15 +509,9 @@ class AgentService:
 
         run = AgentRun(record)
         loop = aio.loop()
+        model = choice.build(record.options.script)
         playing = RunLoop(
-            record,
-            store=self._store(),
-            model=choice.build(record.options.script),
-            executor=executor,
-            around=around,
-            emit=run.take,
-            answers=answers,
-            key=choice.secret,
+            record, store=self._store(), model=model, executor=executor, around=around, emit=run.take, answers=answers
         )
         run.follow(
             cancel=playing.cancel,
@@ -563,7 +541,7 @@ def _surroundings(given: dict[str, Any]) -> Surroundings:
     return Surroundings(ask=given.pop("ask", None), look=given.pop("look", None))
 
 
-def _replies(answers: Any, waiting: Sequence[str], tried: str) -> dict[str, Reply]:
+def _replies(answers: _Answers, waiting: Sequence[str], tried: str) -> dict[str, Reply]:
     """Return the replies to calls that wait, by their ids."""
     if answers is None:
         return {}

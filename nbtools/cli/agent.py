@@ -88,11 +88,13 @@ def _resume(wb: Workbench, arguments: argparse.Namespace, run_id: str) -> int:
 
 def _how(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that a new run and one that goes on both take."""
+    from nbtools.agent.own_tools import asked_at_line
+
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     how: dict[str, Any] = {
         "model": arguments.model,
         "approver": AskTerminal() if is_terminal else None,
-        "ask": _ask if is_terminal else None,
+        "ask": asked_at_line(input) if is_terminal else None,
         "budgets": dict(_number(word) for word in arguments.budget or ()) or None,
     }
     return how | ({"share": arguments.share} if arguments.share else {})
@@ -132,14 +134,6 @@ def _pair(word: str) -> tuple[str, Any]:
 def _number(word: str) -> tuple[str, Any]:
     name, value = _pair(word)
     return name.replace("-", "_"), value
-
-
-def _ask(question: str, choices: tuple[str, ...]) -> str | None:
-    told = f" ({', '.join(choices)})" if choices else ""
-    try:
-        return input(wrapped(visible(f"{question}{told}", lines=True).replace("\n", "\n  │ ")) + " ")
-    except EOFError:
-        return None
 
 
 def _follow(run: AgentRun, arguments: argparse.Namespace) -> int:

@@ -34,17 +34,9 @@ _GIT = ".git"
 _GIT_FILES = ("config", "config.worktree", "commondir")
 _HOOKS = (
     *("applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-applypatch", "post-checkout", "post-commit"),
-    *(
-        "post-index-change",
-        "post-merge",
-        "post-receive",
-        "post-rewrite",
-        "post-update",
-        "pre-applypatch",
-        "pre-auto-gc",
-    ),
-    *("pre-commit", "pre-merge-commit", "pre-push", "pre-rebase", "pre-receive", "prepare-commit-msg", "proc-receive"),
-    *("push-to-checkout", "reference-transaction", "sendemail-validate", "update"),
+    *("post-index-change", "post-merge", "post-receive", "post-rewrite", "post-update", "pre-applypatch"),
+    *("pre-auto-gc", "pre-commit", "pre-merge-commit", "pre-push", "pre-rebase", "pre-receive", "prepare-commit-msg"),
+    *("proc-receive", "push-to-checkout", "reference-transaction", "sendemail-validate", "update"),
 )
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 100

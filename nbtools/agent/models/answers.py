@@ -11,16 +11,16 @@ from typing import Literal
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, UserPromptPart
 
-from nbtools.agent.models.failures import as_error, told
+from nbtools.agent.models.failures import as_error, reason_of
 from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError, NetworkError
 from nbtools.visible import counted
 
 __all__ = [
     "GO_ON",
     "AnswerEnd",
-    "AnswerNotWhole",
     "end_of",
     "end_of_last",
+    "error_of",
     "last_text",
     "text_of",
     "whole_answer",
@@ -34,58 +34,41 @@ GO_ON = (
 )
 
 
-class AnswerNotWhole(Exception):
-    """Ends a run whose model gave no whole answer.
+def error_of(
+    end: AnswerEnd, response: ModelResponse, model: str, *, cause: Exception | None = None, key: str | None = None
+) -> NbtoolsError:
+    """Return why an answer is none, as an error of ours; its data has ``end`` and the ``text`` that came.
 
     Parameters
     ----------
-    end
-        How it ended.
-    response
-        What came of it.
+    end, response
+        How it ended, and what came of it.
+    model
+        The model, as the message calls it.
     cause
         The error that broke it off; `None` where it simply ended.
+    key
+        The key of the model, which no message may show.
     """
-
-    def __init__(self, end: AnswerEnd, response: ModelResponse, cause: Exception | None = None) -> None:
-        super().__init__(end)
-        self.end = end
-        self.response = response
-        self.cause = cause
-
-    def to_error(self, model: str, key: str | None = None) -> NbtoolsError:
-        """Return the reason as an error of ours.
-
-        Parameters
-        ----------
-        model
-            The model, as the message calls it.
-        key
-            Its key, which no message may show.
-        """
-        asked, again = f"asking {model}", "Resume the run to ask again"
-        said = str((self.response.provider_details or {}).get("finish_reason") or "")
-        if self.cause is not None:
-            kind = type(as_error(self.cause, model))
-            return kind(f"the answer of {model} broke off: {told(self.cause, key)}", hint=f"{again}.", tried=asked)
-        if self.end == "refused":
-            hint = "Ask in another way, or use another model."
-            return ExecutionFailed(f"{model} refused to answer{_reason(self.response)}.", hint=hint, tried=asked)
-        if self.end == "cut":
-            tokens = self.response.usage.output_tokens
-            at = f" after {counted(tokens, 'token')}" if tokens else ""
-            hint = "Resume the run to let the answer go on; model_settings: {max_tokens: N} allows longer ones."
-            return LimitExceeded(f"the answer of {model} was cut{at} ({said or 'length'}).", hint=hint, tried=asked)
-        if self.end == "empty":
-            found = f"{model} answered nothing, several times."
-            return ExecutionFailed(found, hint=f"{again}, or use another model.", tried=asked)
-        if said:
-            found = f"the answer of {model} was ended by its server ({said})."
-            return ExecutionFailed(found, hint=f"{again}.", tried=asked)
-        # Some local servers that speak the older protocol never say it.
-        never = " If its server never says so, set stream = false for the model." if _is_lenient(self.response) else ""
-        found = f"the answer of {model} broke off: its server did not say that it was whole."
-        return NetworkError(found, hint=f"{again}.{never}", tried=asked)
+    kind: type[NbtoolsError] = ExecutionFailed
+    said, hint = str((response.provider_details or {}).get("finish_reason") or ""), "Resume the run to ask again."
+    if cause is not None:
+        kind, found = type(as_error(cause, model)), f"the answer of {model} broke off: {reason_of(cause, key)}"
+    elif end == "refused":
+        found, hint = f"{model} refused to answer{_refusal(response)}.", "Ask in another way, or use another model."
+    elif end == "cut":
+        at = f" after {counted(response.usage.output_tokens, 'token')}" if response.usage.output_tokens else ""
+        kind, found = LimitExceeded, f"the answer of {model} was cut{at} ({said or 'length'})."
+        hint = "Resume the run to let the answer go on; model_settings: {max_tokens: N} allows longer ones."
+    elif end == "empty":
+        found = f"{model} answered nothing, several times."
+    elif said:
+        found = f"the answer of {model} was ended by its server ({said})."
+    else:
+        kind, found = NetworkError, f"the answer of {model} broke off: its server did not say that it was whole."
+        if response.finish_reason == "stop":  # taken for granted: some local servers never say it
+            hint += " If its server never says so, set stream = false for the model."
+    return kind(found, hint=hint, tried=f"asking {model}", data={"end": end, "text": text_of(response)})
 
 
 def end_of(response: ModelResponse, *, must_say: bool = False) -> AnswerEnd:
@@ -143,12 +126,7 @@ def _is_content(part: object) -> bool:
     return not isinstance(part, ThinkingPart) and (not isinstance(part, TextPart) or bool(part.content))
 
 
-def _is_lenient(response: ModelResponse) -> bool:
-    """Tell whether an answer came by the protocol whose end pydantic-ai takes for granted."""
-    return response.finish_reason == "stop"
-
-
-def _reason(response: ModelResponse) -> str:
+def _refusal(response: ModelResponse) -> str:
     """Return why an answer was refused, as the provider says it: in a sentence of the model, or in a word."""
     details = response.provider_details or {}
     found = next((details[name] for name in ("refusal", "block_reason", "finish_reason") if details.get(name)), "")

@@ -124,11 +124,6 @@ class ModelChoice:
         """What every line of its runs says where no model is at work."""
         return "scripted (no LLM)" if self.provider == SCRIPTED else ""
 
-    @property
-    def secret(self) -> str | None:
-        """The key, where there is one that no text may show."""
-        return None if self.key in {None, "none"} else self.key
-
     def check_price(self, usd: float | None) -> None:
         """Refuse a budget of money for a model whose price is not known.
 
@@ -138,11 +133,11 @@ class ModelChoice:
             There is such a budget.
         """
         if usd is not None and not self.has_price:
-            raise ConfigInvalid(
+            told, hint = (
                 f"a budget of money cannot be held: {self.name} has no known price.",
-                hint="Give a budget of tokens instead.",
-                tried="starting an agent",
+                "Give one of tokens instead.",
             )
+            raise ConfigInvalid(told, hint=hint, tried="starting an agent")
 
     def build(self, script: str | None = None) -> Any:
         """Return the model for pydantic-ai, with its client; a scripted one plays the script."""
@@ -157,7 +152,8 @@ class ModelChoice:
             return scripted_model(Script(script))
         if self.made is not None:
             return self.made
-        made = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait)
+        key = None if self.key == "none" else self.key
+        made = RepeatedRequests(_BUILDERS[self.provider](self), wait=self.retry_wait, name=self.name, key=key)
         return made if self.stream else WholeAnswers(made)
 
 

@@ -9,27 +9,50 @@ from typing import Any
 
 from pydantic_ai import exceptions
 
-from nbtools.errors import (
-    ConfigInvalid,
-    ConfigMissing,
-    ExecutionFailed,
-    HttpError,
-    InternalError,
-    LimitExceeded,
-    NbtoolsError,
-    NetworkError,
-    VersionConflict,
-)
+from nbtools import errors
+from nbtools.errors import NbtoolsError
 from nbtools.parsing import from_json
 from nbtools.redaction import conceal_start
 from nbtools.secret_values import MASK
 from nbtools.visible import brief
 
-__all__ = ["as_error", "told"]
+__all__ = ["as_error", "reason_of"]
 
 _MAX_TOLD = 2_000
 _MAX_SAID = 600
 _MARKUP = re.compile(r"<(?:script|style|head)\b.*?</(?:script|style|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_MAY_PASS = (exceptions.ModelRateLimitError, exceptions.ModelUnavailableError, exceptions.ModelServerError)
+_AGAIN = "Resume the run to try again."
+# The first that fits: the error, ours, what it means, what to do next.
+_KNOWN: tuple[tuple[type[BaseException], type[NbtoolsError], str, str | None], ...] = (
+    (
+        exceptions.ModelAuthenticationError,
+        errors.ConfigMissing,
+        "{} refused the key",
+        "Check the key and its rights.",
+    ),
+    (exceptions.ModelNotFoundError, errors.ConfigInvalid, "the server does not know {}", "Check the model's name."),
+    (
+        exceptions.ModelContextWindowExceededError,
+        errors.LimitExceeded,
+        "the conversation is longer than {} can read",
+        "Start a new conversation, or use a model with a larger context window.",
+    ),
+    (
+        exceptions.ModelConnectionError,
+        errors.NetworkError,
+        "{} cannot be reached, or its answer broke off",
+        f"Check the network and base_url. {_AGAIN}",
+    ),
+    *((kind, errors.HttpError, "{} did not answer", _AGAIN) for kind in _MAY_PASS),
+    (exceptions.ModelAPIError, errors.HttpError, "{} did not answer", None),
+    (
+        exceptions.UnexpectedModelBehavior,
+        errors.ExecutionFailed,
+        "{} answered what cannot be used",
+        "Resume the run to try again, or use another model.",
+    ),
+)
 
 
 def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsError:
@@ -46,49 +69,28 @@ def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsE
     """
     if isinstance(exc, NbtoolsError):
         return exc
-    said = told(exc, key)
-    asked = f"asking {model}"
-    if isinstance(exc, exceptions.ModelAuthenticationError):
-        return ConfigMissing(f"{model} refused the key: {said}", hint="Check the key and what it may use.", tried=asked)
-    if isinstance(exc, exceptions.ModelNotFoundError):
-        return ConfigInvalid(f"the server does not know {model}: {said}", hint="Check the model's name.", tried=asked)
-    if isinstance(exc, exceptions.ModelContextWindowExceededError):
-        hint = "Start a new conversation, or use a model with a larger context window."
-        return LimitExceeded(f"the conversation is longer than {model} can read: {said}", hint=hint, tried=asked)
-    if isinstance(exc, exceptions.ModelConnectionError):
-        hint = "Check the network and base_url; resume the run to try again."
-        return NetworkError(f"{model} cannot be reached, or its answer broke off: {said}", hint=hint, tried=asked)
-    if isinstance(exc, exceptions.ModelAPIError):
-        passing = (
-            exceptions.ModelRateLimitError,
-            exceptions.ModelUnavailableError,
-            exceptions.ModelServerError,
-        )
-        may_pass = isinstance(exc, passing)
-        wait = f" The server asks to wait {exc.retry_after:g} s." if exc.retry_after else ""
-        next_step = f"Resume the run to try again.{wait}" if may_pass else None
-        return HttpError(f"{model} did not answer: {said}", hint=next_step, retryable=may_pass, tried=asked)
-    if isinstance(exc, exceptions.UnexpectedModelBehavior):
-        hint = "Resume the run to try again, or use another model."
-        return ExecutionFailed(f"{model} answered what cannot be used: {said}", hint=hint, tried=asked)
+    asked, reason = f"asking {model}", reason_of(exc, key)
+    for kind, ours, meaning, hint in _KNOWN:
+        if isinstance(exc, kind):
+            wait = getattr(exc, "retry_after", None)
+            told = f"{hint} The server asks to wait {wait:g} s." if hint and wait else hint
+            may_pass = hint is not None if ours is errors.HttpError else None
+            return ours(f"{meaning.format(model)}: {reason}", hint=told, retryable=may_pass, tried=asked)
     if type(exc).__name__ == "ConversationConflict":
         hint = "Look at the run again: somebody else goes on with it."
-        return VersionConflict("the conversation was changed by another process meanwhile.", hint=hint, tried=asked)
-    return InternalError(f"{type(exc).__name__}: {said}", hint="That is a fault of nbtools.", tried=asked)
+        return errors.VersionConflict(
+            "the conversation was changed by another process meanwhile.", hint=hint, tried=asked
+        )
+    return errors.InternalError(f"{type(exc).__name__}: {reason}", hint="That is a fault of nbtools.", tried=asked)
 
 
-def told(exc: BaseException, key: str | None = None) -> str:
+def reason_of(exc: BaseException, key: str | None = None) -> str:
     """Return what a provider says went wrong, as it says it to people, without a key."""
-    said = _said(exc)
+    status, said = getattr(exc, "status_code", None), str(getattr(exc, "message", exc))
+    if status is not None:
+        sentence = _sentence(getattr(exc, "body", None))
+        said = f"status {status}{f', {sentence}' if sentence else ''}"
     return conceal_start(said.replace(key, MASK) if key else said, _MAX_TOLD)
-
-
-def _said(exc: BaseException) -> str:
-    status, body = getattr(exc, "status_code", None), getattr(exc, "body", None)
-    if not isinstance(exc, exceptions.ModelAPIError):
-        return str(getattr(exc, "message", exc))  # without the answer, which may be long
-    said = _sentence(body) or ("" if status else str(exc))
-    return f"status {status}{f', {said}' if said else ''}" if status else said
 
 
 def _sentence(body: Any) -> str:

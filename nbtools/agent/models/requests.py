@@ -12,18 +12,14 @@ from pydantic_ai import exceptions
 from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 
-from nbtools.agent.models.answers import AnswerNotWhole
+from nbtools.agent.models.answers import error_of
+from nbtools.agent.models.failures import as_error
 
 __all__ = ["RepeatedRequests", "WholeAnswers"]
 
 _ATTEMPTS = 4
 _LONGEST_WAIT_S = 60.0
-_MAY_PASS = (
-    exceptions.ModelRateLimitError,
-    exceptions.ModelUnavailableError,
-    exceptions.ModelServerError,
-    exceptions.ModelConnectionError,
-)
+_FAULTS = (exceptions.ModelAPIError, exceptions.UnexpectedModelBehavior)
 _T = TypeVar("_T")
 
 
@@ -41,12 +37,23 @@ class RepeatedRequests(WrapperModel):
         Seconds before the second attempt where the server does not say.
     sleep
         Waits for seconds.
+    name
+        What errors call the model; `None` takes its own name.
+    key
+        Its key, which no error may show.
     """
 
     def __init__(
-        self, wrapped: Model, *, wait: float = 0.5, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        wrapped: Model,
+        *,
+        wait: float = 0.5,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        name: str | None = None,
+        key: str | None = None,
     ) -> None:
         super().__init__(wrapped)
+        self._name, self._key = name or wrapped.model_name, key
         self._wait = wait
         self._sleep = sleep
 
@@ -58,28 +65,29 @@ class RepeatedRequests(WrapperModel):
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, run_context: Any = None
     ) -> AsyncGenerator[StreamedResponse]:
-        """Ask for an answer piece by piece; one that breaks off raises `AnswerNotWhole` with what came of it."""
+        """Ask for an answer piece by piece; the error of one that breaks off has what came of it."""
         asked = (messages, model_settings, model_request_parameters, run_context)
         async with AsyncExitStack() as stack:
             stream = await self._repeated(lambda: stack.enter_async_context(self.wrapped.request_stream(*asked)))
             try:
                 yield stream
-            except (exceptions.ModelAPIError, exceptions.UnexpectedModelBehavior) as exc:
-                raise AnswerNotWhole("broken", stream.get(), exc) from exc
+            except _FAULTS as exc:
+                raise error_of("broken", stream.get(), self._name, cause=exc, key=self._key) from exc
 
     async def _repeated(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        for attempt in range(1, _ATTEMPTS):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 return await ask()
-            except _MAY_PASS as exc:
-                wait = exc.retry_after
+            except _FAULTS as exc:
+                error, wait = as_error(exc, self._name, self._key), getattr(exc, "retry_after", None)
                 if wait is None:
                     # Not all clients that were refused at the same time come again at the same time.
                     wait = self._wait * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
-                if wait > _LONGEST_WAIT_S:
-                    raise
+                if attempt == _ATTEMPTS or wait > _LONGEST_WAIT_S or not error.retryable:
+                    raise error from exc
             await self._sleep(wait)
-        return await ask()
 
 
 class WholeAnswers(WrapperModel):

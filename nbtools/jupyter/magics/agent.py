@@ -97,11 +97,12 @@ def _run(request: MagicRequest) -> Any:
 
 def _follow(request: MagicRequest, start: Any) -> Any:
     """Start a run, show it as it goes on, and return its last line; the notebook goes on from it."""
+    from nbtools.agent.own_tools import asked_at_line
     from nbtools.jupyter.display.agent_run import RunFooter, RunView
 
     session = request.session
     how: dict[str, Any] = {
-        "ask": _ask,
+        "ask": asked_at_line(read_line),
         "look": session.agent_look,
         "approver": _approver(request.args.approve, session),
     }
@@ -146,15 +147,6 @@ def _approver(how: str, session: NotebookSession) -> Approver | None:
     if how == "later":
         return AskFunction(lambda _: "later")
     return Nobody() if how == "never" or session.is_alone else None
-
-
-def _ask(question: str, choices: tuple[str, ...]) -> str | None:
-    """Put a question of the model to the person at the cell; `None` where nobody can answer."""
-    told = f" ({', '.join(choices)})" if choices else ""
-    try:
-        return read_line(wrapped(visible(f"{question}{told}", lines=True).replace("\n", "\n  │ ")) + " ")
-    except EOFError:
-        return None
 
 
 def _resume(request: MagicRequest) -> Any:

@@ -95,14 +95,14 @@ class Check:
         return dataclasses.asdict(self)
 
 
-def status(config: Config, kernels: Any = None, memory: Any = None) -> dict[str, Any]:
+def status(config: Config, kernels: Any = None, memory: Any = None, recorder: Any = None) -> dict[str, Any]:
     """Return what a status card shows, without starting anything.
 
     Parameters
     ----------
     config
         The settings in force.
-    kernels, memory
+    kernels, memory, recorder
         The services, when they have been started.
     """
     shown = {row["setting"]: row["value"] for row in config.rows()}
@@ -113,6 +113,7 @@ def status(config: Config, kernels: Any = None, memory: Any = None) -> dict[str,
         "home": str(config.home),
         "memory": shown["memory_url"] or f"the file {config.home / 'memory.duckdb'}",
         "memory_state": "open" if memory is not None else "not open yet: its first use opens it",
+        "calls": recorder.told() if recorder is not None else "none yet in this process",
         "kernels": f"{len(running)} sessions run" if kernels is not None else "none yet: a script starts one",
         "sandbox": f"your scripts {_LEVELS[config.sandbox]}; a model's {_LEVELS[config.model_sandbox]}",
         "sql": f"DuckDB {_version('duckdb')}; it reads, and cannot change anything",

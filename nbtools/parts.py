@@ -529,6 +529,8 @@ class Parts:
         closers += [parts[name] for name in _CLOSED if name in parts and parts[name] is not self._given_kernels]
         for part in closers:
             part.close()
+        if recorder is not None and (recorder.lost or recorder.unwritten()):
+            warnings.warn(recorder.told(), stacklevel=3)
 
     def check_open(self) -> None:
         """Raise `WorkbenchClosed` if it was closed: then nothing of it can be used any more."""

@@ -2,7 +2,7 @@
 
 A `CallRecorder` keeps the last records in memory and hands them to a sink, the memory database for one, from a thread
 of its own and several at once: writing history never makes a call slower, and a store that cannot be had takes no tool
-away.
+away. What the sink does not take waits, is tried again, and is told.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import itertools
 import json
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.aio import start_thread
-from nbtools.errors import LimitExceeded
+from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.redaction import conceal_start
 from nbtools.result import ToolResult
 from nbtools.secret_values import MASK, known_forms, secrecy
@@ -32,6 +33,11 @@ __all__ = ["CallRecord", "CallRecorder", "Digest", "name_of"]
 _KEPT = 1_000
 _BATCH = 100
 _GATHER_S = 0.05
+# Records that wait for a store that cannot be had, and how long it is left alone.
+_MOST_WAITING = 5_000
+_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
+# Failures one after the other by which the store is taken to be what fails, rather than a record.
+_IN_A_ROW = 3
 _MAX_TEXT = 4_000
 # What a save stores lies in the memory already, where it can be deleted and forgotten: its record says how much it was,
 # and by the hash whether two were the same. A copy here would stand on the disk twice, in a journal and in a table.
@@ -191,7 +197,14 @@ class CallRecorder:
     ----------
     sink
         Called with the dicts of some records, oldest first, in a thread of the recorder's own; `None` keeps them in
-        memory only. What it raises is kept in `problem` and reported, once, by whoever shows the status.
+        memory only. What it cannot take is tried again, see `unwritten`.
+
+    Attributes
+    ----------
+    problem
+        Why the sink took nothing the last time; `None` where it took all.
+    lost
+        How many records never reach it: it refused them, or too many were waiting.
     """
 
     def __init__(self, sink: Callable[[list[dict[str, Any]]], None] | None = None) -> None:
@@ -201,7 +214,10 @@ class CallRecorder:
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._waiting: collections.deque[dict[str, Any]] = collections.deque()
+        self._try_at, self._pause = 0.0, _RETRY_S
         self.problem: BaseException | None = None
+        self.lost = 0
 
     def append(self, record: CallRecord) -> None:
         """Remember a call; returns at once."""
@@ -224,15 +240,18 @@ class CallRecorder:
     def _write(self) -> None:
         ended = False
         while not ended:
-            records, waiting, ended = self._gathered()
-            self._hand_on([record.to_dict() for record in records])
-            if waiting is not None:
+            records, flushed, ended = self._gathered()
+            self._hand_on([record.to_dict() for record in records], is_last=ended or flushed is not None)
+            if flushed is not None:
                 self._hurry.clear()
-                waiting.set()
+                flushed.set()
 
     def _gathered(self) -> tuple[list[CallRecord], threading.Event | None, bool]:
         """Wait for records; return them, what to set when they are handed on, and whether they are the last."""
-        item = self._queue.get()
+        try:
+            item = self._queue.get(timeout=max(self._try_at - time.monotonic(), 0.0) if self._waiting else None)
+        except queue.Empty:
+            return [], None, False
         if isinstance(item, CallRecord):
             # Many quick calls become one write, and the thread does not compete with each of them.
             self._hurry.wait(_GATHER_S)
@@ -244,27 +263,79 @@ class CallRecorder:
             item = self._queue.get()
         return records, item, item is None
 
-    def _hand_on(self, records: list[dict[str, Any]]) -> None:
+    def _hand_on(self, records: list[dict[str, Any]], *, is_last: bool) -> None:
+        """Hand on what waits and these records, where it is time to try, and let wait what the sink does not take."""
+        with self._lock:
+            self._waiting.extend(records)
+            if not self._waiting or not (is_last or self.problem is None or time.monotonic() >= self._try_at):
+                self._drop_oldest()
+                return
+            records = list(self._waiting)
+        left = self._not_taken(records)
+        with self._lock:
+            self._waiting = collections.deque(left)
+            self._drop_oldest()
+            self._pause = min(2 * self._pause, _LONGEST_RETRY_S) if left else _RETRY_S
+            self._try_at = time.monotonic() + self._pause
+            self.problem = self.problem if left else None
+
+    def _not_taken(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the records that the sink did not take now, and may take later."""
+        left: list[dict[str, Any]] = []
+        for start in range(0, len(records), _BATCH):
+            batch = records[start : start + _BATCH]
+            if self._takes(batch):
+                continue
+            # One record that the store refuses must not take the others with it.
+            refused = 0
+            for number, record in enumerate(batch):
+                if refused == _IN_A_ROW:
+                    return [*left, *batch[number:], *records[start + _BATCH :]]
+                if len(batch) > 1 and self._takes([record]):
+                    refused = 0
+                elif isinstance(self.problem, InvalidArguments):
+                    self.lost += 1
+                else:
+                    refused += 1
+                    left.append(record)
+        return left
+
+    def _takes(self, records: list[dict[str, Any]]) -> bool:
         assert self._sink is not None, "the thread is started for a sink only"
-        if not records:
-            return
         try:
             self._sink(records)
         except Exception as exc:
             self.problem = exc
-            if len(records) > 1:
-                # One record that the store refuses must not take the others with it.
-                for record in records:
-                    self._hand_on([record])
+            return False
+        return True
+
+    def _drop_oldest(self) -> None:
+        while len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self.lost += 1
+
+    def unwritten(self) -> list[dict[str, Any]]:
+        """Return the records that wait for the sink, which could not take them, oldest first."""
+        with self._lock:
+            return [] if self.problem is None else list(self._waiting)
+
+    def told(self) -> str:
+        """Return in a sentence whether every call of this process is on record."""
+        waiting = len(self.unwritten())
+        missing = [f"{waiting:,} are not on record yet ({self.problem}); they are written when that is over"]
+        missing = missing if waiting else []
+        missing += [f"{self.lost:,} will never be on record"] if self.lost else []
+        return f"of the calls of this process {'; '.join(missing)}" if missing else "every call is on record"
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything so far has been handed on; return whether it was, within `timeout` seconds."""
-        if self._thread is None or not self._thread.is_alive():
-            return True
-        done = threading.Event()
-        self._queue.put(done)
-        self._hurry.set()
-        return done.wait(timeout)
+        if self._thread is not None and self._thread.is_alive():
+            done = threading.Event()
+            self._queue.put(done)
+            self._hurry.set()
+            if not done.wait(timeout):
+                return False
+        return not self._waiting
 
     def recent(self, n: int | None = None) -> list[CallRecord]:
         """Return the last records of this process, oldest first; `None` returns all that are kept (1,000)."""

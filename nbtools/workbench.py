@@ -340,12 +340,15 @@ class Workbench(Parts):
         return frame
 
     def call_records(self, limit: int = 1_000) -> list[dict[str, Any]]:
-        """Return the recorded calls, newest first; those of this process alone when the memory cannot be had."""
+        """Return the recorded calls, newest first; those of this process alone when the memory cannot be had.
+
+        Calls that wait for a memory which cannot be written are among them; `CallRecorder.told` says so.
+        """
         from nbtools.errors import MemoryWriteFailed
 
         self.recorder.flush()
         try:
-            found = self._call_log.list(limit=limit)
+            found = [*self._call_log.list(limit=limit), *self.recorder.unwritten()][-limit:]
         except MemoryWriteFailed:
             found = [record.to_dict() for record in self.recorder.recent(limit)]
         # A call is kept when it ends: the one that made others follows them, and began before.
@@ -404,7 +407,8 @@ class Workbench(Parts):
         from nbtools.health import status
 
         self.check_open()
-        return status(self.config, self.opened("kernels"), self.opened("memory"))
+        opened = {part: self.opened(part) for part in ("kernels", "memory", "recorder")}
+        return status(self.config, **opened)
 
     def doctor(self) -> list[Check]:
         """Check each part, starting it where that is needed, and say what is missing and how to get it."""

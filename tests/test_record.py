@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import nbtools.record
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.tool import ToolCall
@@ -109,10 +110,39 @@ def test_a_sink_that_fails_takes_nothing_away_and_is_remembered() -> None:
 
     recorder = CallRecorder(broken)
     recorder.append(record())
-    assert recorder.flush()
+    assert not recorder.flush()
     assert isinstance(recorder.problem, OSError)
     assert len(recorder.recent()) == 1
+    assert "1 are not on record yet (disk full)" in recorder.told()
     recorder.close()
+
+
+def test_records_that_found_no_store_are_written_when_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nbtools.record, "_MOST_WAITING", 150)
+    kept: list[str] = []
+    tries: list[int] = []
+    is_full = True
+
+    def sink(records: list[dict[str, Any]]) -> None:
+        tries.append(len(records))
+        if is_full:
+            raise OSError("disk full")
+        kept.extend(told["call_id"] for told in records)
+
+    recorder = CallRecorder(sink)
+    for number in range(200):
+        recorder.append(record(str(number)))
+    assert not recorder.flush()
+    assert len(tries) <= 20  # a store that fails is not asked for each record
+    assert [told["call_id"] for told in recorder.unwritten()] == [str(number) for number in range(50, 200)]
+    assert "150 are not on record yet" in recorder.told()
+    assert "50 will never be on record" in recorder.told()
+    is_full = False
+    recorder.append(record("200"))
+    recorder.close()
+    assert kept == [str(number) for number in range(50, 201)]
+    assert recorder.told() == "of the calls of this process 50 will never be on record"
+    assert recorder.problem is None
 
 
 def test_records_that_come_together_are_handed_on_together() -> None:
@@ -138,9 +168,9 @@ def test_a_record_that_the_sink_refuses_takes_no_other_with_it() -> None:
     recorder = CallRecorder(picky)
     for number in range(6):
         recorder.append(record(str(number)))
-    assert recorder.flush()
+    assert not recorder.flush()
     assert kept == ["0", "1", "2", "4", "5"]
-    assert isinstance(recorder.problem, OSError)
+    assert [told["call_id"] for told in recorder.unwritten()] == ["3"]
     recorder.close()
 
 

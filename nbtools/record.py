@@ -33,11 +33,8 @@ __all__ = ["CallRecord", "CallRecorder", "Digest", "name_of"]
 _KEPT = 1_000
 _BATCH = 100
 _GATHER_S = 0.05
-# Records that wait for a store that cannot be had, and how long it is left alone.
-_MOST_WAITING = 5_000
+# How long a sink that takes nothing is left alone.
 _RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
-# Failures one after the other by which the store is taken to be what fails, rather than a record.
-_IN_A_ROW = 3
 _MAX_TEXT = 4_000
 # What a save stores lies in the memory already, where it can be deleted and forgotten: its record says how much it was,
 # and by the hash whether two were the same. A copy here would stand on the disk twice, in a journal and in a table.
@@ -198,6 +195,8 @@ class CallRecorder:
     sink
         Called with the dicts of some records, oldest first, in a thread of the recorder's own; `None` keeps them in
         memory only. What it cannot take is tried again, see `unwritten`.
+    most_waiting
+        How many records wait at the most for a sink that takes none.
 
     Attributes
     ----------
@@ -207,14 +206,17 @@ class CallRecorder:
         How many records never reach it: it refused them, or too many were waiting.
     """
 
-    def __init__(self, sink: Callable[[list[dict[str, Any]]], None] | None = None) -> None:
+    def __init__(
+        self, sink: Callable[[list[dict[str, Any]]], None] | None = None, *, most_waiting: int = 5_000
+    ) -> None:
         self._recent: collections.deque[CallRecord] = collections.deque(maxlen=_KEPT)
         self._sink = sink
         self._queue: queue.SimpleQueue[CallRecord | threading.Event | None] = queue.SimpleQueue()
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._waiting: collections.deque[dict[str, Any]] = collections.deque()
+        self._waiting: list[dict[str, Any]] = []
+        self._most = most_waiting
         self._try_at, self._pause = 0.0, _RETRY_S
         self.problem: BaseException | None = None
         self.lost = 0
@@ -266,65 +268,41 @@ class CallRecorder:
     def _hand_on(self, records: list[dict[str, Any]], *, is_last: bool) -> None:
         """Hand on what waits and these records, where it is time to try, and let wait what the sink does not take."""
         with self._lock:
-            self._waiting.extend(records)
-            if not self._waiting or not (is_last or self.problem is None or time.monotonic() >= self._try_at):
-                self._drop_oldest()
-                return
-            records = list(self._waiting)
-        left = self._not_taken(records)
-        with self._lock:
-            self._waiting = collections.deque(left)
-            self._drop_oldest()
+            self._waiting += records
+            self.lost += max(len(self._waiting) - self._most, 0)
+            self._waiting = self._waiting[-self._most :]
+        if self._waiting and (is_last or self.problem is None or time.monotonic() >= self._try_at):
+            left = self._not_taken(self._waiting, _BATCH)
             self._pause = min(2 * self._pause, _LONGEST_RETRY_S) if left else _RETRY_S
             self._try_at = time.monotonic() + self._pause
-            self.problem = self.problem if left else None
+            with self._lock:
+                self._waiting, self.problem = left, self.problem if left else None
 
-    def _not_taken(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records that the sink did not take now, and may take later."""
-        left: list[dict[str, Any]] = []
-        for start in range(0, len(records), _BATCH):
-            batch = records[start : start + _BATCH]
-            if self._takes(batch):
-                continue
-            # One record that the store refuses must not take the others with it.
-            refused = 0
-            for number, record in enumerate(batch):
-                if refused == _IN_A_ROW:
-                    return [*left, *batch[number:], *records[start + _BATCH :]]
-                if len(batch) > 1 and self._takes([record]):
-                    refused = 0
-                elif isinstance(self.problem, InvalidArguments):
-                    self.lost += 1
-                else:
-                    refused += 1
-                    left.append(record)
-        return left
-
-    def _takes(self, records: list[dict[str, Any]]) -> bool:
+    def _not_taken(self, records: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+        """Return the records that the sink did not take now, and may take later; it gets so many at once."""
         assert self._sink is not None, "the thread is started for a sink only"
-        try:
-            self._sink(records)
-        except Exception as exc:
-            self.problem = exc
-            return False
-        return True
-
-    def _drop_oldest(self) -> None:
-        while len(self._waiting) > _MOST_WAITING:
-            self._waiting.popleft()
-            self.lost += 1
+        for start in range(0, len(records), most):
+            try:
+                self._sink(records[start : start + most])
+            except (InvalidArguments, LimitExceeded):
+                if most > 1:  # one record that the store refuses must not take the others with it
+                    return self._not_taken(records[start:], 1)
+                self.lost += 1
+            except Exception as exc:
+                self.problem = exc
+                return records[start:]
+        return []
 
     def unwritten(self) -> list[dict[str, Any]]:
         """Return the records that wait for the sink, which could not take them, oldest first."""
         with self._lock:
-            return [] if self.problem is None else list(self._waiting)
+            return list(self._waiting) if self.problem is not None else []
 
     def told(self) -> str:
         """Return in a sentence whether every call of this process is on record."""
-        waiting = len(self.unwritten())
-        missing = [f"{waiting:,} are not on record yet ({self.problem}); they are written when that is over"]
-        missing = missing if waiting else []
-        missing += [f"{self.lost:,} will never be on record"] if self.lost else []
+        missing = [f"{self.lost:,} will never be on record"] if self.lost else []
+        if waiting := len(self.unwritten()):
+            missing.insert(0, f"{waiting:,} are not on record yet ({self.problem}); they are written when that is over")
         return f"of the calls of this process {'; '.join(missing)}" if missing else "every call is on record"
 
     def flush(self, timeout: float = 5.0) -> bool:

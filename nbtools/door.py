@@ -41,7 +41,7 @@ from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
 from nbtools.result import Artifact, ErrorInfo, Output, ToolResult
 from nbtools.telemetry import fresh_id, span
-from nbtools.tool import CALLERS, Context, Tool, ToolCall, Witness
+from nbtools.tool import CALLERS, Context, Tool, ToolCall
 
 __all__ = ["CallLimits", "Door", "Services", "failure"]
 
@@ -317,7 +317,7 @@ class Door:
         """Run the tool before the eyes of its witnesses, where it may change something."""
         run: Callable[[Context], Awaitable[ToolResult]] = functools.partial(self._run, prepared)
         for witness in () if prepared.effects.read_only else context.call.witnesses:
-            run = _witnessed(witness, prepared, run)
+            run = functools.partial(witness, prepared.tool, prepared.values, run)
         return await run(context)
 
     async def _run(self, prepared: PreparedCall, context: Context) -> ToolResult:
@@ -380,12 +380,6 @@ class Door:
             artifacts=output.artifacts,
             value=output.value,
         )
-
-
-def _witnessed(
-    witness: Witness, prepared: PreparedCall, run: Callable[[Context], Awaitable[ToolResult]]
-) -> Callable[[Context], Awaitable[ToolResult]]:
-    return lambda context: witness(prepared.tool, prepared.values, context, run)
 
 
 def _too_long(seconds: float | None, kept: Mapping[str, Any] | None = None) -> CallTimeout:

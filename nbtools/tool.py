@@ -247,10 +247,10 @@ class Context:
 
 
 Witness = Callable[
-    ["Tool", Mapping[str, Any], Context, Callable[[Context], Awaitable[ToolResult]]], Awaitable[ToolResult]
+    ["Tool", Mapping[str, Any], Callable[[Context], Awaitable[ToolResult]], Context], Awaitable[ToolResult]
 ]
-"""Sees what calls change: gets what is about to run, its values, its context, and what runs it with this context or
-another, and returns the result. The door asks those of a call where it may change something."""
+"""Sees what calls change: gets what is about to run, its values, what runs it with a context, and the context, and
+returns the result. The door asks those of a call where it may change something."""
 
 
 def _unsaid() -> Any:

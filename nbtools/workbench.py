@@ -407,8 +407,7 @@ class Workbench(Parts):
         from nbtools.health import status
 
         self.check_open()
-        opened = {part: self.opened(part) for part in ("kernels", "memory", "recorder")}
-        return status(self.config, **opened)
+        return status(self.config, *map(self.opened, ("kernels", "memory", "recorder")))
 
     def doctor(self) -> list[Check]:
         """Check each part, starting it where that is needed, and say what is missing and how to get it."""

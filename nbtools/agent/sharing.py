@@ -25,9 +25,9 @@ from nbtools.agent.models.choice import SCRIPTED, ModelChoice
 from nbtools.errors import ConfigInvalid, InvalidArguments
 from nbtools.result import ToolResult
 from nbtools.schema import output_schema
-from nbtools.tool import Tool
+from nbtools.tool import Context, Tool
 
-__all__ = ["Sharing", "default_level", "is_own", "level_after"]
+__all__ = ["Sharing", "default_level", "is_own", "level_after", "runs_freely"]
 
 _LEVELS = ("schema", "sample", "values")
 _ROWS = 5
@@ -176,6 +176,15 @@ class Sharing:
 def is_own(tool: Tool) -> bool:
     """Tell whether a tool is one of this package."""
     return str(getattr(tool.function, "__module__", "")).partition(".")[0] == "nbtools"
+
+
+async def runs_freely(tool: Tool, context: Context) -> bool:
+    """Tell whether a tool runs a script that could change more than a folder of its own."""
+    if not str(getattr(tool.function, "__module__", "")).startswith("nbtools.toolbox.scripts"):
+        return False
+    from nbtools.toolbox.scripts.execution import is_loose
+
+    return not context.by_model or await is_loose(context)
 
 
 def default_level(choice: ModelChoice) -> str:

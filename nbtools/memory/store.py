@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
 import json
 import math
 import os
@@ -360,16 +361,9 @@ class AgentMemory(Mapping[str, Any]):
 
     def over(self, repository: Repository) -> AgentMemory:
         """Return the same memory over a repository that stands before this one's, which stays its owner's to close."""
-        agent, workflow, node = self._ids
-        return AgentMemory(
-            repository,
-            agent_id=agent,
-            workflow_id=workflow,
-            node_id=node,
-            scope=self.scope.name,
-            limits=self.limits,
-            embed=self.embed,
-        )
+        made = copy.copy(self)
+        made.__dict__.update(repository=repository, _owns=False)
+        return made
 
     def export_to(self, path: str | os.PathLike[str], *, all_scopes: bool = False) -> int:
         """Write the records of this scope, or of all, to a ``.jsonl`` or ``.parquet`` file; return how many."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from nbtools.agent.exports.notebook import start_of
 from nbtools.agent.records.lines import RunLines
+from nbtools.agent.sharing import runs_freely
 from nbtools.aio import in_thread
 from nbtools.errors import ExecutionFailed, LimitExceeded, NbtoolsError
 from nbtools.execute import LocalExecutor
@@ -71,15 +72,10 @@ async def once_only(executor: LocalExecutor, name: str, arguments: Mapping[str, 
         return "it reaches out"
     if not tool.trusted and not effects.read_only:
         return "it is a tool of an outside server, which may change anything"
-    room = str(getattr(tool.function, "__module__", "")).split(".")[:3]
-    if not effects.destructive or (room[:2] == ["nbtools", "toolbox"] and room[2:] != ["scripts"]):
-        return ""
-    from nbtools.toolbox.scripts.execution import is_loose
-
-    if room == ["nbtools", "toolbox", "scripts"]:
-        is_free = await is_loose(Context(call=call, services=services))
-        return "what it runs is not confined here" if is_free else ""
-    return "it destroys"
+    if await runs_freely(tool, Context(call=call, services=services)):
+        return "what it runs is not confined here"
+    is_kept = str(getattr(tool.function, "__module__", "")).startswith("nbtools.toolbox.")
+    return "it destroys" if effects.destructive and not is_kept else ""
 
 
 async def prove(

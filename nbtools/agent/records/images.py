@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Collection
 from pathlib import Path
 
 __all__ = ["Images"]
@@ -64,8 +63,3 @@ class Images:
             content = (self.folder / name).read_bytes()
             return content if self.name_of(content) == name else None
         return None
-
-    def drop(self, names: Collection[str]) -> None:
-        """Remove contents."""
-        for name in names:
-            (self.folder / name).unlink(missing_ok=True)

@@ -7,16 +7,17 @@ every change of it is seen, however it is made. What cannot be seen is written d
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nbtools.agent.records.images import Images
-from nbtools.agent.sharing import is_own
+from nbtools.agent.sharing import is_own, runs_freely
 from nbtools.aio import in_thread
 from nbtools.errors import CallTimeout, NbtoolsError
 from nbtools.memory import AgentMemory, MemoryFiles
@@ -56,8 +57,8 @@ class ChangeWitness:
         self,
         tool: Tool,
         values: Mapping[str, Any],
-        context: Context,
         run: Callable[[Context], Awaitable[ToolResult]],
+        context: Context,
     ) -> ToolResult:
         """Return what `run` returns, and keep what it changes; see `nbtools.tool.Witness`."""
         sight = _Sight(tool, values, context)
@@ -143,7 +144,10 @@ class _Sight:
         self.named: list[str] = []
         self.memory_files: dict[str, str] = {}
         self.notes: list[NoteChange] = []
-        self.services = _WatchedServices(context.services, self.notes.extend)
+        own: dict[type, Callable[[], Any]] = {}
+        if AgentMemory in context.services:
+            own[AgentMemory] = lambda: watched(context.services[AgentMemory](), self.notes.extend)
+        self.services = collections.ChainMap(own, cast("Any", context.services))
         self.is_cut = False
 
     def look(self) -> None:
@@ -164,39 +168,7 @@ class _Sight:
         effects = self.context.effects or self.tool.effects
         if effects.open_world or not is_own(self.tool):
             return True
-        if not self.services.has_run_code:
-            return False
-        from nbtools.toolbox.scripts.execution import is_loose
-
-        return not self.context.by_model or await is_loose(self.context)
-
-
-class _WatchedServices(Mapping[type, Callable[[], Any]]):
-    """Services among which the memory tells of its changes; it is known whether code was run."""
-
-    def __init__(
-        self, services: Mapping[type, Callable[[], Any]], watcher: Callable[[Sequence[NoteChange]], None]
-    ) -> None:
-        self._services = services
-        self._watcher = watcher
-        self.has_run_code = False
-
-    def __getitem__(self, service: type) -> Callable[[], Any]:
-        make = self._services[service]
-        if service is AgentMemory:
-            return lambda: watched(make(), self._watcher)
-        # By its name: importing the kernels takes long, and most tools need none.
-        self.has_run_code = self.has_run_code or service.__name__ == "Kernels"
-        return make
-
-    def __contains__(self, service: object) -> bool:
-        return service in self._services
-
-    def __iter__(self) -> Iterator[type]:
-        return iter(self._services)
-
-    def __len__(self) -> int:
-        return len(self._services)
+        return await runs_freely(self.tool, self.context)
 
 
 def _paths(values: Iterable[Any]) -> Iterator[Path]:

@@ -263,7 +263,7 @@ class StepRunner:
                     variables=_with_tables(seen) if is_python else seen,
                     inputs_paths=paths,
                     on_output=tell,
-                    memory=self._seen_memory(step) if is_python and step.memory.enabled else None,
+                    memory=self.memory(step) if is_python and step.memory.enabled else None,
                     wants_value=is_python,
                     place=step.place,
                     sandbox=None if policy is None else policy.model,
@@ -368,14 +368,11 @@ class StepRunner:
 
     def memory(self, step: StepAttempt) -> AgentMemory:
         """Return the memory of a step's scope."""
-        ids = {"agent_id": step.agent, "workflow_id": step.workflow, "node_id": step.node.id}
-        return self._host.memory().scoped(**ids, scope=step.memory.default_scope)
-
-    def _seen_memory(self, step: StepAttempt) -> AgentMemory:
-        """Return the memory for code, which uses it past the door: whoever sees what calls change is told."""
         from nbtools.memory.watched import watched
 
-        return watched(self.memory(step))
+        ids = {"agent_id": step.agent, "workflow_id": step.workflow, "node_id": step.node.id}
+        # Code uses it past the door, and whoever sees what calls change is told there too.
+        return watched(self._host.memory().scoped(**ids, scope=step.memory.default_scope))
 
 
 def _no_memory() -> Any:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from nbtools import aio
 from nbtools.config import Config
 from nbtools.door import CallLimits, Door, Services
-from nbtools.errors import FileMissing, WorkbenchClosed
+from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, WorkbenchClosed
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
 from nbtools.gate import Approver, check_names, rules_from_config
 from nbtools.lazy import ByClassName, until_closed
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from nbtools.toolbox.web.downloads import Downloads
     from nbtools.widgets.open_explorers import OpenExplorers
     from nbtools.workflow.driver.host import Prompt, PromptAnswer, WorkerRecipe, WorkflowHost
-    from nbtools.workflow.service import WorkflowRun, Workflows
+    from nbtools.workflow.service import Workflows
+    from nbtools.workflow.workflow_run import WorkflowRun
 
 __all__ = ["Parts", "open_on_worker"]
 
@@ -331,6 +332,7 @@ class Parts:
             kernels=lambda: self.kernels,
             memory=lambda: self.memory,
             prompter=self._ask_model,
+            find_model=self._find_model,
             recipe=self._recipe,
         )
 
@@ -340,6 +342,13 @@ class Parts:
             return view_of(run, self.workflows)
 
         return Workflows(host, check_open=self.check_open, viewer=viewer)
+
+    def _find_model(self, name: str) -> None:
+        """Raise `ConfigInvalid` where no model has this name; a key or a package that is missing is another matter."""
+        from nbtools.agent.models.choice import choose_model
+
+        with contextlib.suppress(ConfigMissing, MissingExtra):
+            choose_model(name, self.config.models)
 
     def _recipe(self) -> WorkerRecipe:
         """Return how a worker of a cluster makes these parts again."""

@@ -31,10 +31,9 @@ def add_commands(commands: Any) -> None:
 
 def _validate(arguments: argparse.Namespace) -> int:
     from nbtools.workflow.findings import FORMATS
-    from nbtools.workflow.validation import validate
 
     with Workbench() as wb:
-        reports = [validate(file, wb.executor.tools()) for file in arguments.files]
+        reports = [wb.workflows.validate(file) for file in arguments.files]
     # A file that several others run is told once.
     findings = list(dict.fromkeys(found for report in reports for found in report.findings))
     if findings or arguments.format in {"json", "sarif"}:

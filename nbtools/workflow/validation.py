@@ -16,6 +16,7 @@ from nbtools.workflow.checks.calls import check_calls, configure
 from nbtools.workflow.checks.code import check_code
 from nbtools.workflow.checks.json_schema import check_schemas
 from nbtools.workflow.checks.order import check_order
+from nbtools.workflow.checks.prompts import FindModel, check_prompts
 from nbtools.workflow.checks.safety import check_safety, find_tainted
 from nbtools.workflow.checks.shape import read_workflow
 from nbtools.workflow.checks.subject import Subject
@@ -33,7 +34,12 @@ _AGENT_KEYS = (
 )
 
 
-def validate(source: str | os.PathLike[str], registry: Mapping[str, Tool] | None = None) -> Report:
+def validate(
+    source: str | os.PathLike[str],
+    registry: Mapping[str, Tool] | None = None,
+    *,
+    find_model: FindModel | None = None,
+) -> Report:
     """Return what is wrong with a workflow, and its model when nothing is.
 
     Parameters
@@ -43,13 +49,15 @@ def validate(source: str | os.PathLike[str], registry: Mapping[str, Tool] | None
         a text, in the working folder.
     registry
         The tools that nodes may call; `None` leaves names and arguments of tools unchecked.
+    find_model
+        Finds the models of prompts; `None` leaves their names unchecked.
 
     Returns
     -------
     Report
         Findings sorted by file and line; ``report.workflow`` is the model when there is no error.
     """
-    made = _Validation(registry)
+    made = _Validation(registry, find_model)
     if isinstance(source, str) and "\n" in source:
         subject = made.read(Document(source), Path.cwd(), ())
         path = "<text>"
@@ -64,6 +72,7 @@ class _Validation:
     """One run of the checks over a file and the files that it names."""
 
     registry: Mapping[str, Tool] | None
+    find_model: FindModel | None
     sources: list[SourceText] = dataclasses.field(default_factory=list)
     files: list[Path] = dataclasses.field(default_factory=list)
     subs: dict[Path, Subject | None] = dataclasses.field(default_factory=dict)
@@ -98,6 +107,7 @@ class _Validation:
         check_order(subject)
         check_values(subject)
         check_calls(subject)
+        check_prompts(subject, self.find_model)
         scripts: list[SourceText] = []
         check_code(subject, folder, scripts)
         self.sources += scripts

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.errors import ConfigInvalid
 from nbtools.registry import Registry
 from nbtools.workflow.findings import rules
 from nbtools.workflow.validation import validate
@@ -24,10 +25,15 @@ def _expected(file: Path) -> list[tuple[str, int, int]]:
     return sorted((code, int(line), int(column)) for code, line, column in found)
 
 
+def _find_model(name: str) -> None:
+    if name not in {"known", "scripted"}:
+        raise ConfigInvalid(f"there is no model {name!r}.", hint="Did you mean 'known'?")
+
+
 @pytest.mark.parametrize("name", sorted(file.stem for file in FOLDER.glob("*.yaml")))
 def test_a_mistake_is_found_at_its_line_and_column_and_nothing_else(name: str, registry: Registry) -> None:
     file = FOLDER / f"{name}.yaml"
-    report = validate(file, registry)
+    report = validate(file, registry, find_model=_find_model)
     found = sorted((finding.code, finding.line, finding.column) for finding in report.findings)
     assert found == _expected(file), f"\n{report}"
     assert report.workflow is None or report.ok

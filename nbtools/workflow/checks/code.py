@@ -129,12 +129,25 @@ def _docstring(tree: Any) -> ast.expr | None:
     return body[0].value if is_long and body and isinstance(body[0], ast.Expr) else None
 
 
+def _check_agent(parts: list[ast.AST], rebound: set[str], starts: list[int], tell: _Tell) -> None:
+    """Tell of ``agent.memory``, which other programs have."""
+    for part in parts:
+        is_it = isinstance(part, ast.Attribute) and part.attr == "memory" and isinstance(part.value, ast.Name)
+        if is_it and isinstance(part, ast.Attribute) and getattr(part.value, "id", "") == "agent":
+            if "agent" not in rebound:
+                offset = starts[part.lineno - 1] + part.col_offset
+                tell("WF060", offset, len("agent.memory"), "There is no agent in code.", "Write memory.")
+            return
+
+
 def _check_names(subject: Subject, node: CodeNode, tree: ast.AST, code: str, starts: list[int], tell: _Tell) -> None:
     needed = {edge.target for edge in subject.edges[node.id]}
     lines = code.split("\n")
     parts = list(ast.walk(tree))
     rebound = {n.id for n in parts if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     rebound |= {n.arg for n in parts if isinstance(n, ast.arg)}
+    imported = {a.asname or a.name for n in parts if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+    _check_agent(parts, rebound | imported, starts, tell)
     if node.for_each is None and "item" not in rebound:
         for part in parts:
             if isinstance(part, ast.Name) and part.id == "item":

@@ -1,4 +1,4 @@
-"""Safety: secrets that stand in the file, and text of strangers where it could do harm.
+"""Safety: secrets that stand in the file, SQL that writes, and text of strangers where it could do harm.
 
 Text of strangers is what a model wrote or the web sent: results of prompt nodes, of tools that talk to the world, of
 tools and workflows that got such text. A number, a truth value or one of a few listed texts can do no harm, and code
@@ -30,6 +30,8 @@ def check_safety(subject: Subject) -> None:
     for _, node in subject.nodes.values():
         if isinstance(node, ToolNode) and (callee := subject.callee(node.tool)) is not None:
             _check_commands(subject, node, callee)
+            if "sql_query" in callee.names:
+                _check_query(subject, node)
     _check_secrets(subject)
 
 
@@ -111,6 +113,20 @@ def _check_commands(subject: Subject, node: ToolNode, callee: Callee) -> None:
                     hint = "Begin the address with a fixed host: https://api.example.com/…."
                     subject.tell_within("WF052", where, part.start, width, message, hint)
                 before += "x"
+
+
+def _check_query(subject: Subject, node: ToolNode) -> None:
+    """Tell of SQL that writes, where it is known and the local engine runs it: the verdict needs the text alone."""
+    query = node.args.get("query")
+    if not isinstance(query, str) or "${" in query or {"connection", "connection_string"} & node.args.keys():
+        return
+    from nbtools.sql.verdict.policy import Policy
+
+    verdict = Policy().check(query)
+    if not verdict.allowed and verdict.kind not in {None, "SELECT"}:
+        where = subject.place(node, "args", "query")
+        reason = verdict.reasons[0].removeprefix("line 1: ")
+        subject.tell("WF059", where, f"The query is refused: {reason}.", "Write with code, or with another tool.")
 
 
 # -- secrets

@@ -39,6 +39,14 @@ _WANTED_OF = {
 _GROUPS = {"ask": ("approve", "choose", "fill"), "tools": ("tool", "workflow", "node"), "nodes": KINDS}
 _TRIES = 4
 _WRITTEN = {"retry": "Write {{attempts: {}}}.", "limits": "Write {{seconds: {}}}, or another bound."}
+# What other programs call the kind of a node, where that is a value.
+_TYPES = {
+    "prompt": ("llm", "model", "chat", "agent", "ai"),
+    "code": ("code", "python", "script", "bash", "shell", "node"),
+    "tool": ("tool", "function", "action"),
+    "ask": ("approval", "human", "ask", "input", "question"),
+    "workflow": ("workflow", "subworkflow", "subflow"),
+}
 # What other programs call a key.
 _ELSEWHERE = {
     "nodes": ("steps", "jobs", "tasks", "stages", "graph"),
@@ -228,9 +236,23 @@ def _tell_kind(document: Document, place: Place, value: Any) -> None:
         span = document.span((*place, key), key=True)
         document.tell("WF015", span, f"{key!r} is no key of a {noun}.", f"Did you mean {close!r}?")
         return
+    if kind := _kind_of_type(value):
+        hint = f"Write {kind}: … in the place of {next(iter(_type_of(value)))}."
+        document.tell("WF019", document.span(place), f"The {noun} is of no kind.", hint)
+        return
     code, hint = ("WF016", "Add prompt: ….") if "agent" in value and group == "nodes" else ("WF019", "")
     message = "The key 'prompt' is missing." if hint else f"The {noun} is of no kind."
     document.tell(code, document.span(place), message, hint or f"It has one of {', '.join(keys)}.")
+
+
+def _type_of(value: Mapping[Any, Any]) -> list[str]:
+    """Return what says the kind of a node in files of other programs, as it is written."""
+    return [f"{key}: {value[key]}" for key in ("type", "kind") if isinstance(value.get(key), str)]
+
+
+def _kind_of_type(value: Mapping[Any, Any]) -> str:
+    words = {text.partition(": ")[2].lower() for text in _type_of(value)}
+    return next((kind for kind, others in _TYPES.items() if words & {*others}), "")
 
 
 def _tell_unknown(document: Document, place: Place, name: str, known: list[str], *, is_node: bool) -> None:
@@ -239,6 +261,8 @@ def _tell_unknown(document: Document, place: Place, name: str, known: list[str],
     if is_node and name not in known:
         owners = [model.kind for model in NodeFields.__subclasses__() if name in _keys_of(model)]
         hint = f"Nodes with {' or '.join(owners)} have it." if owners else hint
+        hint = f"{hint} Write retry: {{attempts: 3}}." if name == "retries" else hint
+        hint = "Write the key of its kind: tool, code, prompt, ask or workflow." if name in {"type", "kind"} else hint
     document.tell("WF015", document.span(place, key=True), f"{name!r} is no key here.", hint)
 
 

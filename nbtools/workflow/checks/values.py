@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from nbtools.workflow.checks.prompts import meant_path
 from nbtools.workflow.checks.subject import Subject
 from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import ESCAPE, FILTERS, OURS, Expression, FilterCall, parse, walk
@@ -200,17 +201,20 @@ def _check_condition(subject: Subject, node: NodeFields) -> None:
 
 def _check_braces(subject: Subject, node: NodeFields) -> None:
     """Tell of ``{{ … }}`` around what would be an expression."""
-    known = {"inputs", "nodes", "item", "env", *subject.ids, *subject.workflow.inputs}
+    roots = {"inputs", "nodes", "item", "env"}
     fields = vars(node)
     filled = {name: fields[name] for name in _FILLED if name in fields}
     for place, text in _all_texts(filled):
         for found in _BRACES.finditer(text) if "{{" in text else ():
-            if found[1] in known:
-                inner = found[0].strip("{}- ")
+            path = found[0].strip("{}- ")
+            if found[1] not in roots:
+                # Other programs name an input, or what a step gave, by its bare name.
+                path = f"{meant}{path.removeprefix(found[1])}" if (meant := meant_path(subject, node, found[1])) else ""
+            if path:
                 width = len(found[0])
                 message = "{{ }} is no expression."
                 subject.tell_within(
-                    "WF010", subject.place(node, *place), found.start(), width, message, f"Write ${{{inner}}}."
+                    "WF010", subject.place(node, *place), found.start(), width, message, f"Write ${{{path}}}."
                 )
 
 

@@ -117,6 +117,8 @@ class WorkflowHost:
         Return the managed kernels, and the agent's memory.
     prompter
         Asks models; `None` where there is no agent, and then prompt nodes fail.
+    find_model
+        Finds a model by its name, and raises where there is none; `None` leaves names unchecked.
     workflow_tool
         Returns a workflow file as a tool of that name.
     recipe
@@ -131,5 +133,6 @@ class WorkflowHost:
     kernels: Callable[[], Kernels]
     memory: Callable[[], AgentMemory]
     prompter: Prompter | None = None
+    find_model: Callable[[str], object] | None = None
     workflow_tool: Callable[[Path, str], Tool] | None = None
     recipe: Callable[[], WorkerRecipe] | None = None

@@ -17,13 +17,23 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["VALUE_LEFT_OUT", "VALUE_NOT_JSON", "VALUE_TOO_LARGE", "json_report", "loaded", "report", "stored_value"]
+__all__ = [
+    "VALUE_CHANGED",
+    "VALUE_LEFT_OUT",
+    "VALUE_NOT_JSON",
+    "VALUE_TOO_LARGE",
+    "json_report",
+    "loaded",
+    "report",
+    "stored_value",
+]
 
 # Where nbtools may not be installed, its text was sent before.
 _stored: Any = sys.modules.get("nbtools_stored") or importlib.import_module("nbtools.kernels.inside.stored")
 VALUE_TOO_LARGE = "the value of the last expression is too large: "
 VALUE_NOT_JSON = "the value of the last expression cannot be kept: "
 VALUE_LEFT_OUT = "the value of the last expression is not kept: "
+VALUE_CHANGED = "the value of the last expression is not the same as JSON: "
 # Of the value of a last expression: bytes as JSON, rows of a table that are shown, levels.
 _MOST_VALUE = 8 * 2**20
 _MOST_ROWS = 1_000
@@ -83,7 +93,7 @@ def _storable(value: Any, folder: str, notes: list[str], depth: int = 0) -> Any:
         return [_storable(one, folder, notes, depth + 1) for one in value]
     if _stored.is_storable(value) or any(hasattr(value, name) for name in ("savefig", "to_json", "figure", "save")):
         return _stored.store(value, folder, "the value", notes)
-    return _plain(value)
+    return _plain(value, {})
 
 
 def _with_tables(value: Any) -> Any:
@@ -96,8 +106,9 @@ def _with_tables(value: Any) -> Any:
 
 def json_report(value: Any, folder: str = "") -> dict[str, Any]:
     """Return what a report says of the value of the last expression: ``data``, or why there is none."""
+    changes: dict[str, None] = {}
     try:
-        made = _table(value, folder) if _is_table(value) else _plain(value)
+        made = _table(value, folder) if _is_table(value) else _plain(value, changes)
         size = len(json.dumps(made, allow_nan=False))
     except Exception as exc:
         # A figure or an axis as the last line of a cell is no result; what holds other values is meant as one.
@@ -105,7 +116,7 @@ def json_report(value: Any, folder: str = "") -> dict[str, Any]:
         return {"value_note": f"{VALUE_NOT_JSON if is_meant else VALUE_LEFT_OUT}{exc}"}
     if size > _MOST_VALUE:
         return {"value_note": f"{VALUE_TOO_LARGE}it has {size:,} bytes as JSON, and {_MOST_VALUE:,} are allowed"}
-    return {"data": made}
+    return {"data": made, **({"value_note": f"{VALUE_CHANGED}{'; '.join(changes)}"} if changes else {})}
 
 
 def _is_table(value: Any) -> bool:
@@ -131,27 +142,37 @@ def _table(value: Any, folder: str) -> dict[str, Any]:
     relation = duckdb.sql("select * from frame")
     relation.write_parquet(str(path))
     kept = duckdb.read_parquet(str(path))
-    rows = [[_plain(cell) for cell in row] for row in kept.limit(_MOST_ROWS).fetchall()]
+    rows = [[_plain(cell, {}) for cell in row] for row in kept.limit(_MOST_ROWS).fetchall()]
     told = {"parquet": str(path.absolute()), "columns": list(kept.columns), "row_count": len(frame)}
     return {**told, "rows": rows, "truncated": len(frame) > len(rows)}
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null."""
+def _plain(value: Any, changes: dict[str, None], depth: int = 0) -> Any:
+    """Return a value as JSON: arrays and sets as lists, times as text, what is no number as null.
+
+    Whoever reads such a value again gets another one; that is added to `changes`, in words.
+    """
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return value if value - value == 0 else None
+        if value - value == 0:
+            return value
+        changes["NaN and infinity are null"] = None
+        return None
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(value, Mapping):
-        named = {str(key): _plain(one, depth + 1) for key, one in value.items()}
+        named = {str(key): _plain(one, changes, depth + 1) for key, one in value.items()}
+        if not all(isinstance(key, str) for key in value):
+            changes["keys that are not text are text"] = None
         if len(named) < len(value):
             raise ValueError("two keys of a mapping are the same as text")
         return named
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(one, depth + 1) for one in value]
-    return _plain(_simpler(value), depth + 1)
+        return [_plain(one, changes, depth + 1) for one in value]
+    if type(value).__name__ in {"Decimal", "Fraction"}:
+        changes[f"a {type(value).__name__} is a plain number, or a text where that is not exact"] = None
+    return _plain(_simpler(value), changes, depth + 1)
 
 
 def _simpler(value: Any) -> Any:

@@ -138,6 +138,7 @@ ROOMS: dict[str, list[str]] = {
         "validation",
         "driver",
         "offered views",
+        "workflow_run",
         "service",
     ],
     "widgets": [

@@ -23,12 +23,12 @@ from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:
     from nbtools.workflow.runs.events import RunEvent
-    from nbtools.workflow.service import WorkflowRun
     from nbtools.workflow.spec import Workflow
+    from nbtools.workflow.workflow_run import WorkflowRun
 
 __all__ = ["add_commands"]
 
-_WAITS = 3
+_WAITS, _STOPPED = 3, 130
 
 
 def add_commands(commands: Any) -> None:
@@ -36,7 +36,8 @@ def add_commands(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="run a workflow file, or resume a run",
-        epilog="Exit codes: 0 ok, 1 failed or cancelled, 2 wrong usage, 3 the run waits for an answer.",
+        epilog="Exit codes: 0 ok, 1 failed, cancelled or declined, 2 wrong usage, 3 the run waits for an answer, "
+        "130 stopped by Ctrl-C. A run that failed, or was stopped, goes on with --resume RUN: what is done stays done.",
     )
     _add_options(run)
     run.add_argument("file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it")
@@ -65,7 +66,12 @@ def add_commands(commands: Any) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``run``; they may stand before the file and behind it."""
-    parser.add_argument("--resume", metavar="RUN", default=argparse.SUPPRESS, help="go on with that run")
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        default=argparse.SUPPRESS,
+        help="go on with that run; one that has ended takes its file, or FILE, as it is now",
+    )
     parser.add_argument(
         "--plan", action="store_true", default=argparse.SUPPRESS, help="say what would run and why, and run nothing"
     )
@@ -112,10 +118,11 @@ def _run(arguments: argparse.Namespace) -> int:
                 print(report, file=sys.stderr)
                 return 1
             options, inputs = _read_rest(arguments, report.workflow)
-        if (arguments.file is None) == (options.get("resume") is None):
+        resumed = options.get("resume")
+        if arguments.file is None and resumed is None:
             raise InvalidArguments("name a file, or --resume RUN.", hint="nbtools runs lists the runs.")
         if options.get("plan"):
-            print(wb.workflows.plan(arguments.file, inputs))
+            print(wb.workflows.plan(arguments.file, inputs, resume=resumed))
             return 0
         is_quiet = bool(options.get("events") or options.get("json"))
         terminal = _Terminal(is_quiet=is_quiet, has_events=bool(options.get("events")))
@@ -129,17 +136,20 @@ def _run(arguments: argparse.Namespace) -> int:
             "wait_s": wait_s,
         }
         try:
-            if arguments.file is None:
-                if (was := wb.workflows.show(options["resume"])).has_ended:
-                    print(f"{was.run_id} has ended ({was.state}): there is nothing left to do.", file=sys.stderr)
-                done = wb.workflows.resume(was.run_id, **how)
+            is_stopped = False
+            if resumed is not None:
+                if (was := wb.workflows.show(resumed)).ok:
+                    print(f"{was.run_id} is ok: there is nothing left to do.", file=sys.stderr)
+                done = wb.workflows.resume(was.run_id, arguments.file, inputs, **how)
             else:
                 done = wb.workflows.run(arguments.file, inputs, cached=bool(options.get("cached")), **how)
         except Interrupted as exc:
             if exc.value is None:
                 raise
-            done = exc.value  # what the run has come to
+            done, is_stopped = exc.value, True  # what the run has come to
     _print_run(done, as_json=bool(options.get("json")), is_quiet=bool(options.get("events")))
+    if is_stopped:
+        return _STOPPED
     return 0 if done.ok else _WAITS if done.state in {"waiting", "unknown"} else 1
 
 
@@ -279,12 +289,17 @@ def _next_steps(run: WorkflowRun) -> Iterator[str]:
     if run.state == "lost":
         yield "Its driver ended without a word. What has ended is kept, and what may have been done twice is asked."
         yield f"→ nbtools run --resume {run.run_id}"
+    if run.has_ended and not run.ok:
+        yield "It goes on where it ended, with its file as it is now; what is done and unchanged is not done again."
+        yield f"→ nbtools run --resume {run.run_id}"
     for line in run.drift:
-        yield f"note: {line}; this run uses it as it was" if " the run began" in line else f"note: {line}"
-    is_over = run.state in {"failed", "cancelled"}
-    if is_over or run.drift:
-        told = "It does not go on" if is_over else "It stays as it was"
-        yield f"→ {told}: nbtools run {run.source} --cached starts a new run that uses again what has not changed."
+        is_old = " the run began" in line and (run.ok or not run.has_ended)
+        yield f"note: {line}; this run uses it as it was" if is_old else f"note: {line}"
+    if run.drift and run.ok:
+        yield f"→ nbtools run {run.source} --plan says what a new run would do."
+    if run.drift and not run.has_ended and run.driver is None:
+        yield "→ To let it take the file as it is now, end it first, and then resume it:"
+        yield f"→ nbtools runs cancel {run.run_id}"
 
 
 def _as_json(run: WorkflowRun) -> dict[str, Any]:

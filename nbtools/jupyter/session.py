@@ -191,6 +191,7 @@ class NotebookSession:
         work: Callable[[Live], Awaitable[T]],
         *,
         stopped: Callable[[Any], None] | None = None,
+        hint: Callable[[Any], str] | None = None,
         shows_time: bool = True,
     ) -> tuple[T, Live]:
         """Run work on the loop and show its output; Stop ends it.
@@ -203,6 +204,8 @@ class NotebookSession:
             Starts it, given where its output goes.
         stopped
             Gets what the work returned when it was stopped, `None` when nothing.
+        hint
+            Returns what to do after a Stop, given the same; `None` says that the cell can be run again.
         shows_time
             Whether the time of long work is shown; not where the work has a display of its own.
 
@@ -226,7 +229,7 @@ class NotebookSession:
                 stopped(exc.value)
             raise Cancelled(
                 "you stopped it; what it showed until then stays.",
-                hint="Run the cell again when you are ready.",
+                hint="Run the cell again when you are ready." if hint is None else hint(exc.value),
                 tried=f"running {label}",
                 data=exc.value.data if isinstance(exc.value, ToolResult) else None,
             ) from None

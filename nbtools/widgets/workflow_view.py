@@ -23,14 +23,15 @@ from nbtools.widgets.live.sources import module_text, style_text
 from nbtools.workflow.driver.questions import accept, question_text
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
-from nbtools.workflow.views.cards import run_card
+from nbtools.workflow.views.cards import output_part, run_card
 from nbtools.workflow.views.graph import GraphDrawing, graph_text
 from nbtools.workflow.views.live import LiveView
 from nbtools.workflow.views.table import COLUMNS, rows_of
 from nbtools.workflow.views.waterfall import waterfall_svg
 
 if TYPE_CHECKING:
-    from nbtools.workflow.service import WorkflowRun, Workflows
+    from nbtools.workflow.service import Workflows
+    from nbtools.workflow.workflow_run import WorkflowRun
 
 __all__ = ["WorkflowView", "view_of"]
 
@@ -75,6 +76,7 @@ class WorkflowView(LiveWidget):
     head = traitlets.Unicode("").tag(sync=True)
     graph = traitlets.Unicode("").tag(sync=True)
     bars = traitlets.Unicode("").tag(sync=True)
+    outcome = traitlets.Unicode("").tag(sync=True)
     columns = traitlets.List([*COLUMNS]).tag(sync=True)
     rows: Any = traitlets.List().tag(sync=True)
     questions: Any = traitlets.List().tag(sync=True)
@@ -120,6 +122,7 @@ class WorkflowView(LiveWidget):
             self._state = state
             self.state, self.run_id, self.head = state.state, state.run_id, " · ".join(filter(None, facts))
             self.graph, self.bars = redact(self._drawing.svg(state)), redact(waterfall_svg(state))
+            self.outcome = redact(output_part(state.outputs or {}))
             self.rows = rows
 
     def end(self) -> None:
@@ -136,7 +139,7 @@ class WorkflowView(LiveWidget):
         """Show a run as its log tells it."""
         self.paint(run.progress, {})
         self.state, self.is_driven = run.state, run.driver is not None
-        self.is_followed = self._look is not None and run.state not in {"ok", "failed", "cancelled"}
+        self.is_followed = self._look is not None and not run.has_ended
         with self._lock:
             self._open = {found.step: _AskedStep(found.question, told=_told(found.given)) for found in run.questions}
             self.questions = [_shown(name, one) for name, one in self._open.items()]
@@ -241,8 +244,8 @@ def _shown(step: str, one: _AskedStep) -> dict[str, Any]:
     """Return a question as a view shows it: a text, and buttons with the answers, or the fields of a form."""
     made: dict[str, Any] = {"step": step, "fields": [], "answers": [], "told": one.told}
     question = one.asked
-    if "approve" in question:
-        told = visible(str(question["approve"]), lines=True)
+    if yes_no := question.get("approve") or question.get("again"):
+        told = visible(str(yes_no), lines=True)
         return {**made, "text": told, "answers": [["yes", "Yes"], ["no", "No"]]}
     if "choose" in question:
         answers = [[choice, visible(choice)] for choice in question["choose"]]
@@ -255,4 +258,6 @@ def _shown(step: str, one: _AskedStep) -> dict[str, Any]:
             "fields": fields_of(question["fill"]),
         }
     answers = [["retry", "Run it again"], ["done", "Count it as done"], ["fail", "Count it as failed"]]
+    if question.get("needs_value"):  # which no button can tell
+        del answers[1]
     return {**made, "text": str(question.get("unknown", "")), "answers": answers}

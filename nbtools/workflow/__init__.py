@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from nbtools.workflow.expressions import fill, truth
     from nbtools.workflow.findings import Report, WorkflowFinding, explain
     from nbtools.workflow.graph import edges
-    from nbtools.workflow.service import OpenQuestion, WorkflowExecutor, WorkflowRun, Workflows
+    from nbtools.workflow.service import WorkflowExecutor, Workflows
     from nbtools.workflow.spec import Workflow, editor_schema
     from nbtools.workflow.validation import validate
     from nbtools.workflow.views.live import LiveView
     from nbtools.workflow.views.repeat import RepeatedSteps
+    from nbtools.workflow.workflow_run import OpenQuestion, WorkflowRun
 
 __all__ = [
     "LiveView",
@@ -57,13 +58,13 @@ __getattr__ = facade(
     __name__,
     {
         "LiveView": "nbtools.workflow.views.live",
-        "OpenQuestion": "nbtools.workflow.service",
+        "OpenQuestion": "nbtools.workflow.workflow_run",
         "RepeatedSteps": "nbtools.workflow.views.repeat",
         "Report": "nbtools.workflow.findings",
         "Workflow": "nbtools.workflow.spec",
         "WorkflowExecutor": "nbtools.workflow.service",
         "WorkflowFinding": "nbtools.workflow.findings",
-        "WorkflowRun": "nbtools.workflow.service",
+        "WorkflowRun": "nbtools.workflow.workflow_run",
         "Workflows": "nbtools.workflow.service",
         "edges": "nbtools.workflow.graph",
         "editor_schema": "nbtools.workflow.spec",

@@ -49,7 +49,7 @@ def explain_failure(code: str) -> str:
             str(kind.__doc__).partition("\n")[0],
             f"{again} With on_error: continue the run goes on, and ${{nodes.ID.ok}} is false.",
             "`nbtools runs show RUN` tells the message and what was printed.",
-            "`nbtools run FILE --cached` starts a new run that uses again what has ended well.",
+            "`nbtools run --resume RUN` goes on with the file as it is then: what is done and unchanged stays done.",
         ]
     )
 

@@ -20,166 +20,29 @@ from nbtools import aio
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
 from nbtools.execute import Executor
 from nbtools.registry import Registry
-from nbtools.result import ErrorInfo, ToolResult
+from nbtools.result import ToolResult
 from nbtools.tool import Tool, ToolCall
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.driver.local import AskPerson, Drive, DriveOptions
 from nbtools.workflow.driver.questions import accept, question_text
-from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview
+from nbtools.workflow.driver.reuse import EarlierRuns, Preview, preview, preview_of_going_on
 from nbtools.workflow.driver.steps import StepRunner
 from nbtools.workflow.findings import Report
 from nbtools.workflow.offered import workflow_tool
 from nbtools.workflow.runs.events import RunEvent
-from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs, write_file
+from nbtools.workflow.runs.log import FrozenRun, RunLog, fresh_run_id, list_runs
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
 from nbtools.workflow.validation import validate
-from nbtools.workflow.views.cards import run_card
-from nbtools.workflow.views.graph import graph_text
 from nbtools.workflow.views.notebook import repeating_notebook
-from nbtools.workflow.views.report import report_html
 from nbtools.workflow.views.saved import read_drift, read_progress
-from nbtools.workflow.views.table import table
+from nbtools.workflow.workflow_run import OpenQuestion, WorkflowRun
 
-__all__ = ["OpenQuestion", "WorkflowExecutor", "WorkflowRun", "Workflows"]
+__all__ = ["WorkflowExecutor", "Workflows"]
 
 _SHOWN_RUNS = 200
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OpenQuestion:
-    """A question of a run that has not gone on since.
-
-    Attributes
-    ----------
-    step
-        The step that waits: ``agree``, ``each[2]``, or in a run inside of this one ``each[2]/agree``.
-    text
-        The question, with the answers that fit.
-    question
-        The same as data, see `nbtools.workflow.runs.events.QuestionAsked`.
-    deadline
-        When it is too late, in seconds since 1970; `None` is never.
-    given
-        What somebody has answered, which waits for the run to go on: ``answer``, ``by``, ``at``.
-    """
-
-    step: str
-    text: str
-    question: Mapping[str, Any]
-    deadline: float | None = None
-    given: Mapping[str, Any] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkflowRun:
-    """A run, as its log tells it.
-
-    Attributes
-    ----------
-    run_id, folder
-        Its name, and its folder.
-    workflow, source
-        Name of the workflow, and its file as it was named.
-    state
-        ``"ok"``, ``"failed"``, ``"cancelled"``, ``"waiting"`` or ``"unknown"`` (until a question is answered),
-        ``"running"``, or ``"lost"``: its driver ended without a word.
-    outputs
-        What it returned; empty unless it is ok.
-    error
-        Why it failed: code, message, hint, and the node.
-    progress
-        The state of every node, with attempts, times and results.
-    questions
-        What people are asked.
-    driver
-        Who drives it now: process, machine, since when; `None` when nobody does.
-    drift
-        What is different from the files of now, in words; a run always uses those of its start.
-    definition
-        What runs, as it was at the start; `None` where that cannot be read any more.
-    """
-
-    run_id: str
-    folder: Path
-    workflow: str
-    state: str
-    source: str = ""
-    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    error: Mapping[str, Any] | None = None
-    progress: RunState = dataclasses.field(default_factory=RunState, repr=False)
-    questions: tuple[OpenQuestion, ...] = ()
-    driver: Mapping[str, Any] | None = None
-    drift: tuple[str, ...] = ()
-    definition: Workflow | None = dataclasses.field(default=None, repr=False)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended for good: there is nothing that could go on."""
-        return self.state in {"ok", "failed", "cancelled"}
-
-    @property
-    def ok(self) -> bool:
-        """Whether it has ended as it should."""
-        return self.state == "ok"
-
-    def raise_for_error(self) -> WorkflowRun:
-        """Return the run itself, or raise what it failed by.
-
-        Raises
-        ------
-        NbtoolsError
-            It failed, was cancelled, or waits for a person.
-        """
-        if self.ok:
-            return self
-        error = self.error or {"code": "APPROVAL_DENIED", "message": self._waiting()}
-        hint = error.get("hint") or f"nbtools runs show {self.run_id}"
-        told = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
-        raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=told).to_error()
-
-    def _waiting(self) -> str:
-        return f"the run {self.run_id} is {self.state}: " + "; ".join(found.text for found in self.questions)
-
-    def __str__(self) -> str:
-        lines = [f"{self.workflow}: {self.state} ({self.run_id})"]
-        for name, node in self.progress.nodes.items():
-            if node.state == "failed":
-                lines.append(f"  {name} failed: {(node.view()['error'] or {}).get('message', '')}")
-        lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
-        lines += [f"  {found.step} asks: {found.text}" for found in self.questions]
-        return "\n".join(lines)
-
-    def graph(self) -> str:
-        """Return the nodes in the order in which they can start, with their states, as lines of text."""
-        return "" if self.definition is None else graph_text(self.definition, self.progress)
-
-    def table(self) -> str:
-        """Return the nodes with attempts, seconds, reasons and results, as lines of text."""
-        return table(self.progress)
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the run and its nodes at an IPython prompt."""
-        printer.text(f"{self}\n\n{self.table()}")
-
-    def _repr_html_(self) -> str:
-        """Show the run as a card: graph, nodes, outputs, pictures, and questions with what answers them."""
-        asked = self._asked()
-        return run_card(
-            self.run_id, self.state, self.progress, self.definition, asked, error=self.error, drift=self.drift
-        )
-
-    def write_report(self) -> Path:
-        """Write ``report.html`` into the run's folder and return its path: one file that loads nothing."""
-        text = report_html(FrozenRun(self.folder), self.state, self.progress, self.definition, self._asked())
-        path = self.folder / "report.html"
-        write_file(path, text.encode(), is_kept=False)
-        return path
-
-    def _asked(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        return [(found.step, found.text, found.question) for found in self.questions]
 
 
 class Workflows:
@@ -225,7 +88,7 @@ class Workflows:
 
     def validate(self, source: str | os.PathLike[str]) -> Report:
         """Return what is wrong with a workflow: a path, or YAML that has a line break; nothing runs."""
-        return validate(source, self.host.tools())
+        return validate(source, self.host.tools(), find_model=self.host.find_model)
 
     async def arun(
         self,
@@ -273,12 +136,10 @@ class Workflows:
         report.raise_for_errors()
         given = check_inputs(report.workflow, inputs or {})
         folder = self.host.runs / fresh_run_id(report.workflow.name)
-        is_text = isinstance(source, str) and "\n" in source
+        of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": _text_of(source)}
 
         def create() -> RunLog:
-            name = report.workflow.name
-            text = str(source) if is_text else ""
-            FrozenRun.create(folder, workflow=name, source=report.path, files=report.files, inputs=given, text=text)
+            FrozenRun.create(folder, files=report.files, inputs=given, **of)
             return RunLog(folder)
 
         log = await aio.in_thread(create)
@@ -291,43 +152,107 @@ class Workflows:
     async def aresume(
         self,
         run_id: str,
+        source: str | os.PathLike[str] | None = None,
+        inputs: Mapping[str, Any] | None = None,
         *,
         executor: str = "local",
         on_event: Callable[[RunEvent], None] | None = None,
         ask: AskPerson | None = None,
         wait_s: float | None = 0.0,
     ) -> WorkflowRun:
-        """Go on with a run: what has ended is never run again, and what is unknown is asked.
+        """Go on with a run: what has ended well is kept, and what is unknown is asked.
 
-        The parameters are those of `arun`. A run that has ended for good is returned as it is.
+        A run that waits, or whose driver was lost, goes on with its files as they were at its start. One that failed,
+        was cancelled or declined takes its files as they are now, keeps what is done and unchanged, and runs the rest;
+        a step that has done something, and has changed since, asks before it runs again. A run that is ok is returned
+        as it is.
+
+        Parameters
+        ----------
+        run_id
+            The run, or the start of its name where that is enough.
+        source
+            A path, or YAML that has a line break, for a run that has ended; `None` takes the file that it began with.
+        inputs
+            Values in the place of those of the run, which hold on.
+        executor, on_event, ask, wait_s
+            As for `arun`.
 
         Raises
         ------
         FileMissing
-            There is no such run.
+            There is no such run, or its file is gone.
         PermissionDenied
             Somebody else drives it; the message says who.
+        ConfigInvalid
+            The file has mistakes now.
+        InvalidArguments
+            The run goes on with its own file, or the inputs do not fit.
         """
         self._check_open()
         run = self._find(run_id)
-        if await aio.in_thread(lambda: run.has_ended):
-            return await aio.in_thread(self.show, run_id)
         begun_in = str(run.facts["working_folder"])
         if begun_in != await aio.in_thread(os.path.realpath, "."):
             hint = f"Change to it: cd {shlex.quote(begun_in)}"
             raise InvalidArguments(f"the run began in {begun_in}, where its relative paths start.", hint=hint)
+        if (await aio.in_thread(self.show, run.folder.name)).ok:
+            return await aio.in_thread(self.show, run.folder.name)
         log = await aio.in_thread(RunLog, run.folder)
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s)
-        return await aio.here(self._drive(log, options, executor))
+        try:
+            goes_on = await aio.in_thread(self._begin_again, log, source, inputs)
+        except BaseException:
+            await asyncio.shield(aio.in_thread(log.close))
+            raise
+        return await aio.here(self._drive(log, options, executor, goes_on=goes_on))
 
     resume = aio.blocking(aresume)
 
-    async def _drive(self, log: RunLog, options: DriveOptions, executor: str) -> WorkflowRun:
+    def _begin_again(
+        self, log: RunLog, source: str | os.PathLike[str] | None, inputs: Mapping[str, Any] | None
+    ) -> bool:
+        """Let a run that has ended take its files as they are now; return whether it did so."""
+        if not log.has_ended:
+            if source is not None or inputs:
+                hint = f"End it first: nbtools runs cancel {log.folder.name}. Then it takes another."
+                raise InvalidArguments("the run has not ended, and goes on with the file of its start.", hint=hint)
+            return False
+        source = log.source_now() if source is None else source
+        report, values = self._as_it_is_now(log, source, inputs)
+        # What others have asked of the run before it ended does not hold any more.
+        for message in log.messages():
+            log.taken(message)
+        log.freeze_again(files=report.files, inputs=values, source=report.path, text=_text_of(source))
+        return True
+
+    def _as_it_is_now(
+        self, run: FrozenRun, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None
+    ) -> tuple[Report, dict[str, Any]]:
+        """Return the files of a run as they are now, and the values of its inputs."""
+        report = self.validate(source)
+        report.raise_for_errors()
+        known = {name: value for name, value in run.facts["inputs"].items() if name in report.workflow.inputs}
+        return report, check_inputs(report.workflow, {**known, **(inputs or {})})
+
+    def workflow_now(self, run_id: str, source: str | os.PathLike[str] | None = None) -> Workflow:
+        """Return what a run that has ended goes on with: its file as it is now, or another.
+
+        Raises
+        ------
+        FileMissing, ConfigInvalid
+            There is no such run or file, or the file has mistakes now.
+        """
+        report = self.validate(self._find(run_id).source_now() if source is None else source)
+        report.raise_for_errors()
+        found: Workflow = report.workflow
+        return found
+
+    async def _drive(self, log: RunLog, options: DriveOptions, executor: str, *, goes_on: bool = False) -> WorkflowRun:
         try:
             definition = await aio.in_thread(RunDefinition.of_run, log, self.host)
             local = StepRunner(self.host, definition.tools)
             async with open_runner(executor, local, self.host.recipe) as runner:
-                await Drive(log, definition, runner, options).adrive()
+                await Drive(log, definition, runner, options, goes_on=goes_on).adrive()
         except NetworkError as exc:
             exc.hint = f"{exc.hint} Then go on with the run: nbtools run --resume {log.folder.name}"
             raise
@@ -360,8 +285,21 @@ class Workflows:
         finally:
             running.cancel()
 
-    def plan(self, source: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None) -> Preview:
+    def plan(
+        self,
+        source: str | os.PathLike[str] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        resume: str | None = None,
+    ) -> Preview:
         """Return what a run with ``cached=True`` would do, and why; nothing runs.
+
+        Parameters
+        ----------
+        source, inputs
+            As for `arun`; with `resume`, as for `aresume`.
+        resume
+            A run that has ended: then what it would do as it goes on.
 
         Raises
         ------
@@ -369,12 +307,23 @@ class Workflows:
             As for `arun`.
         """
         self._check_open()
-        report = self.validate(source)
-        report.raise_for_errors()
-        given = check_inputs(report.workflow, inputs or {})
-        path = Path(report.path) if report.files else Path.cwd() / "<text>"
+        run = None if resume is None else self._find(resume)
+        if run is not None and not run.has_ended:
+            hint = f"It goes on from where it is: nbtools run --resume {run.folder.name}"
+            raise InvalidArguments(f"{run.folder.name} has not ended.", hint=hint, tried="planning a resume")
+        if run is None:
+            if source is None:
+                raise InvalidArguments("name a file, or a run to resume.", tried="planning a run")
+            report = self.validate(source)
+            report.raise_for_errors()
+            values = check_inputs(report.workflow, inputs or {})
+        else:
+            report, values = self._as_it_is_now(run, run.source_now() if source is None else source, inputs)
+        path = Path(report.path) if report.path != "<text>" else Path.cwd() / "<text>"
         definition = RunDefinition(path, report.workflow, self.host, folder=Path.cwd())
-        return preview(definition, given, EarlierRuns(self.host.runs, report.workflow.name))
+        if run is not None:
+            return preview_of_going_on(definition, values, run)
+        return preview(definition, values, EarlierRuns(self.host.runs, report.workflow.name))
 
     def runs(self) -> list[WorkflowRun]:
         """Return the newest 200 runs, the newest first."""
@@ -556,6 +505,11 @@ class WorkflowExecutor:
     async def acall(self, call: ToolCall) -> ToolResult:
         """Run a workflow; an expected failure is in the result."""
         return await self._inner.acall(call)
+
+
+def _text_of(source: str | os.PathLike[str]) -> str:
+    """Return a workflow that is given as text; the empty text for one in a file."""
+    return source if isinstance(source, str) and "\n" in source else ""
 
 
 def _questions(run: FrozenRun, progress: RunState, prefix: str = "") -> Iterator[OpenQuestion]:

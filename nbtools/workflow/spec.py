@@ -65,7 +65,7 @@ KINDS = ("tool", "code", "prompt", "ask", "workflow")
 
 RESULT_FIELDS: Mapping[str, dict[str, Any]] = {
     "ok": {"type": "boolean"},
-    "state": {"enum": ["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "unknown"]},
+    "state": {"enum": ["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]},
     "text": {"type": "string"},
     "data": {},
     "error": {

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
+import re
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.conftest import wait_until
 
 FLOW = """\
 version: 1
@@ -198,10 +207,62 @@ def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_pa
     file.write_text(file.read_text().replace("1 / item", "2 / item") + "  - {id: new, code: '1'}\n")
     shown = nbtools("runs", "show", run).out
     assert "note: node added: new\nnote: node changed: each\n" in shown
-    assert "nbtools run w.yaml --cached starts a new run" in shown
+    assert "→ nbtools run w.yaml --plan says what a new run would do" in shown
     log = Path(done.json["folder"]) / "log.jsonl"
     log.write_text("\n".join(log.read_text().splitlines()[:2]) + "\n")  # as if its driver had been killed
     assert f"→ nbtools run --resume {run}" in nbtools("runs", "show", run).out
+
+
+def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
+    nbtools: Callable[..., Any], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The second of three steps with effects is stopped while it waits for its server; then the third is mended."""
+    seen: list[str] = []
+    holds = threading.Event()
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.path)
+            if self.path == "/two" and not holds.is_set():
+                holds.wait(60)
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            with contextlib.suppress(OSError):  # whoever has asked may be gone
+                self.wfile.write(b"ok")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url, file = f"http://127.0.0.1:{server.server_port}", tmp_path / "order.yaml"
+    node = "  - {{id: {0}, tool: http_client, args: {{method: POST, url: '{1}/{0}'}}, needs: [{2}]}}\n"
+    file.write_text(
+        "version: 1\nname: order\nnodes:\n"
+        + "".join(node.format(one, url, needs) for one, needs in (("one", ""), ("two", "one"), ("tree", "two")))
+    )
+    more = {"NBTOOLS_ALLOW_PRIVATE": "1"}
+    command = [sys.executable, "-m", "nbtools", "run", "order.yaml"]
+    piped: dict[str, Any] = {"stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment | more, **piped)
+    try:
+        wait_until(lambda: "/two" in seen, 60)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+        holds.set()
+    assert process.returncode == 130
+    advised = re.search(r"→ nbtools run --resume (\S+)", told)
+    assert advised, told
+    file.write_text(file.read_text().replace("tree", "three"))
+    asked = nbtools("run", "--resume", advised[1], **more)
+    assert (asked.code, "two asks: It was stopped in the middle" in asked.err) == (3, True), asked.err
+    assert nbtools("runs", "answer", advised[1], "two", "done").code == 0
+    done = nbtools("run", "--resume", advised[1], **more)
+    server.shutdown()
+    assert (done.code, seen) == (0, ["/one", "/two", "/three"]), done.err
 
 
 def test_a_call_that_needs_approval_waits_for_an_answer_from_elsewhere(

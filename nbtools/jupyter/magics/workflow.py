@@ -24,6 +24,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     if cell:
         parser = MagicParser(prog, description="Run the workflow that the cell holds as YAML.")
         parser.take("--plan", action="store_true", help="only say what would run, and why")
+        parser.take("--resume", metavar="RUN", help="go on with that run, which has ended, by what the cell says now")
         return _with_inputs(parser)
     parser = MagicParser(prog, description="Workflows: YAML files that are checked, run, resumed and shown.")
     for name, about in (("run", "run a workflow file"), ("plan", "say what a run would do, and why; nothing runs")):
@@ -34,13 +35,14 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     parser.leaf("list", "list the newest runs", default=True)
     for name, about in (
         ("show", "show a run"),
-        ("resume", "go on with a run that waits, or whose driver was lost"),
+        ("resume", "go on with a run that failed, was stopped, waits, or whose driver was lost"),
         ("cancel", "ask whoever drives a run to end it"),
         ("report", "write the report of a run, one HTML file"),
     ):
         leaf = parser.leaf(name, about)
         leaf.take("run", metavar="RUN", help="its name, or the start of it")
         if name == "resume":
+            leaf.take("file", metavar="FILE", nargs="?", kind="file", help="another file, for a run that has ended")
             _take_executor(leaf)
     export = parser.leaf("export", "write a notebook that repeats a run")
     export.take("run", metavar="RUN", help="its name, or the start of it")
@@ -97,19 +99,27 @@ def _read(request: MagicRequest, source: str) -> Workflow:
 def _start(request: MagicRequest, source: str) -> Any:
     definition = _read(request, source)
     inputs = _inputs(request, definition)
+    if request.cell is not None and request.args.resume:
+        run = request.session.workbench.workflows.show(request.args.resume)
+        whole: dict[str, Any] = {"executor": request.args.executor}
+        return _drive(request, definition, None, "aresume", run.run_id, source, inputs, **whole)
     return _drive(
         request, definition, None, "arun", source, inputs, cached=request.args.cached, executor=request.args.executor
     )
 
 
 def _resume(request: MagicRequest) -> Any:
-    run = request.session.workbench.workflows.show(request.args.run)
-    if run.has_ended:
-        request.note("it has ended: nothing is left to do")
+    workflows, args = request.session.workbench.workflows, request.args
+    run = workflows.show(args.run)
+    if run.ok:
+        request.note("it is ok: nothing is left to do")
         return run
-    if run.definition is None:  # resuming says what is wrong with the file
-        return request.session.workbench.workflows.resume(run.run_id, executor=request.args.executor)
-    return _drive(request, run.definition, run.progress, "aresume", run.run_id, executor=request.args.executor)
+    # One that has ended takes its file as it is now: the picture has the nodes of that.
+    definition = workflows.workflow_now(run.run_id, args.file) if run.has_ended else run.definition
+    if definition is None:  # resuming says what is wrong with the file
+        return workflows.resume(run.run_id, args.file, executor=args.executor)
+    progress = None if run.has_ended else run.progress
+    return _drive(request, definition, progress, "aresume", run.run_id, args.file, executor=args.executor)
 
 
 def _drive(
@@ -147,11 +157,21 @@ def _drive(
         return getattr(workflows, name)(*given, on_event=view, ask=ask, **options)
 
     try:
-        run = request.session.drive("workflow", work, stopped=request.bind, shows_time=False)[0]
+        run = request.session.drive(
+            "workflow", work, stopped=request.bind, shows_time=False, hint=lambda run: _after_stop(run, request)
+        )[0]
     finally:
         view.end()  # the run shows itself below
     request.bind(run)
     return run
+
+
+def _after_stop(run: Any, request: MagicRequest) -> str:
+    """Return how a run that was stopped goes on, so that nothing is done twice."""
+    if run is None:
+        return "%workflow lists the runs, and %workflow resume RUN goes on with one."
+    again = f"%%workflow --resume {run.run_id}" if request.cell is not None else f"%workflow resume {run.run_id}"
+    return f"{again} goes on with it: what is done and unchanged is not done again. Running the cell again begins anew."
 
 
 def _clickable(request: MagicRequest, definition: Workflow, progress: RunState | None, ask: Any) -> Any:

@@ -1,5 +1,6 @@
 // A run of a workflow: its graph, the times of its steps, its questions.
-const TONES = { ok: "is-ok", reused: "is-ok", failed: "is-bad", running: "is-run", waiting: "is-warn", unknown: "is-warn" };
+const TONES = { ok: "is-ok", reused: "is-ok", failed: "is-bad", running: "is-run", waiting: "is-warn", unknown: "is-warn", declined: "is-warn" };
+const GOES_ON = ["failed", "cancelled", "declined"];
 
 export default { render({ model, el, signal }) {
   const root = mount(el, model, `Run of ${model.get("title")}`, signal), link = connect(model, signal);
@@ -17,7 +18,8 @@ export default { render({ model, el, signal }) {
     h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ...model.get("columns").map((name) => h("th", { scope: "col" }, name)))), body));
   const whole = h("details", { open: "" }, h("summary", {}, "Graph"), graph);
   const times = h("details", {}, h("summary", {}, "Times"), bars), table = h("details", { open: "" }, h("summary", {}, "Steps"), steps);
-  root.append(h("div", { class: "bar" }, pill, h("span", { class: "title" }, model.get("title")), head, h("span", { class: "grow" }), resume, stop), failed, asks, whole, table, times);
+  const outputs = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "What the run returned" });
+  root.append(h("div", { class: "bar" }, pill, h("span", { class: "title" }, model.get("title")), head, h("span", { class: "grow" }), resume, stop), failed, asks, outputs, whole, table, times);
 
   const paint = () => {
     const state = model.get("state");
@@ -25,9 +27,11 @@ export default { render({ model, el, signal }) {
     pill.textContent = state;
     head.textContent = model.get("head");
     stop.hidden = !model.get("is_driven");
-    resume.hidden = model.get("is_driven") || !model.get("is_followed") || model.get("questions").some((one) => !one.told);
+    resume.hidden = model.get("is_driven") || !(model.get("is_followed") || GOES_ON.includes(state)) || model.get("questions").some((one) => !one.told);
     graph.innerHTML = model.get("graph"); // made by the kernel's side, which escapes every text in it
     bars.innerHTML = model.get("bars");
+    outputs.innerHTML = model.get("outcome");
+    outputs.hidden = !model.get("outcome");
     body.replaceChildren(...model.get("rows").map((row) => h("tr", { "data-state": row[1] }, ...row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))));
   };
   const fold = () => { if (model.get("is_short")) whole.open = table.open = false; };
@@ -58,7 +62,7 @@ export default { render({ model, el, signal }) {
   signal?.addEventListener("abort", () => clearInterval(clock));
   let frame = 0;
   const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
-  onChange(model, ["is_followed", "questions", "state", "head", "graph", "bars", "rows", "is_driven"], soon, signal);
+  onChange(model, ["is_followed", "questions", "state", "head", "graph", "bars", "outcome", "rows", "is_driven"], soon, signal);
   onChange(model, ["questions"], ask, signal); onChange(model, ["is_short"], fold, signal);
   paint(); fold(); ask();
   link.ready();

@@ -133,9 +133,8 @@ class DaskRunner:
                 lacks = isinstance(step.node, ToolNode) and result["error"] and result["error"]["code"] in _LACKING
                 return result if not lacks else await here()
             if told and not self._is_repeatable(step.node):
-                return unknown_result(
-                    f"It was sent to a worker, and {told}; whether it has done its work is not known."
-                )
+                lost = f"It was sent to a worker, and {told}; whether it has done its work is not known."
+                return unknown_result(lost, needs_value=step.needs_value)
             if not told:
                 return await here()
         hint = "It may need more memory than a worker has, or end its process."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from nbtools.parsing import from_yaml
 from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.driver.host import WorkflowHost
+from nbtools.workflow.expressions import parse, walk
+from nbtools.workflow.graph import edges, texts
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.keys import MaskedEnvironment
 from nbtools.workflow.runs.log import FrozenRun, RunLog
@@ -51,6 +54,11 @@ class RunDefinition:
         The surroundings.
     folder
         Where relative paths in inputs start.
+
+    Attributes
+    ----------
+    by_name
+        The nodes by their ids.
     """
 
     def __init__(self, path: Path, workflow: Workflow, host: WorkflowHost, *, folder: Path) -> None:
@@ -62,7 +70,7 @@ class RunDefinition:
         self._inner: dict[str, RunDefinition] = {}
         self._sources: dict[str, str] = {}
         self._texts: dict[str, dict[str, Any]] = {}
-        self._by_name = {node.id: node for node in workflow.nodes}
+        self.by_name: Mapping[str, NodeFields] = {node.id: node for node in workflow.nodes}
 
     @classmethod
     def of_run(cls, run: FrozenRun, host: WorkflowHost) -> RunDefinition:
@@ -95,7 +103,7 @@ class RunDefinition:
 
     def _node_tool(self, registry: Registry, name: str, entry: ConfiguredNode) -> Tool:
         """Return a node of the file as a tool: what the node sets is fixed."""
-        node = self._by_name[entry.node]
+        node = self.by_name[entry.node]
         assert isinstance(node, ToolNode | WorkflowNode), "validation lets no other be a tool"
         source = registry if isinstance(node, ToolNode) else self._offered(node.workflow, name)
         given: dict[str, Any] = {"tool": node.tool if isinstance(node, ToolNode) else name}
@@ -169,6 +177,20 @@ class RunDefinition:
             return "*" not in names and all(found.read_only or found.idempotent for found in known)
         return True  # a workflow has a log of its own, a question does nothing
 
+    def reads_value_of(self, node: NodeFields) -> bool:
+        """Tell whether anything needs what a node gave, and not only that it has ended."""
+        if isinstance(node, CodeNode | ToolNode | PromptNode) and node.output is not None:
+            return True
+        if any(_reads(text, node.id) for _, text in walk(self.workflow.outputs)):
+            return True
+        for other in self.workflow.nodes:
+            if any(_reads(text, node.id) for _, text in texts(other)):
+                return True
+            is_needed = any(edge.target == node.id for edge in edges(other))
+            if isinstance(other, CodeNode) and is_needed and re.search(r"\bnodes\b", self.source(other)):
+                return True
+        return False
+
     def may_reuse(self, node: NodeFields) -> bool:
         """Tell whether an earlier result of a node can stand for a new one: never that of a destructive tool."""
         return not (
@@ -201,21 +223,24 @@ class RunDefinition:
             self._inner[node.workflow] = RunDefinition(path, report.workflow, self._host, folder=self.folder)
         return self._inner[node.workflow]
 
-    def open_log(self, folder: Path, label: str, inputs: Mapping[str, Any]) -> RunLog:
-        """Return the log of a run of this workflow inside of another: a new one, or the one that was not finished."""
-        count = 1
-        while True:
-            place = folder / (label if count == 1 else f"{label}~{count}")
-            if not (place / "run.json").exists():
-                main = os.path.relpath(self.path, place / "files")
-                given = check_inputs(self.workflow, inputs)
-                FrozenRun.create(
-                    place, workflow=self.workflow.name, source=self.path.name, files=(), inputs=given, main=main
-                )
-                return RunLog(place)
-            if not FrozenRun(place).has_ended:
-                return RunLog(place)
-            count += 1
+    def open_log(self, place: Path, inputs: Mapping[str, Any]) -> tuple[RunLog, bool]:
+        """Return the log of a run of this workflow inside of another, and whether one that was there goes on again."""
+        main, values = os.path.relpath(self.path, place / "files"), check_inputs(self.workflow, inputs)
+        if not (place / "run.json").exists():
+            of: dict[str, Any] = {"workflow": self.workflow.name, "source": self.path.name, "files": ()}
+            FrozenRun.create(place, **of, inputs=values, main=main)
+            return RunLog(place), False
+        log = RunLog(place)
+        if not log.has_ended and (log.facts["main"], log.facts["inputs"]) == (main, values):
+            return log, False
+        log.freeze_again(files=(), inputs=values, main=main)
+        return log, True
+
+
+def _reads(text: str, node: str) -> bool:
+    """Tell whether an expression in a text reads more of a node than how it ended."""
+    found = [one for one in parse(text).expressions if one.node == node]
+    return any(one.steps[1:2] and one.steps[1] not in {"ok", "state", "error", "duration_s"} for one in found)
 
 
 def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import os
 import socket
 import time
@@ -21,7 +22,8 @@ from nbtools.result import ToolResult
 from nbtools.telemetry import span
 from nbtools.tool import CallJournal
 from nbtools.workflow.driver.definition import RunDefinition
-from nbtools.workflow.driver.questions import accept, question_of, unknown_result
+from nbtools.workflow.driver.going_on import Choice, GoingOn
+from nbtools.workflow.driver.questions import accept, ended_by, question_of, unknown_result
 from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
 from nbtools.workflow.driver.steps import Runner, StepAttempt, failure_of
@@ -40,6 +42,7 @@ from nbtools.workflow.runs.events import (
     RunEvent,
     RunStarted,
 )
+from nbtools.workflow.runs.history import EarlierStep, RunHistory
 from nbtools.workflow.runs.keys import key_of
 from nbtools.workflow.runs.log import RunLog
 from nbtools.workflow.runs.plan import Action, Collect, End, Expand, Fail, RunPlan, Skip, Start
@@ -96,6 +99,8 @@ class Drive:
         See `DriveOptions`.
     given
         Files of the run around this one that its steps may read.
+    goes_on
+        Whether a run that has ended goes on, with its files as they are now.
     """
 
     def __init__(
@@ -105,6 +110,8 @@ class Drive:
         runner: Runner,
         options: DriveOptions,
         given: tuple[str, ...] = (),
+        *,
+        goes_on: bool = False,
     ) -> None:
         self.log = log
         self._definition = definition
@@ -112,8 +119,10 @@ class Drive:
         self._runner = runner
         self._options = options
         self._plan = RunPlan(self._workflow)
-        names = [node.id for node in self._workflow.nodes]
-        self.state = RunState.of(names, inputs=log.facts["inputs"], events=log.events())
+        names, events = [node.id for node in self._workflow.nodes], list(log.events())
+        self._begins_again = names if goes_on else None
+        self.state = RunState.of(names, inputs=log.facts["inputs"], events=events)
+        self._going_on = GoingOn(RunHistory(events, is_new=goes_on), definition, self.state)
         self._factory = StepFactory(definition, self._plan, self.state, log.folder, given)
         self._stopped = self._limit = ""
         self._tasks: dict[asyncio.Task[None], tuple[str, int | None]] = {}
@@ -133,10 +142,10 @@ class Drive:
             return state
 
     async def _drive_on(self) -> RunState:
-        fence = self.state.fence + 1
+        whose: dict[str, Any] = {"run_id": self.log.folder.name, "workflow": self._workflow.name}
+        whose |= {"fence": self.state.fence + 1, "driver": f"{socket.gethostname()}:{os.getpid()}"}
+        self._emit(RunStarted(**whose, nodes=self._begins_again))
         lost = [(name, item) for name, item, step in self.state.steps() if step.state == "running"]
-        driver = f"{socket.gethostname()}:{os.getpid()}"
-        self._emit(RunStarted(run_id=self.log.folder.name, workflow=self._workflow.name, fence=fence, driver=driver))
         for name, item in lost:
             self._recover(name, item)
         for name, item, step in self.state.open_questions():
@@ -278,6 +287,10 @@ class Drive:
             step = self._factory.step(node, item, of.attempt + 1)
             if isinstance(node, AskNode):
                 question = self._definition.without_secrets(question_of(node, step.values))
+                if (earlier := self._going_on.answered(name, item, question)) is not None:
+                    why = f"kept: {earlier.why}"
+                    self._emit(NodeEnded(node=name, item=item, state="ok", result=earlier.result, why=why))
+                    return True
                 deadline = None if node.ask.timeout_s is None else time.time() + node.ask.timeout_s
                 self._emit(QuestionAsked(node=name, item=item, question=question, deadline=deadline))
                 self._ask(name, item, of)
@@ -285,8 +298,14 @@ class Drive:
         except NbtoolsError as exc:
             self._emit(NodeEnded(node=name, item=item, state="failed", result=failure_of(exc)))
             return True
-        why = "" if of.attempt == 0 else "tried again"
         parts = self._factory.parts(step)
+        # What was tried in this round, or what a person has said yes to, is decided.
+        is_decided = of.attempt > 0 or of.answer is True
+        choice = Choice() if is_decided else self._going_on.choose(node, item, parts)
+        if choice.action != "run":
+            self._keep_or_ask(step, parts, choice)
+            return True
+        why = "tried again" if of.attempt else choice.why
         if self._options.reuse is not None and of.attempt == 0:
             found = self._options.reuse.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
             if found is not None:
@@ -295,11 +314,49 @@ class Drive:
                 self._emit(NodeEnded(node=name, item=item, attempt=1, fence=self.state.fence, **ended))
                 return True
             why = self._options.reuse.why(name, parts)
-        self._emit(NodeStarted(node=name, item=item, attempt=step.attempt, fence=step.fence, why=why, parts=parts))
+        inside = of.inside or self._folder_inside(node, item, choice.earlier, is_first=of.attempt == 0)
+        of_step: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
+        self._emit(NodeStarted(**of_step, why=why, parts=parts, inside=inside))
         task = asyncio.create_task(self._run(step), name=f"nbtools {name}")
         self._tasks[task] = (name, item)
         task.add_done_callback(self._forget)
         return True
+
+    def _keep_or_ask(self, step: StepAttempt, parts: Mapping[str, str], choice: Choice) -> None:
+        """Take over what an earlier round has left of a step, or ask a person about it."""
+        name, item = step.node.id, step.item_index
+        if choice.action == "again":
+            told = f"{choice.why} Run it again? No keeps the result that it has."
+            self._emit(QuestionAsked(node=name, item=item, question={"again": told}))
+            self._ask(name, item, self.state.step(name, item))
+        elif choice.action == "keep":
+            self._take_over(step, parts, choice, state="ok", why=choice.why)
+        else:
+            result = unknown_result(choice.why, needs_value=step.needs_value)
+            self._take_over(step, parts, choice, state="unknown", result=result)
+            self._ask(name, item, self.state.step(name, item))
+
+    def _take_over(self, step: StepAttempt, parts: Mapping[str, str], choice: Choice, **ended: Any) -> None:
+        earlier = choice.earlier
+        assert earlier is not None, "what is taken over was there"
+        of: dict[str, Any] = {"node": step.node.id, "item": step.item_index, "fence": self.state.fence}
+        of["attempt"] = max(1, earlier.attempt)
+        self._emit(NodeStarted(**of, parts=parts, inside=earlier.inside))
+        if earlier.effect:
+            self._emit(CallState(**of, state=earlier.effect if ended["state"] == "unknown" else "ok"))
+        self._emit(NodeEnded(**of, **{"result": earlier.result, **ended}))
+
+    def _folder_inside(self, node: NodeFields, item: int | None, earlier: EarlierStep | None, *, is_first: bool) -> str:
+        """Return the folder of a workflow node's run: that of the round before, or one that is not there yet."""
+        if not isinstance(node, WorkflowNode):
+            return ""
+        if earlier is not None:
+            return earlier.inside or earlier.label
+        label = node.id if item is None else f"{node.id}[{item}]"
+        if not is_first:
+            return label
+        names = (label if count == 1 else f"{label}~{count}" for count in itertools.count(1))
+        return next(name for name in names if not (self.log.folder / "sub" / name).exists())
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -367,8 +424,15 @@ class Drive:
             wait_s = min(retry.backoff_s * 2 ** (step.attempt - 1), _LONGEST_WAIT_S)
             self._emit(RetryPlanned(node=name, item=item, attempt=step.attempt, wait_s=wait_s, error=error))
             return
-        state: Any = "ok" if error is None else "cancelled" if error["code"] == "CANCELLED" else "failed"
-        self._emit(NodeEnded(node=name, item=item, attempt=step.attempt, fence=step.fence, state=state, result=result))
+        bad = "declined" if result.get("declined") else "failed"
+        state: Any = "ok" if error is None else "cancelled" if error["code"] == "CANCELLED" else bad
+        of: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
+        self._emit(NodeEnded(**of, state=state, result=result, left=self._left(step)))
+
+    def _left(self, step: StepAttempt) -> Mapping[str, str]:
+        """Return the files that a step names and has changed, by what they hold now."""
+        of = self.state.step(step.node.id, step.item_index)
+        return self._factory.changed_files(step, of.parts) if of.effect else {}
 
     async def _perform(self, step: StepAttempt) -> Any:
         """Return the result of a step, or `None` where a run inside waits for a person."""
@@ -418,11 +482,12 @@ class Drive:
                 changed: Any = {"node": f"{label}/{name}"}
                 self.tell(dataclasses.replace(event, **changed))
 
-        log = inner.open_log(self.log.folder / "sub", label, step.values.get("args", {}))
+        place = self.log.folder / "sub" / (self.state.step(node.id, step.item_index).inside or label)
+        log, goes_on = inner.open_log(place, step.values.get("args", {}))
         try:
             options = dataclasses.replace(self._options, on_event=pass_on)
             given = tuple(path for path in step.paths() if path in repr(log.facts["inputs"]))
-            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, given)
+            drive = Drive(log, inner, self._runner.for_tools(inner.tools), options, given, goes_on=goes_on)
             async with asyncio.timeout(node.timeout_s) as clock:
                 state = await drive.adrive()
         finally:
@@ -431,9 +496,14 @@ class Drive:
             return failure_of(CallTimeout(f"the workflow {inner.workflow.name} took more than {node.timeout_s:g} s."))
         if state.state in {"waiting", "unknown"}:
             return None
-        error = None if state.error is None else {"hint": None, **state.error}
+        # A workflow that returns all it promised has dealt with the no itself.
+        is_dealt_with = (
+            state.state == "declined" and inner.workflow.outputs.keys() == (state.outputs or {}).keys() > set()
+        )
+        error = None if state.error is None or is_dealt_with else {"hint": None, **state.error}
         return {
-            "ok": state.state == "ok",
+            "ok": error is None,
+            **({"declined": True} if error is not None and state.state == "declined" else {}),
             "text": (error or {}).get("message", "") if error else _outputs_text(state.outputs or {}),
             "data": dict(state.outputs or {}) if error is None else None,
             "error": error,
@@ -454,7 +524,7 @@ class Drive:
         told = "It was running when its driver was lost, and whether it has done its work is not known."
         if of.effect != "started":
             told = f"It had ended ({of.effect}) when its driver was lost, and its result is lost."
-        result = unknown_result(told)
+        result = unknown_result(told, needs_value=self._definition.reads_value_of(node))
         self._emit(NodeEnded(node=name, item=item, attempt=of.attempt, fence=of.fence, state="unknown", result=result))
 
     def _ask(self, name: str, item: int | None, of: StepState) -> None:
@@ -482,16 +552,18 @@ class Drive:
             taken = accept(of.question or {}, answer)
         except NbtoolsError:
             return
-        was = of.state
+        was, question = of.state, of.question or {}
         for task, asked in self._asking.items():
             if asked == (name, item) and task is not asyncio.current_task():
                 task.cancel()
         self._emit(QuestionAnswered(node=name, item=item, answer=taken, by=by))
         who = by or "somebody"
-        is_refused = was == "waiting" and "approve" in (of.question or {}) and taken is False
-        if is_refused and item is None and "digest" not in (of.question or {}):
-            self._emit(NodeSkipped(node=name, why=f"{who} said no"))
-        elif (ended := _end_by(was, of.question or {}, taken, who)) is not None:
+        if was == "waiting" and "again" in question and taken is False:
+            step = self._factory.step(self._plan.nodes[name], item, 1)
+            parts = self._factory.parts(step)
+            choice = self._going_on.choose(step.node, item, parts)
+            self._take_over(step, parts, choice, state="ok", why=f"kept: {who} said no to running it again")
+        elif (ended := ended_by(was, question, taken, who)) is not None:
             self._emit(NodeEnded(node=name, item=item, **ended))
 
     # -- the end
@@ -500,7 +572,7 @@ class Drive:
         state: Any = end.state
         error = end.error
         if self._limit and end.state == "cancelled":
-            hint = "Raise the limit in `limits`, or start a new run with --cached."
+            hint = "Raise the limit in `limits`, and let the run go on: nbtools run --resume " + self.log.folder.name
             state, error = "failed", {"code": "LIMIT_EXCEEDED", "message": f"{self._limit}.", "hint": hint}
         outputs = None if end.outputs is None else self._definition.without_secrets(dict(end.outputs))
         return RunEnded(state=state, outputs=outputs, error=error)
@@ -508,20 +580,6 @@ class Drive:
     def _unanswered(self) -> RunEnded:
         states = {step.state for _, _, step in self.state.open_questions()}
         return RunEnded(state="unknown" if "unknown" in states else "waiting")
-
-
-def _end_by(was: str, question: Mapping[str, Any], taken: Any, who: str) -> dict[str, Any] | None:
-    """Return how an answer ends its step; `None` where it lets the step run."""
-    result: dict[str, Any] = {"ok": True, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
-    if was == "unknown":
-        if taken == "fail":
-            return {"state": "failed", "result": failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")}
-        result |= {"text": "done", "data": taken["done"] if isinstance(taken, dict) else None}
-        return None if taken == "retry" else {"state": "ok", "result": result, "why": f"{who} said that it was done"}
-    if "approve" in question and taken is False:
-        return {"state": "failed", "result": failure_result("APPROVAL_DENIED", f"{who} said no.")}
-    result["text"] = taken if isinstance(taken, str) else str(taken)
-    return None if "digest" in question else {"state": "ok", "result": result, "why": f"answered by {who}"}
 
 
 def _limited_name(node: NodeFields) -> str | None:

@@ -13,7 +13,7 @@ from nbtools.workflow.runs.state import failure_result
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import Approve, AskNode, Choose
 
-__all__ = ["accept", "form_answer", "question_form", "question_of", "question_text", "unknown_result"]
+__all__ = ["accept", "ended_by", "form_answer", "question_form", "question_of", "question_text", "unknown_result"]
 
 _YES = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 _OUTCOMES = ("retry", "done", "fail")
@@ -44,10 +44,15 @@ def question_of(node: AskNode, values: Mapping[str, Any]) -> dict[str, Any]:
     return {"fill": node.ask.fill, "question": asked.get("question", "")}
 
 
-def unknown_result(told: str) -> dict[str, Any]:
-    """Return the result of a step whose outcome is unknown: it has the question that a person has to answer."""
-    asked = f"{told} Run it again (retry), count it as done (done), or as failed (fail)?"
-    return {**failure_result("CANCELLED", told), "question": {"unknown": asked}}
+def unknown_result(told: str, *, needs_value: bool) -> dict[str, Any]:
+    """Return the result of a step whose outcome is unknown: it has the question that a person has to answer.
+
+    `needs_value` says that something reads what the step gave, so that done alone does not tell enough.
+    """
+    done = "done VALUE, with what it gave as JSON" if needs_value else "done"
+    asked = f"{told} Run it again (retry), count it as done ({done}), or as failed (fail)?"
+    question = {"unknown": asked, **({"needs_value": True} if needs_value else {})}
+    return {**failure_result("CANCELLED", told), "question": question}
 
 
 def question_text(question: Mapping[str, Any]) -> str:
@@ -63,14 +68,18 @@ def _words(question: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _raw_words(question: Mapping[str, Any]) -> tuple[str, str]:
-    if "approve" in question:
-        return question["approve"], "yes/no"
+    if yes_no := question.get("approve") or question.get("again"):
+        return yes_no, "yes/no"
     if "choose" in question:
         return question.get("question") or "Choose one.", " / ".join(question["choose"])
     if "fill" in question:
         names = ", ".join(question["fill"].get("properties", {}))
         return question.get("question") or "Fill in the form.", f"JSON with {names}"
-    return question.get("unknown", ""), "/".join(_OUTCOMES)
+    return question.get("unknown", ""), " / ".join(_outcomes(question))
+
+
+def _outcomes(question: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("retry", "done VALUE", "fail") if question.get("needs_value") else _OUTCOMES
 
 
 def question_form(question: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -83,7 +92,11 @@ def question_form(question: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if "fill" in question:
         field["description"] = answers
     else:
-        field["enum"] = ["yes", "no"] if "approve" in question else list(question.get("choose", _OUTCOMES))
+        is_yes_no = "approve" in question or "again" in question
+        field["enum"] = ["yes", "no"] if is_yes_no else list(question.get("choose", _OUTCOMES))
+    if question.get("needs_value"):
+        field = {**field, "description": "done VALUE tells what it gave, as JSON"}
+        del field["enum"]
     return words, {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
 
 
@@ -126,7 +139,7 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
         It does not fit; the hint says what does.
     """
     said = answer.strip() if isinstance(answer, str) else answer
-    if "approve" in question:
+    if "approve" in question or "again" in question:
         taken = said if isinstance(said, bool) else _YES.get(str(said).lower())
         if taken is None:
             raise InvalidArguments(f"{said!r} is neither yes nor no.", hint="Answer yes or no.")
@@ -145,10 +158,43 @@ def accept(question: Mapping[str, Any], answer: Any) -> Any:
     if isinstance(said, str) and said.startswith("done "):
         with contextlib.suppress(ValueError):
             said = {"done": json.loads(said.removeprefix("done "))}
+    if said == "done" and question.get("needs_value"):
+        hint = "Answer done VALUE with its data as JSON, such as done {} or done null; or retry, or fail."
+        raise InvalidArguments("other nodes read what this one gave, and done does not tell it.", hint=hint)
     if said not in _OUTCOMES and not (isinstance(said, dict) and [*said] == ["done"]):
         hint = "Answer retry, done or fail; done VALUE tells what it gave, as JSON."
         raise InvalidArguments(f"{said!r} is no answer.", hint=hint)
     return said
+
+
+def ended_by(was: str, question: Mapping[str, Any], taken: Any, who: str) -> dict[str, Any] | None:
+    """Return how an answer ends its step; `None` where it lets the step run. The data of a no are false.
+
+    Parameters
+    ----------
+    was
+        The state of the step: ``"waiting"`` or ``"unknown"``.
+    question, taken
+        What was asked, and the answer as `accept` returns it.
+    who
+        Who answered.
+    """
+    result: dict[str, Any] = {"ok": True, "data": taken, "error": None, "artifacts": [], "duration_s": 0.0}
+    if was == "unknown":
+        if taken == "fail":
+            return {"state": "failed", "result": failure_result("EXECUTION_FAILED", f"{who} said that it has failed.")}
+        result |= {"text": "done", "data": taken["done"] if isinstance(taken, dict) else None}
+        return None if taken == "retry" else {"state": "ok", "result": result, "why": f"{who} said that it was done"}
+    if "again" in question:
+        return None
+    if taken is False:
+        why = f"{who} said no"
+        result |= {"ok": False, "text": "no", "error": None}
+        if "digest" in question:
+            result["error"] = {"code": "APPROVAL_DENIED", "message": f"{why}.", "hint": None}
+        return {"state": "declined", "result": result, "why": why}
+    result["text"] = taken if isinstance(taken, str) else str(taken)
+    return None if "digest" in question else {"state": "ok", "result": result, "why": f"answered by {who}"}
 
 
 def _form(schema: Mapping[str, Any], said: Any) -> Any:

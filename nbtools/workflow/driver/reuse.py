@@ -14,16 +14,19 @@ from typing import Any, Literal
 from nbtools import html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.workflow.driver.definition import RunDefinition
+from nbtools.workflow.driver.going_on import GoingOn
+from nbtools.workflow.driver.questions import question_of
 from nbtools.workflow.driver.step_factory import StepFactory
-from nbtools.workflow.driver.steps import table_files
 from nbtools.workflow.runs.events import ItemsFound, NodeEnded, NodeSkipped, NodeStarted
+from nbtools.workflow.runs.history import RunHistory
 from nbtools.workflow.runs.keys import changes, key_of
 from nbtools.workflow.runs.log import FrozenRun, list_runs
 from nbtools.workflow.runs.plan import Collect, Expand, Fail, RunPlan, Skip, Start
 from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.tables import result_files
 from nbtools.workflow.spec import AskNode, NodeFields
 
-__all__ = ["EarlierRuns", "Preview", "PreviewedNode", "preview"]
+__all__ = ["EarlierRuns", "Preview", "PreviewedNode", "preview", "preview_of_going_on"]
 
 _MOST_RUNS = 50
 _NEVER_RAN = "never ran"
@@ -85,7 +88,7 @@ class EarlierRuns:
     def find(self, node: str, key: str) -> tuple[str, Mapping[str, Any]] | None:
         """Return the run and the result of a step with these parts; `None` where its files are gone."""
         found = self._known[0].get((node, key))
-        return found if found is not None and all(os.path.isfile(path) for path in _files(found[1])) else None  # noqa: PTH113 - of texts
+        return found if found is not None and all(os.path.isfile(path) for path in result_files(found[1])) else None  # noqa: PTH113 - of texts
 
     def why(self, node: str, parts: Mapping[str, str]) -> str:
         """Return why a step has to run, in words."""
@@ -94,13 +97,6 @@ class EarlierRuns:
             return _NEVER_RAN
         nearest = min((changes(one, parts) for one in before), key=len)
         return f"changed: {', '.join(nearest)}" if nearest else "its result is not there"
-
-
-def _files(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the files that a result refers to."""
-    for artifact in result.get("artifacts", ()):
-        yield artifact["path"]
-    yield from table_files(result.get("data"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,14 +108,15 @@ class PreviewedNode:
     node, item
         Which.
     action
-        ``"run"``, ``"reuse"``, ``"skip"``, ``"ask"``, ``"fail"``, or ``"decide"``: that depends on what runs before.
+        ``"run"``, ``"reuse"``, ``"keep"``, ``"skip"``, ``"ask"``, ``"fail"``, or ``"decide"``: that depends on what
+        runs before.
     why
         A reason in words.
     """
 
     node: str
     item: int | None = None
-    action: Literal["run", "reuse", "skip", "ask", "fail", "decide"]
+    action: Literal["run", "reuse", "keep", "skip", "ask", "fail", "decide"]
     why: str = ""
 
     @property
@@ -133,21 +130,23 @@ class PreviewedNode:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What a run would do, node by node, in the order in which they could start."""
+    """What a run would do, node by node, in the order in which they could start.
+
+    `gone` are nodes of the file before, which did their work and are not in it any more.
+    """
 
     workflow: str
     nodes: tuple[PreviewedNode, ...]
+    gone: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes), *self._note()])
 
     def _note(self) -> list[str]:
-        reuses = any(found.action == "reuse" for found in self.nodes)
-        return (
-            ["  Results are used again with --cached (cached=True); a plain run does everything anew."]
-            if reuses
-            else []
-        )
+        lines = [f"  {name} has done its work, and is not in the file any more." for name in self.gone]
+        if any(found.action == "reuse" for found in self.nodes):
+            lines.append("  Results are used again with --cached (cached=True); a plain run does everything anew.")
+        return lines
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the lines at an IPython prompt."""
@@ -179,10 +178,28 @@ def preview(definition: RunDefinition, inputs: Mapping[str, Any], earlier: Earli
     return Preview(workflow=definition.workflow.name, nodes=tuple(_Forecast(definition, inputs, earlier).nodes()))
 
 
-class _Forecast:
-    """A run that reuses what it can, and of which nothing else happens."""
+def preview_of_going_on(definition: RunDefinition, inputs: Mapping[str, Any], run: FrozenRun) -> Preview:
+    """Return what a run that has ended would do as it goes on; nothing runs.
 
-    def __init__(self, definition: RunDefinition, inputs: Mapping[str, Any], earlier: EarlierRuns) -> None:
+    Parameters
+    ----------
+    definition
+        The workflow as it is now.
+    inputs
+        Values of all inputs.
+    run
+        The run.
+    """
+    history = RunHistory(run.events(), is_new=True)
+    nodes = tuple(_Forecast(definition, inputs, history).nodes())
+    gone = tuple(one.label for one in history.gone(definition.by_name))
+    return Preview(workflow=definition.workflow.name, nodes=nodes, gone=gone)
+
+
+class _Forecast:
+    """A run that reuses, or keeps, what it can, and of which nothing else happens."""
+
+    def __init__(self, definition: RunDefinition, inputs: Mapping[str, Any], earlier: EarlierRuns | RunHistory) -> None:
         self._definition = definition
         self._earlier = earlier
         self._plan = RunPlan(definition.workflow)
@@ -199,7 +216,7 @@ class _Forecast:
                     case Start() if (action.node, action.item) not in told:
                         told.add((action.node, action.item))
                         found = self._start(self._plan.nodes[action.node], action.item)
-                        has_moved |= found.action == "reuse"
+                        has_moved |= found.action in {"reuse", "keep"}
                         yield found
                     case Skip():
                         self._state.apply(NodeSkipped(node=action.node, why=action.why))
@@ -220,19 +237,43 @@ class _Forecast:
 
     def _start(self, node: NodeFields, item: int | None) -> PreviewedNode:
         name = node.id
-        if isinstance(node, AskNode):
-            return PreviewedNode(node=name, item=item, action="ask", why="a person answers")
         try:
-            parts = self._factory.parts(self._factory.step(node, item, 1))
+            step = self._factory.step(node, item, 1)
+            if isinstance(node, AskNode):
+                return self._question(node, item, question_of(node, step.values))
+            parts = self._factory.parts(step)
         except NbtoolsError as exc:
             return PreviewedNode(node=name, item=item, action="fail", why=exc.message)
+        if isinstance(self._earlier, RunHistory):
+            return self._go_on(node, item, parts, self._earlier)
         found = self._earlier.find(name, key_of(parts)) if self._definition.may_reuse(node) else None
         if found is None:
             why = self._earlier.why(name, parts) if self._definition.may_reuse(node) else "it is destructive"
             return PreviewedNode(node=name, item=item, action="run", why=why)
-        self._state.apply(NodeStarted(node=name, item=item, attempt=1, fence=0))
-        self._state.apply(NodeEnded(node=name, item=item, attempt=1, fence=0, state="ok", result=found[1]))
+        self._end(name, item, found[1])
         return PreviewedNode(node=name, item=item, action="reuse", why=f"of {found[0]}")
+
+    def _question(self, node: AskNode, item: int | None, question: Mapping[str, Any]) -> PreviewedNode:
+        if isinstance(self._earlier, RunHistory):
+            earlier = GoingOn(self._earlier, self._definition, self._state).answered(node.id, item, question)
+            if earlier is not None:
+                self._state.apply(NodeEnded(node=node.id, item=item, state="ok", result=earlier.result))
+                return PreviewedNode(node=node.id, item=item, action="keep", why=earlier.why)
+        return PreviewedNode(node=node.id, item=item, action="ask", why="a person answers")
+
+    def _go_on(
+        self, node: NodeFields, item: int | None, parts: Mapping[str, str], history: RunHistory
+    ) -> PreviewedNode:
+        choice = GoingOn(history, self._definition, self._state).choose(node, item, parts)
+        if choice.action == "keep" and choice.earlier is not None:
+            self._end(node.id, item, choice.earlier.result)
+            return PreviewedNode(node=node.id, item=item, action="keep", why="done and unchanged")
+        action: Any = "run" if choice.action == "run" else "ask"
+        return PreviewedNode(node=node.id, item=item, action=action, why=choice.why)
+
+    def _end(self, name: str, item: int | None, result: Mapping[str, Any]) -> None:
+        self._state.apply(NodeStarted(node=name, item=item, attempt=1, fence=0))
+        self._state.apply(NodeEnded(node=name, item=item, attempt=1, fence=0, state="ok", result=result))
 
     def _rest(self, told: set[tuple[str, int | None]]) -> Iterator[PreviewedNode]:
         """Yield the nodes that depend on what runs, and items that could not start because others wait."""

@@ -9,11 +9,12 @@ from typing import Any
 
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.files import named_files
-from nbtools.workflow.driver.steps import StepAttempt, table_files
+from nbtools.workflow.driver.steps import StepAttempt
 from nbtools.workflow.expressions import fill
 from nbtools.workflow.runs.keys import parts_of
 from nbtools.workflow.runs.plan import RunPlan
 from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.tables import table_files
 from nbtools.workflow.spec import NodeFields
 
 __all__ = ["StepFactory"]
@@ -80,6 +81,7 @@ class StepFactory:
             is_model=definition.workflow.scripts_of == "model",
             approved=(of.question or {}).get("digest", "") if of.answer is True else "",
             approved_by=of.answered_by,
+            needs_value=definition.reads_value_of(node),
         )
 
     def _tables_of(self, node: str, data: Any) -> tuple[str, ...]:
@@ -87,6 +89,12 @@ class StepFactory:
         if node not in self._tables or self._tables[node][0] is not data:
             self._tables[node] = data, tuple(table_files(data))
         return self._tables[node][1]
+
+    def changed_files(self, step: StepAttempt, before: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the files among the parts of a step that have changed since it started; empty for one that is gone."""
+        now = self.parts(step)
+        files = {name for name in {**before, **now} if name.startswith("file ") and before.get(name) != now.get(name)}
+        return {name: now.get(name, "") for name in sorted(files)}
 
     def parts(self, step: StepAttempt) -> Mapping[str, str]:
         """Return what a step depends on, each part by its hash."""

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,6 +39,7 @@ from nbtools.workflow.driver.files import folders_of, keep, readable
 from nbtools.workflow.driver.host import Prompt, WorkflowHost
 from nbtools.workflow.runs.keys import file_texts
 from nbtools.workflow.runs.state import failure_result
+from nbtools.workflow.runs.tables import is_table
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import CodeNode, MemorySettings, NodeFields, PromptNode, ToolNode
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from nbtools.kernels.interface import Execution, OutputPiece
     from nbtools.memory import AgentMemory
 
-__all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failure_of", "table_files"]
+__all__ = ["Runner", "Show", "StepAttempt", "StepRunner", "check_output", "failure_of"]
 
 Show = Callable[[str, str], None]
 _SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
@@ -99,6 +100,8 @@ class StepAttempt:
         Whether a model wrote the scripts, which are confined as such.
     approved, approved_by
         The digest of the call that a person has approved, where one waited for that, and who it was.
+    needs_value
+        Whether anything reads what the step gives.
     """
 
     run_id: str
@@ -124,6 +127,7 @@ class StepAttempt:
     is_model: bool = False
     approved: str = ""
     approved_by: str = ""
+    needs_value: bool = False
 
     def paths(self) -> list[str]:
         """Return the files that the step may read: those of the needed nodes, their tables, and what it was given."""
@@ -414,22 +418,9 @@ def check_output(node: NodeFields, result: dict[str, Any]) -> None:
             raise ExecutionFailed(f"data{where} does not fit output: {missing}", hint=misfit.hint or notes or None)
 
 
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) and "parquet" in value and "row_count" in value
-
-
-def table_files(value: Any) -> Iterator[str]:
-    """Yield the files of all tables in a value."""
-    if _is_table(value):
-        yield str(value["parquet"])
-    elif isinstance(value, Mapping | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from table_files(item)
-
-
 def _with_tables(value: Any) -> Any:
     """Return a value in which code gets each table as a DataFrame."""
-    if _is_table(value):
+    if is_table(value):
         return {"__parquet__": value["parquet"]}
     if isinstance(value, Mapping):
         return {name: _with_tables(item) for name, item in value.items()}

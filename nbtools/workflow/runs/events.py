@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal
 __all__ = [
     "BudgetUsed",
     "CallState",
+    "Effect",
     "EventKind",
     "ItemsFound",
     "NodeEnded",
@@ -49,6 +50,10 @@ EventKind = Literal[
     "budget_used",
     "run_ended",
 ]
+
+
+Effect = Literal["started", "ok", "failed"]
+"""What is known of a call that may change something."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,9 @@ class RunStarted(RunEvent):
         Number of this driver.
     driver
         Who drives it: machine and process.
+    nodes
+        Of a run that goes on after its end: the ids of the nodes in its files as they are now. Every step is decided
+        again, by what the run did before; `None` where the run goes on within one round.
     """
 
     kind: ClassVar[EventKind] = "run_started"
@@ -89,6 +97,7 @@ class RunStarted(RunEvent):
     workflow: str
     fence: int
     driver: str = ""
+    nodes: list[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +133,8 @@ class NodeStarted(_OfStep):
         Why it runs: ``never ran``, ``changed: code``, ….
     parts
         What the step depends on, each by its hash: `nbtools.workflow.runs.keys` makes them.
+    inside
+        Of a workflow node: the name of the folder of its run.
     """
 
     kind: ClassVar[EventKind] = "node_started"
@@ -132,6 +143,7 @@ class NodeStarted(_OfStep):
     fence: int
     why: str = ""
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    inside: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +165,7 @@ class CallState(_OfStep):
 
     attempt: int
     fence: int
-    state: Literal["started", "ok", "failed"]
+    state: Effect
     call_id: str = ""
 
 
@@ -195,20 +207,25 @@ class NodeEnded(_OfStep):
     attempt, fence
         Of the attempt that ended; 0 for a node with items, and for what failed before it could start.
     state
-        ``"ok"``, ``"failed"``, ``"cancelled"``, or ``"unknown"``: it was running when its driver was lost.
+        ``"ok"``, ``"failed"``, ``"cancelled"``, ``"declined"``: a person said no, or ``"unknown"``: nobody knows
+        whether it has done its work.
     result
         The fields of `nbtools.workflow.spec.RESULT_FIELDS` but the state; ``usage`` beside them for models.
     why
         A sentence where the result did not come from running: whence it was reused, who said that it was done.
+    left
+        The files that it names and has changed, each with a hash of what they hold now; the empty text is for one
+        that it removed.
     """
 
     kind: ClassVar[EventKind] = "node_ended"
 
     attempt: int = 0
     fence: int = 0
-    state: Literal["ok", "failed", "cancelled", "unknown"]
+    state: Literal["ok", "failed", "cancelled", "declined", "unknown"]
     result: Mapping[str, Any]
     why: str = ""
+    left: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,6 +247,7 @@ class QuestionAsked(_OfStep):
     question
         ``{"approve": TEXT}``, ``{"choose": [TEXT, …], "question": TEXT}`` or ``{"fill": SCHEMA, "question": TEXT}``;
         of a call that waits for approval ``{"approve": TEXT, "digest": OF_THE_CALL}``;
+        of a step that did its work before it was changed ``{"again": TEXT}``, answered by yes or no;
         of a step whose outcome is unknown ``{"unknown": TEXT}``, answered by ``retry``, ``done``, ``{"done": DATA}`` or
         ``fail``.
     deadline
@@ -270,8 +288,8 @@ class RunEnded(RunEvent):
     Attributes
     ----------
     state
-        ``"ok"``, ``"failed"`` or ``"cancelled"`` for good; ``"waiting"`` and ``"unknown"`` until a question is answered
-        and the run resumed.
+        ``"ok"`` for good; ``"failed"``, ``"cancelled"`` and ``"declined"`` until it is resumed with its files as they
+        are then; ``"waiting"`` and ``"unknown"`` until a question is answered and the run resumed.
     outputs
         The workflow's outputs, of a run that is ok.
     error
@@ -280,7 +298,7 @@ class RunEnded(RunEvent):
 
     kind: ClassVar[EventKind] = "run_ended"
 
-    state: Literal["ok", "failed", "cancelled", "waiting", "unknown"]
+    state: Literal["ok", "failed", "cancelled", "declined", "waiting", "unknown"]
     outputs: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
 

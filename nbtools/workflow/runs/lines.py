@@ -6,7 +6,7 @@ from nbtools.workflow.runs.events import RunEvent
 
 __all__ = ["event_line"]
 
-_SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "unknown": "?"}
+_SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "declined": "⊘", "unknown": "?"}
 
 
 def event_line(event: RunEvent) -> str:
@@ -16,7 +16,8 @@ def event_line(event: RunEvent) -> str:
     name = str(made.get("node", "")) + ("" if item is None else f"[{item}]")
     match event.kind:
         case "run_started":
-            return f"▸ {made['workflow']}  ({made['run_id']})"
+            again = "  goes on, with its files as they are now" if made.get("nodes") is not None else ""
+            return f"▸ {made['workflow']}  ({made['run_id']}){again}"
         case "node_started":
             why = made.get("why") or ""
             return f"▸ {name}" + (f"  ({why})" if why else "")
@@ -26,7 +27,8 @@ def event_line(event: RunEvent) -> str:
             error = made["result"].get("error")
             notes = [made.get("why", ""), *made["result"].get("notes", ())]
             told = f"{error['code']}: {error['message']}" if error else "; ".join(filter(None, notes))
-            return f"{_SIGNS[made['state']]} {name}  {made['result'].get('duration_s', 0):.2f} s  {told}".rstrip()
+            sign = "=" if made.get("why", "").startswith(("reused from ", "kept")) else _SIGNS[made["state"]]
+            return f"{sign} {name}  {made['result'].get('duration_s', 0):.2f} s  {told}".rstrip()
         case "node_skipped":
             return f"- {name}  ({made['why']})"
         case "retry_planned":

@@ -5,6 +5,7 @@
     runs/RUN_ID/
       run.json       what was asked for: workflow, inputs, files with their hashes
       files/         the workflow, sub-workflows and scripts as they were; nothing else is read later
+      files-2/       the same as they were when a run that had ended went on, and so forth
       log.jsonl      an event a line, appended
       results/       results that are too large for a line of the log
       artifacts/     files that steps made
@@ -32,11 +33,14 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.aio import in_thread
-from nbtools.errors import FileMissing, PermissionDenied
+from nbtools.errors import ConfigInvalid, FileMissing, PermissionDenied
 from nbtools.workflow.runs.events import NodeEnded, RunEnded, RunEvent, RunStarted, event_from
 
-__all__ = ["FrozenRun", "RunLog", "fresh_run_id", "list_runs", "write_file"]
+__all__ = ["ENDED_RUN", "FrozenRun", "RunLog", "fresh_run_id", "list_runs", "write_file"]
 
+ENDED_RUN = frozenset({"ok", "failed", "cancelled", "declined"})
+"""States of a run that nobody drives and that waits for nothing."""
+_FORMAT = 2
 _MOST_IN_LINE = 64_000
 _ABSOLUTE = re.compile(rb"""(\b(?:file|workflow|agent):\s*["']?)(/[^"'\n,}]*[^"'\n,}\s])""")
 
@@ -58,6 +62,8 @@ class FrozenRun:
     ------
     FileMissing
         There is no such run.
+    ConfigInvalid
+        A newer version has made it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,6 +74,12 @@ class FrozenRun:
             near = [run.name for run in list_runs(folder.parent)][:5]
             hint = f"Runs are {', '.join(near)}." if near else "There are no runs yet."
             raise FileMissing(f"there is no run {folder.name!r}.", hint=hint, tried="opening a run") from None
+        if self.facts.get("format", 1) > _FORMAT:
+            raise ConfigInvalid(
+                f"the run {folder.name!r} was made by a newer nbtools (its folder has format {self.facts['format']}).",
+                hint="Use that version, or start a new run.",
+                tried="opening a run",
+            )
 
     @classmethod
     def create(
@@ -101,40 +113,40 @@ class FrozenRun:
             Of a run inside of another: its workflow among the files of that one, relative to its own.
         """
         folder.mkdir(mode=0o700, parents=True)
-        for name in ("files", "results", "artifacts", "answers"):
+        for name in ("results", "artifacts", "answers"):
             (folder / name).mkdir(mode=0o700)
-        paths = [path.resolve() for path in files]
-        if text:
-            paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
-        root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
-        kept: dict[str, str] = {}
-        for path in paths:
-            is_text = bool(text) and not kept
-            content = text.encode() if is_text else path.read_bytes()
-            place = folder / "files" / path.relative_to(root)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(_with_own_files(content, path, paths))
-            kept[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
-        if main:
-            kept[main] = ""
-        facts = {
-            "run_id": folder.name,
-            "workflow": workflow,
-            "source": source,
-            "root": str(root) if paths else None,
-            "main": next(iter(kept)),
-            "files": kept,
-            "inputs": dict(inputs),
-            "working_folder": os.path.realpath("."),
-            "created": time.time(),
-        }
+        facts = {"format": _FORMAT, "run_id": folder.name, "workflow": workflow, "source": source}
+        facts |= _freeze(folder, "files", files, text, main)
+        facts |= {"inputs": dict(inputs), "working_folder": os.path.realpath("."), "created": time.time()}
         write_file(folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
         return cls(folder)
+
+    def freeze_again(
+        self,
+        *,
+        files: Iterable[Path],
+        inputs: Mapping[str, Any],
+        source: str = "",
+        text: str = "",
+        main: str = "",
+    ) -> None:
+        """Take over the files and the inputs of now, for a run that goes on after its end.
+
+        The parameters are those of `create`. What was frozen before stays beside it.
+        """
+        count = 2
+        while (self.folder / f"files-{count}").exists():
+            count += 1
+        facts = self.facts | _freeze(self.folder, f"files-{count}", files, text, main) | {"inputs": dict(inputs)}
+        if source:
+            facts["source"] = source
+        write_file(self.folder / "run.json", json.dumps(facts, indent=2, ensure_ascii=False).encode())
+        self.facts = facts
 
     @property
     def main(self) -> Path:
         """The workflow as it was at the start."""
-        return self.folder / "files" / str(self.facts["main"])
+        return self.folder / str(self.facts.get("frozen", "files")) / str(self.facts["main"])
 
     @property
     def has_ended(self) -> bool:
@@ -142,7 +154,23 @@ class FrozenRun:
         last = None
         for event in self.events():
             last = event if isinstance(event, RunEnded | RunStarted) else last
-        return isinstance(last, RunEnded) and last.state in {"ok", "failed", "cancelled"}
+        return isinstance(last, RunEnded) and last.state in ENDED_RUN
+
+    def source_now(self) -> str:
+        """Return the file as it is named now, or the text that the run began with.
+
+        Raises
+        ------
+        FileMissing
+            The file is gone.
+        """
+        if self.facts["source"] == "<text>":
+            return self.main.read_text(encoding="utf-8")
+        path = Path(str(self.facts["root"])) / str(self.facts["main"])
+        if not path.is_file():
+            hint = f"Name another: nbtools run --resume {self.folder.name} FILE"
+            raise FileMissing(f"the file of the run is gone: {path}", hint=hint, tried="resuming a run")
+        return str(path)
 
     def drift(self) -> list[str]:
         """Return what is different from the files as they are now, in words; they are not used."""
@@ -237,7 +265,7 @@ class RunLog(FrozenRun):
         line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
         if len(line) > _MOST_IN_LINE and isinstance(event, NodeEnded):
             item = "" if event.item is None else f".{event.item}"
-            name = f"{event.node.replace('/', '_')}{item}.{event.attempt}.json"
+            name = f"{event.node.replace('/', '_')}{item}.{event.attempt}.{event.fence}.json"
             write_file(self.folder / "results" / name, json.dumps(made["result"], ensure_ascii=False).encode())
             made["result"] = {"file": name}
             line = json.dumps(made, ensure_ascii=False, separators=(",", ":"), default=repr)
@@ -270,6 +298,26 @@ class RunLog(FrozenRun):
             os.fsync(self._file.fileno())
             self._file.close()
         self._lease.release()
+
+
+def _freeze(folder: Path, frozen: str, files: Iterable[Path], text: str, main: str) -> dict[str, Any]:
+    """Copy the files of a run into a folder of it; return what its facts say of them."""
+    paths = [path.resolve() for path in files]
+    if text:
+        paths = [Path(os.path.realpath("workflow.yaml")), *paths]  # beside the files that it names
+    root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path.cwd()
+    kept: dict[str, str] = {}
+    (folder / frozen).mkdir(mode=0o700)
+    for path in paths:
+        is_text = bool(text) and not kept
+        content = text.encode() if is_text else path.read_bytes()
+        place = folder / frozen / path.relative_to(root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(_with_own_files(content, path, paths))
+        kept[str(path.relative_to(root))] = "" if is_text else hashlib.sha256(content).hexdigest()
+    if main:
+        kept[main] = ""
+    return {"frozen": frozen, "root": str(root) if paths else None, "main": next(iter(kept)), "files": kept}
 
 
 class _DriverLock:

@@ -4,14 +4,15 @@
 
 - A node can start when all nodes that it needs have ended.
 - A node whose ``when`` is false is skipped, and so is whoever needs it, unless the reference has a default or the node
-  says ``when: always``. A refused approval is skipped in the same way.
-- A node that failed ends the run, unless it says ``on_error: continue``: nothing new starts, what runs goes on to its
-  end, and nodes with ``finally: true`` run last, whatever happened.
+  says ``when: always``. A question to which a person says no is *declined*, and skips in the same way.
+- A node that failed, or whose call a person has declined, ends the run, unless it says ``on_error: continue``: nothing
+  new starts, what runs goes on to its end, and nodes with ``finally: true`` run last, whatever happened.
 - A node that waits for a person, or whose outcome is unknown, holds up only those that need it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -142,8 +143,9 @@ class RunPlan:
         if len(state.left) == len(state.nodes):
             return ""
         for name in self._fatal:
-            if state.nodes[name].state == "failed":
-                return f"{name} failed"
+            of = state.nodes[name]
+            if of.state == "failed" or (of.state == "declined" and (of.result or {}).get("error")):
+                return f"{name} {of.state}" if of.state == "failed" else f"{name} was declined"
         return ""
 
     def _actions(
@@ -167,7 +169,7 @@ class RunPlan:
             return
         if not node.always:
             for name, required in needed.items():
-                if required and state.nodes[name].state in {"skipped", "cancelled"}:
+                if required and state.nodes[name].state in {"skipped", "cancelled", "declined"}:
                     yield Skip(node=node.id, why=f"needs {name}, which was {state.nodes[name].state}")
                     return
         if node.for_each is None and node.when in {None, "always"}:
@@ -186,10 +188,11 @@ class RunPlan:
 
     def _item_actions(self, node: NodeFields, of: NodeState, stopped: str) -> Iterator[Action]:
         """Yield the items that can start, or the end of the node when none is left."""
-        has_failed = node.on_item_error == "fail" and of.counts["failed"] > 0
+        has_failed = node.on_item_error == "fail" and of.counts["failed"] + of.counts["declined"] > 0
         if stopped or has_failed:
             if not of.counts["running"] and not of.counts["unknown"]:
-                yield self._collect(node, of, "cancelled" if not has_failed else "failed")
+                state = "failed" if of.counts["failed"] else "declined" if has_failed else "cancelled"
+                yield self._collect(node, of, state)
             return
         if of.ended_items == len(of.steps):
             yield self._collect(node, of, "ok")
@@ -222,10 +225,27 @@ class RunPlan:
                 return End(state="failed", error={**error, "node": name})
         if stopped or any(of.state == "cancelled" for of in state.nodes.values()):
             return End(state="cancelled", error={"code": "CANCELLED", "message": stopped or "cancelled", "hint": None})
+        scope = {**state.scope(), "env": env}
+        declined = [f"{name}: {_why_declined(of)}" for name, of in state.nodes.items() if of.state == "declined"]
+        if declined:
+            error = {"code": "APPROVAL_DENIED", "message": "; ".join(declined), "hint": None}
+            return End(state="declined", outputs=self._outputs_there(scope), error=error)
         try:
-            return End(state="ok", outputs=fill(self.workflow.outputs, {**state.scope(), "env": env}))
+            return End(state="ok", outputs=fill(self.workflow.outputs, scope))
         except InvalidArguments as exc:
             return End(state="failed", error={"code": exc.code, "message": f"outputs: {exc.message}", "hint": exc.hint})
+
+    def _outputs_there(self, scope: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs that do not need what was declined."""
+        found = {}
+        for name, value in self.workflow.outputs.items():
+            with contextlib.suppress(InvalidArguments):
+                found[name] = fill(value, scope)
+        return found
+
+
+def _why_declined(of: NodeState) -> str:
+    return of.why or str(((of.result or {}).get("error") or {}).get("message") or "a person said no")
 
 
 def _busy_seconds(ended: Iterable[tuple[float | None, float]]) -> float:

@@ -28,8 +28,8 @@ from nbtools.workflow.runs.events import (
 
 __all__ = ["ENDED", "NEVER_AGAIN", "NodeState", "RunState", "State", "StepState", "failure_result"]
 
-State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "unknown"]
-ENDED: frozenset[State] = frozenset({"ok", "failed", "skipped", "cancelled"})
+State = Literal["pending", "waiting", "running", "ok", "failed", "skipped", "cancelled", "declined", "unknown"]
+ENDED: frozenset[State] = frozenset({"ok", "failed", "skipped", "cancelled", "declined"})
 """States after which nothing happens to a node any more."""
 
 NEVER_AGAIN = frozenset({"APPROVAL_DENIED", "CANCELLED", "INVALID_ARGUMENTS", "TOOL_NOT_FOUND", "TOOL_NOT_ENABLED"})
@@ -61,6 +61,8 @@ class StepState:
     effect
         Of the last attempt: ``"started"`` from when it may change something, ``"ok"`` or ``"failed"`` once that came
         back; empty where it never began, or only read.
+    inside
+        Of a workflow node: the name of the folder of its run.
     """
 
     state: State = "pending"
@@ -77,6 +79,7 @@ class StepState:
     answered_by: str = ""
     retry_at: float | None = None
     effect: str = ""
+    inside: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -230,6 +233,8 @@ class RunState:
                 self.run_id, self.workflow, self.fence = event.run_id, event.workflow, event.fence
                 self.driver, self.state, self.ended_at = event.driver, "running", None
                 self.started_at = self.started_at or event.at
+                if event.nodes is not None:
+                    self._begin_again(event.nodes)
                 return True
             case BudgetUsed():
                 self.seconds += event.seconds
@@ -258,6 +263,12 @@ class RunState:
         self._sort_in(str(name), node, item, step, was)
         return True
 
+    def _begin_again(self, names: Iterable[str]) -> None:
+        """Let every node wait for its start, as in a new run."""
+        self.nodes = {name: NodeState() for name in names}
+        self.left, self.retrying, self._asked = dict.fromkeys(self.nodes), set(), set()
+        self.outputs = self.error = None
+
     def _sort_in(self, name: str, node: NodeState, item: int | None, step: StepState, was: State) -> None:
         """Keep what is asked after each event in step with a change of state."""
         key = (name, item)
@@ -285,7 +296,7 @@ def _apply(step: StepState, event: RunEvent) -> bool:
             step.why, step.parts, step.retry_at = event.why, event.parts, None
             step.started_at = event.at if step.attempt == 1 or step.started_at is None else step.started_at
             step.ended_at, step.result = None, None
-            step.effect = ""
+            step.effect, step.inside = "", event.inside or step.inside
         case CallState() if not is_late:
             step.effect = event.state
         case RetryPlanned():
@@ -298,7 +309,9 @@ def _apply(step: StepState, event: RunEvent) -> bool:
             step.started_at = step.started_at or event.at
         case QuestionAnswered():
             step.answer, step.answered_by = event.answer, event.by
-            is_approved = step.state == "waiting" and event.answer is True and "digest" in (step.question or {})
+            is_approved = (
+                step.state == "waiting" and event.answer is True and {"digest", "again"} & {*(step.question or {})}
+            )
             if is_approved or (step.state == "unknown" and event.answer == "retry"):
                 step.state = "pending"
         case NodeEnded() if not is_late and not step.has_ended:

@@ -110,7 +110,7 @@ def answer_command(run_id: str, step: str, question: Mapping[str, Any]) -> str:
 
 
 def _answers(question: Mapping[str, Any]) -> Iterator[str]:
-    if "approve" in question:
+    if "approve" in question or "again" in question:
         yield "yes"
     elif "choose" in question:
         yield str(question["choose"][0])

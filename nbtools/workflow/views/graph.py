@@ -125,7 +125,7 @@ def _line(points: Sequence[tuple[float, float, float]], state: str) -> str:
             path += f"H{right:.1f}"
         x, y = right, there
     end = points[-1][0]
-    dashes = ' stroke-dasharray="3 3"' if state in {"skipped", "cancelled"} else ""
+    dashes = ' stroke-dasharray="3 3"' if state in {"skipped", "cancelled", "declined"} else ""
     head = f"M{end - 6:.1f} {y - 3.5:.1f}L{end:.1f} {y:.1f}L{end - 6:.1f} {y + 3.5:.1f}"
     line = 'fill="none" stroke="#868e96" stroke-width="1.3"'
     return f'<path d="{path}" {line}{dashes}/><path d="{head}" {line}/>'

@@ -20,6 +20,7 @@ from nbtools.errors import InvalidArguments
 from nbtools.redaction import conceal, redact
 from nbtools.secret_values import MASK
 from nbtools.visible import brief
+from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references, skippable
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.log import FrozenRun
@@ -357,6 +358,7 @@ def _gives_files(exported: _Exported, node: CodeNode) -> bool:
     """Tell whether an expression or other code of the workflow reads the files that a node made."""
     others = exported.workflow.nodes
     read = [expression for other in others for _, expression in references(other)]
+    read += [expression for _, text in walk(exported.workflow.outputs) for expression in parse(text).expressions]
     if any(found.node == node.id and "artifacts" in found.steps for found in read):
         return True
     scripts = [other for other in others if isinstance(other, CodeNode) and node.id in other.needs]

@@ -88,7 +88,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         needs
             The nodes with which it is skipped.
         """
-        lost = any(self._results[name]["state"] == "skipped" for name in needs)
+        lost = any(self._results[name]["state"] in {"skipped", "declined"} for name in needs)
         scope = {"inputs": self.inputs, "nodes": self._results, "env": self._env}
         if not lost and truth(when, scope):
             return True
@@ -162,7 +162,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         return value
 
     def answered(self, node: str) -> Any:
-        """Keep the answer that the run got, and return it; after a no the node counts as skipped.
+        """Keep the answer that the run got, and return it; after a no the node is declined.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
             )
         answer = self._answers[label]
         if answer is False and node not in self._items:
-            self._results[node] = NodeState(state="skipped").view()
+            self._results[node] = NodeState(state="declined", result={"text": "no", "data": False}).view()
             return answer
         return self.gave(
             node, answer, json.dumps(answer, ensure_ascii=False) if isinstance(answer, dict | list) else ""

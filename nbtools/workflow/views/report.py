@@ -151,7 +151,7 @@ class _ReportParts:
             if len(of.steps) > _MOST_ITEMS:
                 body.append(html_parts.footer(f"… {len(of.steps) - _MOST_ITEMS:,} more items"))
         # Whoever opens the report looks for what went wrong, and for the charts.
-        is_open = of.state in {"failed", "unknown", "waiting"} or any("<img" in part for part in body)
+        is_open = of.state in {"failed", "declined", "unknown", "waiting"} or any("<img" in part for part in body)
         return _folded(self._summary(node.id, of), body, is_open=is_open)
 
     def _summary(self, name: str, step: StepState) -> str:

@@ -65,14 +65,16 @@ SIGNS: Mapping[str, StateSign] = {
     "failed": StateSign(mark="x", colour="#e5484d", shape="M3 3L11 11M11 3L3 11", outline=(3, "")),
     "skipped": StateSign(mark="-", colour="#868e96", shape="M3 7h8", outline=(1, "1 3")),
     "cancelled": StateSign(mark="/", colour="#868e96", shape="M3.5 3.5h7v7h-7z", outline=(1.5, "1 3")),
+    "declined": StateSign(mark="n", colour="#c2410c", shape="M3.5 3.5h7v7h-7zM3.5 10.5L10.5 3.5", outline=(2, "6 2")),
     "unknown": StateSign(mark="!", colour="#a855f7", shape="M7 2v6.5M7 11v1", outline=(3, "2 3")),
 }
-"""Each state with its sign, and ``reused``: it is ok by what an earlier run left."""
+"""Each state with its sign, and ``reused``: it is ok by what an earlier run, or this one before it ended, has left."""
 
 
 def shown_state(step: StepState) -> str:
     """Return the state of a step as it is shown: one of `SIGNS`."""
-    return "reused" if step.state == "ok" and step.why.startswith("reused from ") else step.state
+    is_old = step.state == "ok" and step.why.startswith(("reused from ", "kept"))
+    return "reused" if is_old else step.state
 
 
 def sign_svg(state: str) -> str:

@@ -289,7 +289,7 @@ def test_no_skips_who_needs_the_answer(wb):
     run = wb.workflows.run(text)
     wb.workflows.answer(run.run_id, "q", "no")
     done = wb.workflows.resume(run.run_id)
-    assert (done.state, states(done)) == ("ok", {"q": "skipped", "b": "skipped"})
+    assert (done.state, states(done)) == ("declined", {"q": "declined", "b": "skipped"})
 
 
 def test_nobody_answers_in_time(wb):

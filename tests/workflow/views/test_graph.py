@@ -78,13 +78,14 @@ def test_no_two_nodes_stand_on_the_same_place_and_all_lines_lead_to_the_right(se
 
 
 def a_run_with_every_state() -> tuple[Workflow, RunState]:
-    names = ["pending", "running", "waiting", "ok", "reused", "failed", "skipped", "cancelled", "unknown", "each"]
+    names = ["pending", "running", "waiting", "ok", "reused", "failed", "skipped", "cancelled", "declined"]
+    names += ["unknown", "each"]
     made = workflow(
         [{"id": name, "tool": "t", **({"for_each": [1, 2, 3]} if name == "each" else {})} for name in names]
     )
     state = RunState.of(names, inputs={}, events=[RunStarted(run_id="r", workflow="w", fence=1, at=100.0)])
     for name in names[1:]:
-        if name not in {"waiting", "skipped", "each"}:
+        if name not in {"waiting", "skipped", "declined", "each"}:
             state.apply(NodeStarted(node=name, attempt=1, fence=1, at=100.0))
     state.apply(QuestionAsked(node="waiting", question={"approve": "Go?"}, at=100.0))
     state.apply(NodeSkipped(node="skipped", why="when is false", at=101.0))
@@ -92,6 +93,7 @@ def a_run_with_every_state() -> tuple[Workflow, RunState]:
         result = OK if ended == "ok" else failure_result("EXECUTION_FAILED", "<b>broken</b> & done")
         why = "reused from r0" if name == "reused" else ""
         state.apply(NodeEnded(node=name, attempt=1, fence=1, state=ended, result=result, why=why, at=102.5))
+    state.apply(NodeEnded(node="declined", state="declined", result={**OK, "ok": False}, why="ann said no", at=102.5))
     lost: Any = {"state": "unknown", "result": failure_result("CANCELLED", "lost")}
     state.apply(NodeEnded(node="unknown", attempt=1, fence=1, **lost, at=103.0))
     state.apply(ItemsFound(node="each", items=[1, 2, 3], at=100.0))

@@ -224,7 +224,7 @@ def test_texts_of_a_file_become_no_code(wb, folder, book) -> None:
     hostile = "x\\nraise SystemExit\\n"
     (folder / "inner.yaml").write_text(
         f'version: 1\nname: inner\ndescription: "{hostile}"\n'
-        f'nodes:\n  - {{id: p, prompt: "{hostile}", model: "{hostile}"}}\n'
+        f'nodes:\n  - {{id: p, prompt: "{hostile}", model: "openai:{hostile}"}}\n'
     )
     (folder / "w.yaml").write_text(HEAD + "nodes:\n  - {id: b, workflow: inner.yaml, on_error: continue}\n")
     run = wb.workflows.run("w.yaml")

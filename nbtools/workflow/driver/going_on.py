@@ -1,0 +1,112 @@
+"""What a run that goes on does with each step: keep its result, run it, or ask a person first.
+
+A step that ended well and is unchanged is kept. One that has to run again asks first where its work may have been done
+before: it had an effect that is not the same a second time, and ended well, or nobody knows how it ended. Whatever has
+no effect, or failed, runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from nbtools.workflow.driver.definition import RunDefinition
+from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHistory, identities
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import NodeFields
+
+__all__ = ["Choice", "GoingOn"]
+
+_STOPPED = "It was stopped in the middle, and whether it has done its work is not known."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What becomes of a step.
+
+    Attributes
+    ----------
+    action
+        ``"run"``; ``"keep"`` the earlier result; ask whether to run it ``"again"``; or say what became of it, which is
+        ``"unknown"``.
+    why
+        A reason in words; for what is asked, the beginning of the question.
+    earlier
+        The step of a round before that it is about.
+    """
+
+    action: Literal["run", "keep", "again", "unknown"] = "run"
+    why: str = ""
+    earlier: EarlierStep | None = None
+
+
+class GoingOn:
+    """The choices for one run.
+
+    Parameters
+    ----------
+    history
+        What the rounds before have done.
+    definition, state
+        What is run, and where the run stands.
+    """
+
+    def __init__(self, history: RunHistory, definition: RunDefinition, state: RunState) -> None:
+        self._history = history
+        self._definition = definition
+        self._state = state
+        self._identities: dict[str, tuple[int, list[Identity]]] = {}
+
+    def _steps_of(self, node: str) -> list[Identity] | None:
+        """Return the identities of a node's steps; `None` before its items are known."""
+        items = self._state.nodes[node].items
+        if items is None:
+            return [ALONE] if self._definition.by_name[node].for_each is None else None
+        known = self._identities.get(node)
+        if known is None or known[0] != id(items):
+            known = self._identities[node] = id(items), identities(items)
+        return known[1]
+
+    def _identity(self, node: str, item: int | None) -> Identity:
+        steps = None if item is None else self._steps_of(node)
+        return ALONE if steps is None or item is None else steps[item]
+
+    def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
+        """Return what becomes of a step that depends on these parts."""
+        if not self._history:
+            return Choice()
+        is_safe = self._definition.is_repeatable(node)
+        earlier = self._history.find(node.id, self._identity(node.id, item), parts)
+        if earlier is None:
+            return Choice(why="it is new") if is_safe else self._new(node, item, parts)
+        if earlier.is_unknown and not is_safe:
+            message = (earlier.result.get("error") or {}).get("message", "")
+            why = _STOPPED if earlier.effect != "ok" else f"Its call has ended well, and then it failed: {message}"
+            return Choice(action="unknown", why=why, earlier=earlier)
+        changed = self._history.changed(earlier, parts)
+        if earlier.state != "ok":
+            words = [{"failed": "it failed"}.get(earlier.state, f"it was {earlier.state}")]
+            words += [f"changed: {', '.join(changed)}"] * bool(changed)
+            return Choice(why="; ".join(words), earlier=earlier)
+        if not changed and earlier.is_whole:
+            return Choice(action="keep", why="kept", earlier=earlier)
+        why = f"changed: {', '.join(changed)}" if changed else "its files are gone"
+        if is_safe or not earlier.effect:
+            return Choice(why=why, earlier=earlier)
+        return Choice(action="again", why=f"It has done its work, and is not the same now ({why}).", earlier=earlier)
+
+    def _new(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
+        """Return what becomes of a step with effects that was not there: it may be an old one under a new name."""
+        steps = {name: self._steps_of(name) for name in self._state.nodes}
+        orphans = self._history.orphans(steps, parts)
+        if not orphans:
+            return Choice(why="it is new")
+        same = next((one for one in orphans if one.parts == parts), orphans[0])
+        done = ", ".join(dict.fromkeys(one.label for one in orphans[:5]))
+        told = "did the same work" if same.parts == parts else "did work of this kind"
+        return Choice(action="again", why=f"It is new, and {done}, now gone, {told} in this run.", earlier=same)
+
+    def answered(self, node: str, item: int | None, question: Mapping[str, Any]) -> EarlierStep | None:
+        """Return the step in which a person has answered the same question; `None` where it has to be asked."""
+        return self._history.answered(node, self._identity(node, item), question) if self._history else None

@@ -1,0 +1,205 @@
+"""What a run did before it goes on: which of its steps have ended well, and which of these are still the same.
+
+A run that failed, was cancelled or declined goes on in *rounds*: each begins with a `RunStarted` that names the nodes
+of its files as they are then, and decides every step again. `RunHistory` is the fold of the rounds before.
+
+A step is found again by the id of its node and, where that has ``for_each``, by the value of its item: the second of
+two equal items is the second one still. What differs is told part by part, as `nbtools.workflow.runs.keys` has them. A
+file that the run itself has changed since is not a difference, nor is one that was not there when the step ran.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nbtools.workflow.runs.events import (
+    CallState,
+    Effect,
+    ItemsFound,
+    NodeEnded,
+    NodeStarted,
+    QuestionAsked,
+    RunEvent,
+    RunStarted,
+)
+from nbtools.workflow.runs.keys import changes, digest
+from nbtools.workflow.runs.state import State
+from nbtools.workflow.runs.tables import result_files
+
+__all__ = ["ALONE", "EarlierStep", "Identity", "RunHistory", "identities"]
+
+Identity = tuple[str, int]
+"""Which step of a node: the hash of its item, and how many equal ones come before; the empty text has no item."""
+
+ALONE: Identity = ("", 0)
+"""The identity of the one step of a node without items."""
+_FILE = "file "
+# Whoever hears one of these does not know what became of the work at the other end.
+_UNHEARD = frozenset({"CANCELLED", "TIMEOUT", "NETWORK_ERROR"})
+
+
+@dataclasses.dataclass(kw_only=True)
+class EarlierStep:
+    """A step of a round before.
+
+    Attributes
+    ----------
+    node, item, identity
+        Which.
+    attempt, parts, state, result, why, effect, inside
+        As in a `nbtools.workflow.runs.state.StepState`.
+    question
+        What a person was asked by a node that does nothing else.
+    """
+
+    node: str
+    item: int | None
+    identity: Identity
+    attempt: int = 0
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    state: State = "running"
+    result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    why: str = ""
+    effect: Effect | None = None
+    inside: str = ""
+    question: Mapping[str, Any] | None = None
+
+    @property
+    def label(self) -> str:
+        """The node, with the number that the item had."""
+        return self.node if self.item is None else f"{self.node}[{self.item}]"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it began what may change something, and nobody knows how that ended."""
+        if self.state == "ok" or not self.effect:
+            return False
+        error = self.result.get("error") or {}
+        is_lost = self.effect == "ok" and "tool" in self.parts  # its call went well, and its result was refused
+        return is_lost or self.effect == "started" or self.state == "unknown" or error.get("code") in _UNHEARD
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has ended well, and the files of its result are there."""
+        return self.state == "ok" and all(map(os.path.isfile, result_files(self.result)))
+
+
+class RunHistory:
+    """The rounds of a run before the one of now.
+
+    Parameters
+    ----------
+    events
+        Of its log, oldest first.
+    is_new
+        Whether another round is about to begin: then all rounds of the log are before it.
+    """
+
+    def __init__(self, events: Iterable[RunEvent], *, is_new: bool) -> None:
+        self._steps: dict[str, dict[Identity, list[EarlierStep]]] = {}
+        self._left: dict[str, set[str]] = {}
+        rounds: list[list[RunEvent]] = [[]]
+        for event in events:
+            if isinstance(event, RunStarted) and event.nodes is not None:
+                rounds.append([])
+            rounds[-1].append(event)
+        for one in rounds if is_new else rounds[:-1]:
+            self._read(one)
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def _read(self, events: Iterable[RunEvent]) -> None:
+        which: dict[str, list[Identity]] = {}
+        here: dict[tuple[str, int | None], EarlierStep] = {}
+
+        def step(node: str, item: int | None) -> EarlierStep:
+            identity = ALONE if item is None else which[node][item]
+            made = here[node, item] = EarlierStep(node=node, item=item, identity=identity)
+            return made
+
+        for event in events:
+            match event:
+                case ItemsFound():
+                    which[event.node] = identities(event.items)
+                case NodeStarted():
+                    one = step(event.node, event.item)
+                    one.attempt, one.parts, one.inside = event.attempt, event.parts, event.inside
+                case QuestionAsked() if not {"digest", "again", "unknown"} & {*event.question}:
+                    step(event.node, event.item).question = event.question
+                case CallState() if (found := here.get((event.node, event.item))) is not None:
+                    found.effect = event.state
+                case NodeEnded() if (found := here.get((event.node, event.item))) is not None:
+                    found.state, found.result, found.why = event.state, event.result, event.why
+                    for name, content in event.left.items():
+                        self._left.setdefault(name, set()).add(content)
+        for one in here.values():
+            self._steps.setdefault(one.node, {}).setdefault(one.identity, []).insert(0, one)
+
+    def find(self, node: str, identity: Identity, parts: Mapping[str, str]) -> EarlierStep | None:
+        """Return the step that has ended well with equal parts, or else the last one; `None` for a step that is new."""
+        found = self._steps.get(node, {}).get(identity, [])
+        same = (one for one in found if one.question is None and one.is_whole and not self.changed(one, parts))
+        return next(same, found[0] if found else None)
+
+    def answered(self, node: str, identity: Identity, question: Mapping[str, Any]) -> EarlierStep | None:
+        """Return the step in which a person has answered the same question."""
+        found = self._steps.get(node, {}).get(identity, [])
+        return next((one for one in found if one.state == "ok" and one.question == question), None)
+
+    def changed(self, step: EarlierStep, parts: Mapping[str, str]) -> list[str]:
+        """Return what is different of a step now, in words."""
+        return [name for name in changes(step.parts, parts) if not self._is_own(name, step.parts, parts)]
+
+    def _is_own(self, name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+        if not name.startswith(_FILE):
+            return False
+        return name not in before or now.get(name, "") in self._left.get(name, ())
+
+    def orphans(self, nodes: Mapping[str, Iterable[Identity] | None], parts: Mapping[str, str]) -> list[EarlierStep]:
+        """Return steps with effects that no step of now stands for, and that did the same kind of work.
+
+        Parameters
+        ----------
+        nodes
+            The nodes of now, each with its steps; `None` where these are not known yet.
+        parts
+            What the step of now depends on.
+        """
+        kind = "tool" if "tool" in parts else "code" if "code" in parts else "prompt"
+        return [
+            one
+            for node, steps in self._steps.items()
+            for identity, found in steps.items()
+            if (node not in nodes or _lacks(nodes[node], identity))
+            for one in found[:1]
+            if one.effect and (one.state == "ok" or one.is_unknown) and _is_alike(kind, one.parts, parts)
+        ]
+
+    def gone(self, nodes: Iterable[str]) -> Iterator[EarlierStep]:
+        """Yield what has done its work and is not in the file any more."""
+        for node in self._steps.keys() - set(nodes):
+            yield from (found[0] for found in self._steps[node].values() if found[0].effect and found[0].state == "ok")
+
+
+def _lacks(steps: Iterable[Identity] | None, identity: Identity) -> bool:
+    return steps is not None and identity not in steps
+
+
+def _is_alike(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return kind in one and (kind != "tool" or one[kind] == other[kind])
+
+
+def identities(items: Iterable[Any]) -> list[Identity]:
+    """Return the identity of each item of a list."""
+    seen: Counter[str] = Counter()
+    found = []
+    for value in items:
+        hashed = digest(value)
+        found.append((hashed, seen[hashed]))
+        seen[hashed] += 1
+    return found

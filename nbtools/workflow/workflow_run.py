@@ -1,0 +1,155 @@
+"""A run of a workflow, as its log tells it: its state, outputs, nodes and open questions, and how it is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.result import ErrorInfo, ToolResult
+from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun, write_file
+from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.spec import Workflow
+from nbtools.workflow.views.cards import run_card
+from nbtools.workflow.views.graph import graph_text
+from nbtools.workflow.views.report import report_html
+from nbtools.workflow.views.table import table
+
+__all__ = ["OpenQuestion", "WorkflowRun"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenQuestion:
+    """A question of a run that has not gone on since.
+
+    Attributes
+    ----------
+    step
+        The step that waits: ``agree``, ``each[2]``, or in a run inside of this one ``each[2]/agree``.
+    text
+        The question, with the answers that fit.
+    question
+        The same as data, see `nbtools.workflow.runs.events.QuestionAsked`.
+    deadline
+        When it is too late, in seconds since 1970; `None` is never.
+    given
+        What somebody has answered, which waits for the run to go on: ``answer``, ``by``, ``at``.
+    """
+
+    step: str
+    text: str
+    question: Mapping[str, Any]
+    deadline: float | None = None
+    given: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkflowRun:
+    """A run, as its log tells it.
+
+    Attributes
+    ----------
+    run_id, folder
+        Its name, and its folder.
+    workflow, source
+        Name of the workflow, and its file as it was named.
+    state
+        ``"ok"``, ``"failed"``, ``"cancelled"``, ``"declined"`` (a person said no), ``"waiting"`` or ``"unknown"``
+        (until a question is answered), ``"running"``, or ``"lost"``: its driver ended without a word.
+    outputs
+        What it returned; empty unless it is ok, or declined: then what did not need the answer is there.
+    error
+        Why it failed: code, message, hint, and the node.
+    progress
+        The state of every node, with attempts, times and results.
+    questions
+        What people are asked.
+    driver
+        Who drives it now: process, machine, since when; `None` when nobody does.
+    drift
+        What is different from the files of now, in words; a run always uses those of its start.
+    definition
+        What runs, as it was at the start; `None` where that cannot be read any more.
+    """
+
+    run_id: str
+    folder: Path
+    workflow: str
+    state: str
+    source: str = ""
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    error: Mapping[str, Any] | None = None
+    progress: RunState = dataclasses.field(default_factory=RunState, repr=False)
+    questions: tuple[OpenQuestion, ...] = ()
+    driver: Mapping[str, Any] | None = None
+    drift: tuple[str, ...] = ()
+    definition: Workflow | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended: nobody drives it, and it waits for nothing; unless it is ok, it can be resumed."""
+        return self.state in ENDED_RUN
+
+    @property
+    def ok(self) -> bool:
+        """Whether it has ended as it should."""
+        return self.state == "ok"
+
+    def raise_for_error(self) -> WorkflowRun:
+        """Return the run itself, or raise what it failed by.
+
+        Raises
+        ------
+        NbtoolsError
+            It failed, was cancelled, or waits for a person.
+        """
+        if self.ok:
+            return self
+        error = self.error or {"code": "APPROVAL_DENIED", "message": self._waiting()}
+        hint = error.get("hint") or f"nbtools runs show {self.run_id}"
+        if self.has_ended:
+            hint = f"{hint}; it goes on with nbtools run --resume {self.run_id}"
+        told = ErrorInfo(code=str(error["code"]), message=str(error["message"]), hint=hint)
+        raise ToolResult(ok=False, tool=self.workflow, call_id=self.run_id, error=told).to_error()
+
+    def _waiting(self) -> str:
+        return f"the run {self.run_id} is {self.state}: " + "; ".join(found.text for found in self.questions)
+
+    def __str__(self) -> str:
+        lines = [f"{self.workflow}: {self.state} ({self.run_id})"]
+        for name, node in self.progress.nodes.items():
+            if node.state == "failed":
+                lines.append(f"  {name} failed: {(node.view()['error'] or {}).get('message', '')}")
+        lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
+        lines += [f"  {found.step} asks: {found.text}" for found in self.questions]
+        return "\n".join(lines)
+
+    def graph(self) -> str:
+        """Return the nodes in the order in which they can start, with their states, as lines of text."""
+        return "" if self.definition is None else graph_text(self.definition, self.progress)
+
+    def table(self) -> str:
+        """Return the nodes with attempts, seconds, reasons and results, as lines of text."""
+        return table(self.progress)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the run and its nodes at an IPython prompt."""
+        printer.text(f"{self}\n\n{self.table()}")
+
+    def _repr_html_(self) -> str:
+        """Show the run as a card: graph, nodes, outputs, pictures, and questions with what answers them."""
+        asked = self._asked()
+        return run_card(
+            self.run_id, self.state, self.progress, self.definition, asked, error=self.error, drift=self.drift
+        )
+
+    def write_report(self) -> Path:
+        """Write ``report.html`` into the run's folder and return its path: one file that loads nothing."""
+        text = report_html(FrozenRun(self.folder), self.state, self.progress, self.definition, self._asked())
+        path = self.folder / "report.html"
+        write_file(path, text.encode(), is_kept=False)
+        return path
+
+    def _asked(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+        return [(found.step, found.text, found.question) for found in self.questions]

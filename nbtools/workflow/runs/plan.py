@@ -191,7 +191,8 @@ class RunPlan:
         has_failed = node.on_item_error == "fail" and of.counts["failed"] + of.counts["declined"] > 0
         if stopped or has_failed:
             if not of.counts["running"] and not of.counts["unknown"]:
-                state = "failed" if of.counts["failed"] else "declined" if has_failed else "cancelled"
+                bad = "failed" if of.counts["failed"] else "declined"
+                state = bad if has_failed else "cancelled"
                 yield self._collect(node, of, state)
             return
         if of.ended_items == len(of.steps):

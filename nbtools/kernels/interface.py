@@ -368,6 +368,9 @@ class RunContext:
     wants_value
         Whether a Python kernel sends the value of the last expression too. A variable that is a mapping with the one
         key ``__parquet__`` is read from that file then.
+    ends
+        What ends with the code: the ``"script"`` that it is, in a kernel that nobody used, or a ``"session"``; empty
+        when more code follows. Then threads are waited for, functions of `atexit` run, and open files are closed.
     """
 
     cwd: Path | None = None
@@ -379,6 +382,7 @@ class RunContext:
     wants_value: bool = False
     value_names: tuple[str, ...] = ()
     value_folder: Path | None = None
+    ends: Literal["", "script", "session"] = ""
 
 
 @runtime_checkable

@@ -156,7 +156,7 @@ class Kernels:
         self._shared: Path | None = None
         self._backends: Backends | None = None
         self._pool: Pool | None = None
-        self._sessions = Sessions(self._ready_pool, self._dispose, idle_s)
+        self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self._place, idle_s)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def arun(
@@ -325,6 +325,7 @@ class Kernels:
             figure_path=None if context.figure_path is None else folder / context.figure_path,
             # A folder that the caller gave stays as it is: the script opens the inputs where they are.
             links=context.links if is_own else {},
+            ends="" if request.session is not None else "script",
         )
         exchange: Exchange | None = None
         if request.frames or request.value_names is not None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools import aio
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.kernels import artifacts
 from nbtools.kernels.interface import Execution, KernelOptions
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
@@ -17,6 +21,9 @@ from nbtools.kernels.warden import process_tree
 from nbtools.tool import Effects
 
 __all__ = ["CHANGES", "NamedSession", "Sessions", "usage"]
+
+# Seconds until a session that is to end is killed: for what it runs, and then for its end.
+_STOP_S, _END_S = 2.0, 5.0
 
 _ENDS = Effects(destructive=True, idempotent=True)
 CHANGES: Mapping[str, tuple[str, Effects]] = {
@@ -80,6 +87,40 @@ class NamedSession:
         self.used_at = time.monotonic()
         self.last_status = execution.status
 
+    async def finish(self, place: Path | None) -> None:
+        """End what it runs, and then the session as a script ends, in bounded time; close its kernel.
+
+        Parameters
+        ----------
+        place
+            Where files go that its end wrote in a folder of the kernel's own.
+        """
+        lease = self.lease
+        if lease is None:
+            return
+        if self.lock.locked():
+            await lease.kernel.interrupt()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S), self.lock:
+                await self._come_to_the_end(lease, place)
+        await lease.kernel.kill()
+        await lease.close()
+
+    async def _come_to_the_end(self, lease: Lease, place: Path | None) -> None:
+        kernel: Any = lease.kernel
+        finish = getattr(kernel, "finish", None)
+        if finish is None or not kernel.alive or not self.runs:
+            return
+        own = lease.folder if place is not None else None
+        before = None if own is None else await aio.in_thread(artifacts.FolderState, own)
+        if self.guards is None:
+            await finish(timeout=_END_S)
+        else:
+            async with awake(kernel, self.guards, is_session=True):
+                await finish(timeout=_END_S)
+        if own is not None and before is not None and place is not None and (found := before.written()):
+            await aio.in_thread(functools.partial(artifacts.keep, found, own, place, move=True))
+
     def to_dict(self) -> dict[str, Any]:
         """Return what the monitor shows."""
         now = time.monotonic()
@@ -134,12 +175,22 @@ class Sessions:
         Gives the pool that kernels come from.
     dispose
         Closes a lease in the background.
+    place
+        Gives the folder for files that the end of a session wrote.
     idle
         Seconds after which an unused session is ended; `None` never ends one.
     """
 
-    def __init__(self, pool: Callable[[], Pool], dispose: Callable[[Lease], None], idle: float | None) -> None:
+    def __init__(
+        self,
+        pool: Callable[[], Pool],
+        dispose: Callable[[Lease], None],
+        place: Callable[[], Path | None],
+        idle: float | None,
+    ) -> None:
         self._pool = pool
+        self._place = place
+        self._ending: set[asyncio.Task[None]] = set()
         self._dispose = dispose
         self._idle = idle
         self._by_name: dict[str, NamedSession] = {}
@@ -229,18 +280,13 @@ class Sessions:
         """End a session; a run under way in it ends too."""
         session = self.find(name)
         del self._by_name[name]
-        if session.lease is not None:
-            await session.lease.kernel.kill()
-            await session.lease.close()
+        await session.finish(self._place())
 
     async def restart(self, name: str) -> None:
         """End a session's kernel and start a fresh one under the same name."""
         session = self.find(name)
-        if session.lease is not None:
-            await session.lease.kernel.kill()
+        await session.finish(self._place())
         async with session.lock:
-            if session.lease is not None:
-                await session.lease.close()
             session.lease, session.lost = None, None
             await self.revive(session)
 
@@ -270,7 +316,7 @@ class Sessions:
             self._timer.cancel()
             self._timer = None
         sessions, self._by_name = list(self._by_name.values()), {}
-        await asyncio.gather(*(session.lease.close() for session in sessions if session.lease is not None))
+        await asyncio.gather(*(session.finish(self._place()) for session in sessions), *self._ending)
 
     def _watch(self) -> None:
         """Look after idle sessions from time to time, as long as there are any."""
@@ -285,6 +331,7 @@ class Sessions:
             is_idle = self._idle is not None and time.monotonic() - session.used_at > self._idle
             if is_idle and not session.lock.locked():
                 del self._by_name[name]
-                if session.lease is not None:
-                    self._dispose(session.lease)
+                task = asyncio.ensure_future(session.finish(self._place()))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
         self._watch()

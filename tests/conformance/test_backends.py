@@ -122,6 +122,7 @@ BACKENDS: dict[str, tuple[Callable[[], Backend], Dialect]] = {
 # A fake is no process of its own: what would end one, would end the tests.
 NOT_OF_FAKES = {
     "test_a_stop_takes_the_children_of_the_code_along": "what the code starts in this process is this process's own",
+    "test_a_script_goes_on_after_its_last_statement": "its thread is one of the tests",
     "test_the_end_of_the_process_is_told_with_its_code": "os._exit would end the tests",
     "test_the_end_of_the_process_is_told_with_its_signal": "the signal would end the tests",
     "test_secrets_of_the_owner_are_not_in_the_environment": "it has the environment of the tests",
@@ -316,6 +317,18 @@ def test_the_codes_own_exit_tells_its_number(kernel: Kernel, code: Dialect) -> N
     done = run(kernel, code.exits)
     assert (done.status, done.stdout, done.exit_code) == ("error", "bye\n", 3)
     assert done.stderr == ""
+
+
+def test_a_script_goes_on_after_its_last_statement(kernel: Kernel, code: Dialect, tmp_path: Path) -> None:
+    if code.language != "python":
+        pytest.skip("a program for one script is that script's own process")
+    script = (
+        "import threading, time\nfile = open('late.txt', 'w')\nfile.write('lat')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), file.write('e'), print('late'))).start()"
+    )
+    done = run(kernel, script, context=RunContext(cwd=tmp_path, ends="script"))
+    assert (done.status, done.stdout) == ("ok", "late\n")
+    assert (tmp_path / "late.txt").read_text() == "late"
 
 
 def test_output_beyond_the_cap_is_cut_and_said_to_be(kernel: Kernel, code: Dialect) -> None:

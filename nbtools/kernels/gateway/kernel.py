@@ -182,6 +182,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         self._ended: str | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._folder: str | None = None
+        self._cwd: Path | None = None
         self._is_throttled = False
         self._count = 0
         self._closed = False
@@ -223,6 +224,11 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             why = self._ended or f"it did not answer within {timeout:g} s"
             raise KernelDied(f"The kernel on the gateway {self._server.shown} did not start: {why}.")
 
+    async def finish(self, *, timeout: float) -> None:
+        """End a session as a script ends, in so many seconds, and fetch what that wrote; the kernel is still there."""
+        if self._is_python:
+            await self.run("pass", timeout=timeout, context=RunContext(cwd=self._cwd, ends="session"))
+
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _GatewayRun | Execution:
         if not isinstance(code, str):
             raise InvalidArguments("The code is not text.", tried="running code")
@@ -238,6 +244,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             return self._end_early(collector, exc)
         run = self._request(code, collector)
         run.context, run.plan, run.preparation = context, plan, preparation
+        self._cwd = context.cwd
         if plan is not None:
             run.listing = self._request("", Collector(), expression=_transfer("list_changed()"))
         # In one go: the answers then come as fast as the kernel works, not as fast as the network.

@@ -80,6 +80,7 @@ class StagingPlan:
             figure_path=Path(f"{folder}/{figure}") if figure else None,
             wants_value=context.wants_value,
             value_names=context.value_names,
+            ends=context.ends,
         )
         return cls(context=remote, files=files, figure=figure)
 

@@ -311,7 +311,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
         hooks.make_sendable(app.session)
         _become_the_users(app)
     _send_before_exit(streams)
-    os.register_at_fork(after_in_child=_plain_streams)
+    os.register_at_fork(after_in_child=functools.partial(_speak_plainly, shell))
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
         wanted = message["confinement"]
@@ -472,7 +472,8 @@ def _send_last(streams: Sequence[Any]) -> None:
             trackers[0].wait(_LAST_SEND_S / 2)
 
 
-def _plain_streams() -> None:
+def _speak_plainly(shell: Any) -> None:
     """In processes that the script forks: print to the descriptors that the kernel watches; no ZeroMQ after a fork."""
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - same
+    shell._showtraceback = lambda *parts: sys.stderr.write("\n".join([*parts[-1], ""]))  # noqa: SLF001

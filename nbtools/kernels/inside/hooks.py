@@ -23,6 +23,7 @@ import signal
 import struct
 import sys
 import threading
+import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,7 @@ _INLINE = "module://matplotlib_inline.backend_inline"
 MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
 # Where nbtools may not be installed, its text was sent before; a version of its own there might be another one.
 _streams: Any = sys.modules.get("nbtools_streams") or importlib.import_module("nbtools.kernels.inside.streams")
+_ends: Any = sys.modules.get("nbtools_program_end") or importlib.import_module("nbtools.kernels.inside.program_end")
 _values: Any = sys.modules.get("nbtools_values") or importlib.import_module("nbtools.kernels.inside.values")
 _ERRORS = {
     kind.__name__: kind
@@ -119,16 +121,6 @@ class Memory:
         raise kind(answer["error"]["message"])
 
 
-class _ExitCommand:
-    """`exit` and `quit` as in a script: they end the code, not the kernel."""
-
-    def __call__(self, code: object = None) -> None:
-        raise SystemExit(code)
-
-    def __repr__(self) -> str:
-        return "Use exit() to end the script."
-
-
 class CellHooks:
     """The hooks of one kernel.
 
@@ -173,17 +165,41 @@ class CellHooks:
             charts = shell.display_formatter.mimebundle_formatter
             charts.for_type_by_name(f"altair.vegalite.{version}.api", "TopLevelMixin", _chart_bundle)
         # IPython's own would shut the kernel down, and `sys.exit` stays what it is.
-        leave = _ExitCommand()
+        leave = _ends.ExitCommand()
         for name in ("exit", "quit"):
             shell.user_ns[name] = leave
             shell.user_ns_hidden[name] = leave
         warnings.filterwarnings("ignore", message="To exit: use 'exit'")
         os.environ["MPLBACKEND"] = _INLINE
+        self._end = _ends.ProgramEnd(shell, self.publish)
+        self._ends, self._is_over = "", False
+        if (kernel := getattr(shell, "kernel", None)) is not None:
+            kernel.do_execute = self._to_the_end(kernel.do_execute)
+
+    def _to_the_end(self, execute: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what executes a cell, and ends the script with it where it is the script's last one."""
+
+        @functools.wraps(execute)
+        async def execute_and_end(*args: Any, **kwargs: Any) -> Any:
+            reply = await execute(*args, **kwargs)
+            if self._is_over:
+                self._is_over = False
+                try:
+                    await self._end.run(patient=reply.get("ename") != "KeyboardInterrupt")
+                except (Exception, KeyboardInterrupt):
+                    # The script may have broken the means of its own end; without a reply nobody would know.
+                    with contextlib.suppress(Exception):
+                        traceback.print_exc()
+                self._settle()
+            return reply
+
+        return execute_and_end
 
     def begin(self, context: Mapping[str, Any]) -> None:
         """Make the context of the next script."""
         for cap in self._caps:
             cap.begin(context["text_bytes"])
+        self._ends = context.get("ends", "")
         self._shown = self._figure = None
         self._figure_path = context.get("figure_path")
         self._wants_value = bool(context.get("wants_value"))
@@ -214,6 +230,8 @@ class CellHooks:
         # A session must not keep the memory of an earlier run. What the script itself called so stays.
         elif isinstance(names.get("memory"), Memory):
             del names["memory"]
+        if self._ends == "script":
+            self._end.begin()
 
     def variables(self) -> list[dict[str, Any]]:
         """Describe what the session has defined: name, type, shape or length, the start of its text."""
@@ -231,8 +249,9 @@ class CellHooks:
             cap.attach()
 
     def publish(self, report: Mapping[str, Any]) -> None:
-        """Send a report to the owner."""
-        self.shell.display_pub.publish(data={REPORT: dict(report)}, metadata={})
+        """Send a report to the owner; processes that the script forks have none."""
+        if self._end.is_here:
+            self.shell.display_pub.publish(data={REPORT: dict(report)}, metadata={})
 
     def _remember(self, figure: Any, *_: Any, **__: Any) -> None:
         # A formatter that formats nothing: it only learns which figure was shown last, because the inline
@@ -240,6 +259,9 @@ class CellHooks:
         self._shown = figure
 
     def _after(self) -> None:
+        if not self._end.is_here:
+            error = _error(self.shell.last_execution_result)
+            self._end.leave(0 if error is None else _exit_code(error))
         open_figures = _figures()
         is_wanted = self._figure_path and self._figure is None and not self._has_failed()
         if is_wanted and _stat(self._figure_path) == self._before:
@@ -314,9 +336,13 @@ class CellHooks:
                 return found
         return last
 
-    def _tell_the_end(self, result: Any) -> None:
+    def _settle(self) -> None:
         for stream in (sys.stdout, sys.stderr):
             _streams.settle(stream)
+
+    def _tell_the_end(self, result: Any) -> None:
+        self._is_over = bool(self._ends)
+        self._settle()
         report: dict[str, Any] = {}
         error = _error(result)
         if self._figure_path and self._figure is None and error is None and _stat(self._figure_path) == self._before:

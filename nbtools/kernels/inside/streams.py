@@ -32,15 +32,22 @@ class Cap:
         self.begin(sys.maxsize)
 
     def attach(self) -> None:
-        """Stand before the stream's own `write`."""
-        self._stream.write = self
+        """Stand before the stream's own `write`, and let its `close` end what the script writes, not the stream."""
+        self._stream.write, self._stream.close = self, self.close
+
+    def close(self) -> None:
+        """Let the script write no more."""
+        self._stream.flush()
+        self._is_closed = True
 
     def begin(self, characters: int) -> None:
         """Count anew."""
-        self._cap, self._sent, self._is_runaway = characters, 0, False
+        self._cap, self._sent, self._is_runaway, self._is_closed = characters, 0, False, False
 
     def __call__(self, text: str) -> int:
         """Write text, or the part of it that there is room for; return its length."""
+        if self._is_closed:
+            raise ValueError("I/O operation on closed file.")
         room = self._cap + 1 - self._sent
         self._sent += len(text)
         if room > 0:

@@ -17,7 +17,7 @@ __all__ = ["begin_code", "context_as_json", "load_code", "rehearse_code", "varia
 
 _MODULE = "nbtools_hooks"
 # In the order in which one needs the other.
-_MODULES = ("streams", "stored", "values", "hooks")
+_MODULES = ("streams", "program_end", "stored", "values", "hooks")
 
 
 @functools.cache
@@ -49,6 +49,7 @@ def context_as_json(context: RunContext, limits: OutputLimits) -> dict[str, Any]
         "figure_path": str(context.figure_path) if context.figure_path else None,
         "memory": context.memory is not None,
         "wants_value": context.wants_value,
+        "ends": context.ends,
         "value_names": list(context.value_names),
         "value_folder": str(context.value_folder) if context.value_folder else None,
     }

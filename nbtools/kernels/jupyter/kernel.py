@@ -44,6 +44,7 @@ _LAST_WORDS_S = 0.05
 _FIRST_ASK_S = 0.02
 _LAST_ASK_S = 0.4
 _SILENT_S = 10.0
+_LAST_GRACE_S = 1.0
 _MOST_BYTES = 1 << 28
 
 
@@ -126,7 +127,14 @@ class JupyterRun(OngoingRun):
             notes = (*notes, f"figure {figure}")
         if note := self.report.get("value_note"):
             notes = (*notes, note)
+        if note := self.report.get("cancelled"):
+            notes = (*notes, note)
+        if ending is not None and (running := self.report.get("running")):
+            notes = (*notes, f"{', '.join(running)} still running")
         status = self._own_status() if ending is None else cast("Status", ending)
+        if status == "ok" and (unwritten := self.report.get("unwritten")):
+            self.collector.add_error("OSError", f"files could not be written to their end: {'; '.join(unwritten)}")
+            status = "error"
         return self.collector.execution(status, notes=notes, value=self.report.get("data"), **facts)
 
     def _own_status(self) -> Status:
@@ -259,6 +267,14 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         await asyncio.wait({run.done}, timeout=_SILENT_S)
         self._run = None
         return run
+
+    async def finish(self, *, timeout: float) -> None:
+        """End a session as a script ends, in so many seconds; the process is still to be closed."""
+        if self._python is None:
+            self._send("control", "shutdown_request", {"restart": False})
+            await asyncio.wait({self.process.exited}, timeout=timeout)
+        else:
+            await self.run("pass", timeout=timeout, grace=_LAST_GRACE_S, context=RunContext(ends="session"))
 
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> JupyterRun:
         if self._memory_rpc is not None:

@@ -116,12 +116,17 @@ class _Pipes:
         for pipe in (self.stdout, self.stderr, self.answers):
             pipe.close_write_end()
 
+    def close_requests(self) -> None:
+        """Tell the program that no more will come."""
+        if self._requests >= 0:
+            os.close(self._requests)
+            self._requests = -1
+
     def close(self) -> None:
         """Close everything."""
-        for descriptor in (self._read_end, self._requests):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._read_end = self._requests = -1
+        if self._read_end >= 0:
+            self.close_theirs()
+        self.close_requests()
         for pipe in (self.stdout, self.stderr, self.answers):
             pipe.close()
 
@@ -176,6 +181,11 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
         await wait_or_died(self._ready, self.process, timeout=timeout, what="did not answer")
         # An interactive shell without a terminal complains once; nobody wants to read that.
         self._drain()
+
+    async def finish(self, *, timeout: float) -> None:
+        """End a session by the end of its input, as a program ends, in so many seconds."""
+        self._pipes.close_requests()
+        await asyncio.wait({self.process.exited}, timeout=timeout)
 
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _ProgramRun:
         if not _is_text(code):

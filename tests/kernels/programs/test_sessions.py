@@ -204,3 +204,12 @@ def test_a_session_killed_from_outside_is_noticed(session):
     done = run("kill -9 $$; sleep 20")
     assert (done.status, done.signal) == ("died", "SIGKILL")
     assert done.duration_s < 2
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_a_session_does_at_its_end_is_done(session, tmp_path, language):
+    run = session(language)
+    node = "process.on('exit', () => require('fs').writeFileSync('late.txt', 'late'))"
+    assert run(node if language == "node" else "trap 'printf late > late.txt' EXIT").ok
+    aio.run(run.kernel.finish(timeout=20))
+    assert (tmp_path / "late.txt").read_text() == "late"

@@ -40,6 +40,7 @@ _CLOCK_REALTIME_COARSE = 5  # <linux/time.h>, which Python's `time` has no name 
 _MOST_COPIED = 256 * 2**20
 _BLOCK = 1 << 20
 _DEPTH = 6
+_KEEPER = ".keeper"
 # What tools make by the thousand, and nobody means as a result.
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
@@ -47,7 +48,8 @@ _SKIPPED = frozenset({"__pycache__", "node_modules"})
 class FolderState:
     """What lay in a folder before a script ran there.
 
-    Hidden files and folders, caches and links are left out. The first 5,000 entries are listed, nearest first. What
+    Hidden files and folders, caches and links are left out, and what nbtools itself stores: its home, and a memory file
+    with the folder of its keeper. The first 5,000 entries are listed, nearest first. What
     lies beyond them is judged by its change time alone: it counts as written when that is at most 2 s before the
     listing, or later.
 
@@ -57,12 +59,14 @@ class FolderState:
         The script's working folder. It need not exist.
     other
         A path outside of it that is looked at too, such as the place of a picture.
+    home
+        The home of nbtools, which may lie below the folder.
     """
 
-    def __init__(self, folder: Path, other: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, other: Path | None = None, home: Path | None = None) -> None:
+        self._folder, self._home = folder, home
         self._begun = time.time_ns()
-        found, self._is_whole = _files(folder, _MOST_LISTED)
+        found, self._is_whole = _files(folder, _MOST_LISTED, home)
         self._before = {entry.path: state for entry in found if (state := _state(entry)) is not None}
         if other is not None and (state := _state(other)) is not None:
             self._before[str(other)] = state
@@ -79,7 +83,7 @@ class FolderState:
         A folder with more than 20,000 entries is looked through in part, nearest first.
         """
         made: list[Path] = []
-        for entry in _files(self._folder, _MOST_ENTRIES)[0]:
+        for entry in _files(self._folder, _MOST_ENTRIES, self._home)[0]:
             if (now := _state(entry)) is None:
                 continue
             before = self._before.get(entry.path)
@@ -110,7 +114,7 @@ def _pass_tick(newest: int) -> None:
         time.sleep(0.0005)
 
 
-def _files(folder: Path, most: int) -> tuple[list[os.DirEntry[str]], bool]:
+def _files(folder: Path, most: int, home: Path | None = None) -> tuple[list[os.DirEntry[str]], bool]:
     """Return the files below a folder, and whether these are all of them."""
     # Breadth first, so that what is cut off lies deep.
     found: list[os.DirEntry[str]] = []
@@ -121,11 +125,18 @@ def _files(folder: Path, most: int) -> tuple[list[os.DirEntry[str]], bool]:
             entries = list(os.scandir(path))
         except OSError:
             continue
+        # A memory file is told by the folder of its keeper, whoever opened it; logs of DuckDB lie beside it.
+        memories = tuple(
+            entry.name.removesuffix(_KEEPER)
+            for entry in entries
+            if entry.name.endswith(_KEEPER) and Path(entry.path, "lock").is_file()
+        )
+        own = {*memories, *(f"{name}{suffix}" for name in memories for suffix in (_KEEPER, ".wal"))}
         for entry in entries:
             seen += 1
             if seen > most:
                 return found, False
-            if entry.name.startswith(".") or entry.name in _SKIPPED:
+            if entry.name.startswith(".") or entry.name in _SKIPPED or entry.name in own or entry.path == str(home):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if depth < _DEPTH:

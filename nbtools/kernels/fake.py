@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.inside import values
-from nbtools.kernels.inside.hooks import Memory
+from nbtools.kernels.inside.memory import Memory
 from nbtools.kernels.interface import Execution, KernelOptions, RunContext, Status
 from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import OngoingRun, RunningKernel

@@ -336,7 +336,7 @@ class Kernels:
                 writable = lease.kernel.sandbox != "strict"
                 hand_over = functools.partial(exchange.into, context, writable=writable, is_elsewhere=self.is_elsewhere)
                 context = await to_the_end(aio.in_thread(hand_over))
-            before = await aio.in_thread(artifacts.FolderState, folder, context.figure_path)
+            before = await aio.in_thread(artifacts.FolderState, folder, context.figure_path, self._home)
             execution = await lease.kernel.run(
                 request.code,
                 timeout=request.timeout,

@@ -75,7 +75,6 @@ def test_odd_frames_go_in_and_come_out_and_what_changes_is_said(notebook: Notebo
         ("%%data_analyze df --with odd", "odd cannot be given to a script"),
         ("%%data_analyze df --with gone", "there is no variable 'gone'"),
         ("%%data_analyze {df.head(1)}", "the table in braces has no name"),
-        ("%%data_analyze", "nothing to work on"),
         ("%%data_analyze sales.csv sales.csv", "two files have no name"),
         ("%%data_analyze df --with df,df2=3", "there is no variable 'df2=3'"),
         ("%%data_analyze df --out-file number.csv", "a value of type int, and no table to write"),

@@ -130,3 +130,14 @@ def test_a_listing_of_many_files_is_cut(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").touch()
     before = FolderState(tmp_path)
     assert len(before._before) == 5_000
+
+
+def test_what_nbtools_stores_is_none_of_a_scripts_files(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    before = FolderState(tmp_path, None, home)
+    for name in ("notes.duckdb", "notes.duckdb.wal", "notes.duckdb.keeper/lock", "notes.duckdb.keeper/log/1", "home/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "own.keeper").write_text("x")
+    (tmp_path / "own").write_text("x")
+    assert before.written() == (tmp_path / "own", tmp_path / "own.keeper")

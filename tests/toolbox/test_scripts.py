@@ -1,5 +1,6 @@
 import asyncio
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -326,6 +327,33 @@ def test_code_that_goes_wrong_was_run_all_the_same(call, code, exit_code, said):
 
 
 @pytest.mark.parametrize(
+    ("language", "code", "exit_code", "stderr"),
+    [
+        ("bash", "exit 4", 4, ""),
+        ("bash", "printf warn >&2; exit 4", 4, "warn"),
+        ("node", "process.stderr.write('{}'); process.exit(3)", 3, "{}"),
+        ("python", "import sys; sys.stderr.write('{}'); sys.exit(3)", 3, "{}"),
+        ("python", "raise SystemExit('no more')", 1, "no more\n"),
+        ("python", "exit(2)", 2, ""),
+    ],
+)
+def test_stderr_holds_what_the_program_wrote_and_nothing_else(call, language, code, exit_code, stderr):
+    if language == "node" and not shutil.which("node"):
+        pytest.skip("no node")
+    result = call("code_execute", code=code, language=language)
+    assert (result.data["exit_code"], result.data["stderr"], "error" in result.data) == (exit_code, stderr, False)
+
+
+def test_a_script_needs_an_input_of_a_model_alone_and_of_it_not_in_a_session(call):
+    alone = {"analysis_script": "x = 1\nprint(x)"}
+    assert call("data_analyze", **alone).text == "1\n"
+    refused = call("data_analyze", _caller="model", **alone)
+    assert (refused.error.code, "code_execute" in refused.error.hint) == ("INVALID_ARGUMENTS", False)
+    assert call("data_analyze", _caller="model", **alone, session="m").text == "1\n"
+    assert call("data_analyze", _caller="model", analysis_script="print(x + 1)", session="m").text == "2\n"
+
+
+@pytest.mark.parametrize(
     ("language", "code", "exit_code", "said"),
     [
         ("python", "import os; os.abort()", 134, "the script crashed: SIGABRT ended its process."),
@@ -359,7 +387,9 @@ def test_shell_code_runs_where_it_is_told_to(call, folder):
 def test_code_that_floods_was_run_too_and_says_why_it_ended(call):
     result = call("code_execute", code="while True: print('x' * 10000)", timeout=60)
     assert (result.ok, result.data["success"], result.data["truncated"]) == (True, False, True)
-    assert "output limit" in result.data["stderr"]
+    assert "output limit" in result.data["error"]
+    assert "output limit" in result.text
+    assert result.data["stderr"] == ""
 
 
 def test_a_picture_may_not_take_the_place_of_a_folder(call, folder):

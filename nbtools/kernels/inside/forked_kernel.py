@@ -41,9 +41,8 @@ _SHOWN = frozenset({"display_data", "execute_result", "update_display_data"})
 # Less than an owner takes at once, however it is written.
 _MOST_BUNDLE = 100_000_000
 _SETTLE_S = 1.0
-# How long `os._exit` may wait: for what is under way in a descriptor, and for all of it to be sent.
+# How long `os._exit` may wait for what is under way in a descriptor.
 _LAST_SETTLE_S = 0.05
-_LAST_SEND_S = 0.15
 # The zygote's objects are frozen, so what a script makes is all there is to look at; Python's own 700 is too often.
 _COLLECT = (10_000, 20, 20)
 
@@ -78,10 +77,6 @@ def _make_stream_class() -> type:
                     if not data:
                         return
                     self.write(decoder.decode(data))
-
-        def send_now(self) -> None:
-            """Send what is buffered; called in the thread that sends."""
-            self._flush()
 
         def settle(self, seconds: float = _SETTLE_S) -> None:
             """Wait until what was written to the raw descriptor so far has been passed on."""
@@ -310,7 +305,7 @@ def main(message: Mapping[str, Any], descriptors: Sequence[int], ready: int) -> 
         # Another client's kernel: nobody there knows our reports, and its output is not ours to cut.
         hooks.make_sendable(app.session)
         _become_the_users(app)
-    _send_before_exit(streams)
+    _hear_before_exit(streams)
     os.register_at_fork(after_in_child=functools.partial(_speak_plainly, shell))
     if applied.level == "strict":
         # The sockets are bound: from now on this process connects to nothing.
@@ -427,8 +422,8 @@ def _few_modules() -> Any:
         ipkernel.sys = sys
 
 
-def _send_before_exit(streams: Sequence[Any]) -> None:
-    """Make `os._exit` send what was printed: the threads that do it would end with the process."""
+def _hear_before_exit(streams: Sequence[Any]) -> None:
+    """Make `os._exit` wait for what children have written: the threads that read it would end with the process."""
     leave, kernel = os._exit, os.getpid()
 
     @functools.wraps(leave)
@@ -436,44 +431,17 @@ def _send_before_exit(streams: Sequence[Any]) -> None:
         try:
             # Processes that the script forked have other streams, and none of the threads.
             if os.getpid() == kernel:
-                _send_last(streams)
+                for stream in streams:
+                    stream.settle(_LAST_SETTLE_S)
         finally:
             leave(status)
 
     os._exit = leave_politely
 
 
-def _send_last(streams: Sequence[Any]) -> None:
-    """Send what the streams hold, and wait a moment until ZeroMQ has let go of it."""
-    import zmq
-
-    session, thread = streams[0].session, streams[0].pub_thread
-    trackers: list[Any] = []
-    is_sent = threading.Event()
-
-    def send() -> None:
-        for stream in streams:
-            stream.send_now()
-        # What a stream sends takes its turn, even here.
-        thread.schedule(mark)
-
-    def mark() -> None:
-        # The socket sends in order: when this one is gone, so are those before it.
-        last = session.serialize(session.msg("stream", {"name": "stdout", "text": ""}))
-        frames = [zmq.Frame(part, track=True, copy=False, copy_threshold=0) for part in (b"stream.stdout", *last)]
-        trackers.append(thread.socket.send_multipart(frames, copy=False, track=True))
-        is_sent.set()
-
-    with contextlib.suppress(Exception):
-        for stream in streams:
-            stream.settle(_LAST_SETTLE_S)
-        thread.schedule(send)
-        if is_sent.wait(_LAST_SEND_S / 2):
-            trackers[0].wait(_LAST_SEND_S / 2)
-
-
 def _speak_plainly(shell: Any) -> None:
     """In processes that the script forks: print to the descriptors that the kernel watches; no ZeroMQ after a fork."""
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - same
-    shell._showtraceback = lambda *parts: sys.stderr.write("\n".join([*parts[-1], ""]))  # noqa: SLF001
+    # The one of a kernel sends it.
+    shell._showtraceback = lambda *parts: sys.stderr.write("\n".join([*parts[-1], ""]))  # noqa: SLF001 - IPython's hook

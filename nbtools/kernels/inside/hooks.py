@@ -16,11 +16,9 @@ import functools
 import importlib
 import importlib.util
 import io
-import json
 import os
 import pathlib
 import signal
-import struct
 import sys
 import threading
 import traceback
@@ -30,10 +28,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 __all__ = [
-    "MEMORY_METHODS",
     "REPORT",
     "CellHooks",
-    "Memory",
     "begin",
     "make_sendable",
     "print_figure",
@@ -45,80 +41,12 @@ REPORT = "application/vnd.nbtools.report+json"
 _LARGE = 1 << 20
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 _INLINE = "module://matplotlib_inline.backend_inline"
-# The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
-MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
 # Where nbtools may not be installed, its text was sent before; a version of its own there might be another one.
 _streams: Any = sys.modules.get("nbtools_streams") or importlib.import_module("nbtools.kernels.inside.streams")
+_loops: Any = sys.modules.get("nbtools_event_loops") or importlib.import_module("nbtools.kernels.inside.event_loops")
 _ends: Any = sys.modules.get("nbtools_program_end") or importlib.import_module("nbtools.kernels.inside.program_end")
+_memory: Any = sys.modules.get("nbtools_memory") or importlib.import_module("nbtools.kernels.inside.memory")
 _values: Any = sys.modules.get("nbtools_values") or importlib.import_module("nbtools.kernels.inside.values")
-_ERRORS = {
-    kind.__name__: kind
-    for kind in (KeyError, LookupError, ValueError, TypeError, PermissionError, OSError, TimeoutError)
-}
-
-
-class Memory:
-    """The memory granted to this script: reads are dict-like, `write` writes.
-
-    Every call goes through a handed-over socket to the process that owns the kernel, which answers from the scope it
-    granted. Values are JSON.
-    """
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._answers = open(fd, "rb", closefd=False)  # noqa: SIM115 - lives as long as the process
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in MEMORY_METHODS:
-            raise AttributeError(f"memory has no method {name!r}; it has {', '.join(sorted(MEMORY_METHODS))}")
-
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return self._call(name, *args, **kwargs)
-
-        method.__name__ = name
-        return method
-
-    def __dir__(self) -> list[str]:
-        return sorted(MEMORY_METHODS)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._call("__getitem__", key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise TypeError(f"write with memory.write({key!r}, value): a write is explicit")
-
-    def __contains__(self, key: object) -> bool:
-        return bool(self._call("__contains__", key))
-
-    def __len__(self) -> int:
-        return int(self._call("__len__"))
-
-    def __iter__(self) -> Any:
-        return iter(self._call("__iter__"))
-
-    def __repr__(self) -> str:
-        return f"<memory of this script: {', '.join(sorted(MEMORY_METHODS))}>"
-
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        # Two processes on one socket would read each other's answers.
-        if os.getpid() != self._pid:
-            raise PermissionError("memory is used by the script's own process; hand values to other processes instead")
-        request = json.dumps({"method": name, "args": args, "kwargs": kwargs}).encode()
-        with self._lock:
-            view = memoryview(struct.pack("!I", len(request)) + request)
-            while view:
-                view = view[os.write(self._fd, view) :]
-            head = self._answers.read(4)
-            body = self._answers.read(struct.unpack("!I", head)[0]) if head else b""
-        if not body:
-            raise OSError("the memory of this script is closed: its owner is gone")
-        answer = json.loads(body)
-        if "error" not in answer:
-            return answer["value"]
-        kind = _ERRORS.get(answer["error"]["type"], RuntimeError)
-        raise kind(answer["error"]["message"])
 
 
 class CellHooks:
@@ -134,7 +62,7 @@ class CellHooks:
 
     def __init__(self, shell: Any, channel: int | None) -> None:
         self.shell = shell
-        self.memory = Memory(channel) if channel is not None else None
+        self.memory = _memory.Memory(channel) if channel is not None else None
         if hasattr(shell.display_pub, "session"):
             make_sendable(shell.display_pub.session)
         streams = [stream for stream in (sys.stdout, sys.stderr) if hasattr(stream, "pub_thread")]
@@ -175,6 +103,8 @@ class CellHooks:
         self._ends, self._is_over = "", False
         if (kernel := getattr(shell, "kernel", None)) is not None:
             kernel.do_execute = self._to_the_end(kernel.do_execute)
+            kernel.raw_input = kernel.getpass = _ends.refuse_to_ask
+        _loops.LoopsBeside()
 
     def _to_the_end(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         """Return what executes a cell, and ends the script with it where it is the script's last one."""
@@ -200,6 +130,7 @@ class CellHooks:
         for cap in self._caps:
             cap.begin(context["text_bytes"])
         self._ends = context.get("ends", "")
+        self._name_script(context.get("file"), context.get("last_words"))
         self._shown = self._figure = None
         self._figure_path = context.get("figure_path")
         self._wants_value = bool(context.get("wants_value"))
@@ -228,17 +159,29 @@ class CellHooks:
         if context.get("memory") and self.memory is not None:
             names["memory"] = self.memory
         # A session must not keep the memory of an earlier run. What the script itself called so stays.
-        elif isinstance(names.get("memory"), Memory):
+        elif isinstance(names.get("memory"), _memory.Memory):
             del names["memory"]
         if self._ends == "script":
             self._end.begin()
+
+    def _name_script(self, file: str | None, last_words: str | None) -> None:
+        """Tell the script where it stands, and its streams where they leave their last words."""
+        if file:
+            self.shell.user_ns["__file__"] = file
+            sys.argv[:] = [file]
+        if last_words and self._caps and self._caps[0].words is None:
+            words = _streams.LastWords(last_words)
+            for cap in self._caps:
+                cap.words = words
+        if last_words and self._caps:
+            self._caps[0].words.begin()
 
     def variables(self) -> list[dict[str, Any]]:
         """Describe what the session has defined: name, type, shape or length, the start of its text."""
         hidden = self.shell.user_ns_hidden
         found = []
         for name, value in list(self.shell.user_ns.items()):
-            if name.startswith("_") or (name in hidden and hidden[name] is value) or isinstance(value, Memory):
+            if name.startswith("_") or (name in hidden and hidden[name] is value) or isinstance(value, _memory.Memory):
                 continue
             found.append({"name": name, "type": type(value).__name__, "size": _size(value), "text": _brief(value)})
         return found
@@ -349,6 +292,8 @@ class CellHooks:
             self._figure = self._export(result.result)
         if isinstance(error, SystemExit):
             report["exit_code"] = _exit_code(error)
+            if not isinstance(error.code, int | None):
+                sys.stderr.write(f"{error.code}\n")
         if error is not None:
             report["line"] = _line(error, self.shell.user_ns)
         # Its text would repeat file and line; the report has the line already.

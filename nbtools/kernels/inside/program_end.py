@@ -33,7 +33,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["ExitCommand", "ProgramEnd"]
+__all__ = ["ExitCommand", "ProgramEnd", "refuse_to_ask"]
 
 # A task that was cancelled may take a moment for its own end.
 _TASK_S = 1.0
@@ -54,56 +54,16 @@ class ExitCommand:
         return "Use exit() to end the script."
 
 
-class _ExitFunctions:
-    """What the script registers with `atexit`, apart from what the kernel registered: that one ends later."""
+def refuse_to_ask(prompt: object = "", *_: Any, **__: Any) -> str:
+    """Stand for `input` and `getpass`: there is nobody to answer.
 
-    def __init__(self) -> None:
-        self._calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
-        atexit.register = self.register
-        atexit.unregister = self.unregister
-        atexit._clear = self.clear  # noqa: SLF001 - multiprocessing uses these three
-        atexit._run_exitfuncs = self.run  # noqa: SLF001
-        atexit._ncallbacks = self.count  # noqa: SLF001
-        for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001
-            finalizer.atexit = False
-        # The script's first one registers them all with us.
-        weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]  # noqa: SLF001
-
-    def register(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        """Register a function as `atexit.register` does."""
-        if not callable(func):
-            raise TypeError("the first argument must be callable")
-        self._calls.append((func, args, kwargs))
-        return func
-
-    def unregister(self, func: Callable[..., Any], /) -> None:
-        """Forget a function as `atexit.unregister` does."""
-        self._calls[:] = [call for call in self._calls if call[0] != func]
-
-    def count(self) -> int:
-        """Return how many are to be called."""
-        return len(self._calls)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._calls.clear()
-
-    def run(self) -> None:
-        """Call them, the last one first; what one raises is printed, and the others follow."""
-        interrupt: KeyboardInterrupt | None = None
-        while self._calls:
-            func, args, kwargs = self._calls.pop()
-            try:
-                func(*args, **kwargs)
-            except SystemExit:
-                pass
-            except BaseException as exc:
-                interrupt = exc if isinstance(exc, KeyboardInterrupt) else interrupt
-                sys.stderr.write(f"Exception ignored in atexit callback: {func!r}\n")
-                own = exc.__traceback__
-                traceback.print_exception(exc.with_traceback(own and own.tb_next))
-        if interrupt is not None:
-            raise interrupt
+    Raises
+    ------
+    EOFError
+        Always, as in a program whose input has ended.
+    """
+    wanted = f" for {str(prompt).strip()!r}" if str(prompt).strip() else ""
+    raise EOFError(f"nobody can be asked{wanted} while a script runs: give it the value in a variable or a file")
 
 
 class ProgramEnd:
@@ -119,11 +79,17 @@ class ProgramEnd:
 
     def __init__(self, shell: Any, tell: Callable[[dict[str, Any]], None]) -> None:
         self._shell, self._tell = shell, tell
-        self._exits = _ExitFunctions()
+        # The kernel's own functions would end it before its reply is sent; from here on they are the script's.
+        atexit._clear()  # noqa: SLF001 - the interpreter's own way
+        finalizers: Any = weakref.finalize
+        for finalizer in list(finalizers._registry):  # noqa: SLF001 - there is no public way
+            finalizer.atexit = False
+        # The script's first one registers them all.
+        finalizers._registered_with_atexit = False  # noqa: SLF001 - there is no public way
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
         self._descriptors = _writing()
         self._streams = (sys.stdout, sys.stderr)
-        self._handlers = list(logging._handlerList)  # type: ignore[attr-defined]  # noqa: SLF001
+        self._handlers = _handlers()
         self._pid = os.getpid()
         self._left: tuple[str, ...] = ()
         # From here on the collector's objects are the script's.
@@ -142,11 +108,9 @@ class ProgramEnd:
             Whether it is waited for what goes on by itself.
         """
         # An interrupt is an exception in whatever runs, and here that may be the loop itself.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            await self._end_tasks()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        await self._end_tasks()
+        signal.signal(signal.SIGINT, self._interrupt)
         self.finish(patient=patient)
         if not self.is_here:
             os._exit(0)
@@ -160,12 +124,12 @@ class ProgramEnd:
         # Where it is loaded it is among them, and it has a step of its own, after those of the script.
         children = getattr(sys.modules.get("multiprocessing.util"), "_exit_function", None)
         if children is not None:
-            self._exits.unregister(children)
-        self._step(self._exits.run, lambda: _counted(self._exits.count(), "function of atexit", "functions of atexit"))
+            atexit.unregister(children)
+        self._step(atexit._run_exitfuncs, _running_functions)  # noqa: SLF001 - the interpreter's own way
         if children is not None:
             self._step(children, _running_children)
         # The kernel's own would flush its streams, which are flushed later.
-        self._step(lambda: logging.shutdown([one for one in logging._handlerList if one not in self._handlers]))  # type: ignore[attr-defined]  # noqa: SLF001
+        self._step(lambda: logging.shutdown([one for one in _handlers() if one not in self._handlers]))
         # Daemons go on until the kernel is ended, without the names that they use.
         threading.excepthook = lambda _: None
         self._flush()
@@ -191,17 +155,23 @@ class ProgramEnd:
 
     def _step(self, step: Callable[[], Any], running: Callable[[], str] | None = None) -> None:
         """Take a step, which an interrupt may end; tell what it waits for, and what is still running after that."""
-        left = self._left
+        left, self._is_interrupted = self._left, False
+        what = running() if running else ""
         try:
-            self._tell_running(running() if running else "")
+            self._tell_running(what)
             step()
-            self._tell_running("", left)
         except KeyboardInterrupt:
-            self._tell_running(running() if running else "", left)
+            self._is_interrupted = True
         except Exception:
             # The script may have replaced anything; the steps that follow are still worth taking.
             with contextlib.suppress(Exception):
                 traceback.print_exc()
+        # What prints an exception and goes on, as atexit does, has swallowed the interrupt.
+        self._tell_running(((running and running()) or what) if self._is_interrupted else "", left)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        self._is_interrupted = True
+        signal.default_int_handler(number, frame)
 
     def _tell_running(self, what: str, left: tuple[str, ...] | None = None) -> None:
         """Tell what is still running: `what`, and `left` of earlier steps."""
@@ -236,12 +206,9 @@ class ProgramEnd:
         """Return what the script left open that may hold back what was written, in the order in which to close it."""
         if self._descriptors is not None and not (_writing() or set()) - self._descriptors:
             return []
-        kinds = (io.IOBase, zipfile.ZipFile)
         # Not by isinstance, which asks the object: proxies answer for what they stand for.
-        found = [
-            one for one in gc.get_objects() if issubclass(type(one), kinds) and not issubclass(type(one), _IN_MEMORY)
-        ]
-        return sorted((one for one in found if one not in self._streams), key=_layer)
+        files = (one for one in gc.get_objects() if issubclass(type(one), _FILES))
+        return sorted((one for one in files if not issubclass(type(one), _IN_MEMORY)), key=_layer)
 
     def _clear_names(self) -> None:
         """Let go of all that the script named: objects end, connections close."""
@@ -275,9 +242,19 @@ def _counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {many} were" if count > 1 else f"1 {one} was" if count else ""
 
 
+def _running_functions() -> str:
+    return _counted(atexit._ncallbacks(), "function of atexit", "functions of atexit")  # noqa: SLF001 - no public way
+
+
 def _running_children() -> str:
     children = sys.modules["multiprocessing"].active_children()
     return _counted(sum(not one.daemon for one in children), "child process", "child processes")
+
+
+def _handlers() -> list[Any]:
+    """Return weak references to the handlers of all logs."""
+    log: Any = logging
+    return list(log._handlerList)  # noqa: SLF001 - what `logging.shutdown` takes
 
 
 def _is_serving(task: Any) -> bool:

@@ -1,39 +1,124 @@
 """The standard streams of a script: what its owner keeps of them, and when all of it has come.
 
+What is printed reaches the owner by a thread and a socket, so a crash would take the last of it along. Therefore it is
+written into a file in memory as well, the `LastWords` of the kernel, which the owner reads where the kernel died.
+
 Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
 """
 
 from __future__ import annotations
 
 import functools
+import io
+import mmap
+import os
+import pathlib
 import select
+import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Cap", "settle"]
+__all__ = ["Cap", "LastWords", "settle"]
 
 # Output of so many times the cap is a loop without end.
 _RUNAWAY = 4
+_STREAMS = ("stdout", "stderr")
+_HEAD, _ROOM = 4096, 1 << 20
+# A child that never stops writing does not hold up the script that prints beside it.
+_TURN_S = 0.05
+
+
+class LastWords:
+    """The end of what a script wrote to each stream, in a file that two processes see.
+
+    Parameters
+    ----------
+    path
+        The file, in a folder of the kernel.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._lock, self._pid = threading.RLock(), os.getpid()
+        self._totals = dict.fromkeys(_STREAMS, 0)
+        with pathlib.Path(path).open("w+b") as file:
+            file.truncate(_HEAD + len(_STREAMS) * _ROOM)
+            self._map = mmap.mmap(file.fileno(), 0)
+
+    def begin(self) -> None:
+        """Forget what the script before wrote."""
+        self._totals = dict.fromkeys(_STREAMS, 0)
+        self._map[:16] = bytes(16)
+
+    def add(self, name: str, text: str) -> None:
+        """Add what is written to a stream."""
+        if os.getpid() != self._pid:
+            return
+        data = text.encode("utf-8", "backslashreplace")
+        with self._lock:
+            total = self._totals[name] = self._totals[name] + len(data)
+            slot = _STREAMS.index(name)
+            data = data[-_ROOM:]
+            at = (total - len(data)) % _ROOM
+            first, base = data[: _ROOM - at], _HEAD + slot * _ROOM
+            self._map[base + at : base + at + len(first)] = first
+            self._map[base : base + len(data) - len(first)] = data[len(first) :]
+            # Last of all, so that whoever reads after a crash finds what it counts.
+            struct.pack_into("<Q", self._map, 8 * slot, total)
+
+    @staticmethod
+    def missing(descriptor: int, name: str, heard: int) -> tuple[bytes, bool]:
+        """Return what a stream has beyond the bytes that were heard, and whether that is all of it."""
+        slot = _STREAMS.index(name)
+        head = os.pread(descriptor, 16, 0)
+        total = struct.unpack_from("<Q", head, 8 * slot)[0] if len(head) == 16 else 0
+        size = min(max(0, total - heard), _ROOM)
+        ring = os.pread(descriptor, _ROOM, _HEAD + slot * _ROOM)
+        at = (total - size) % _ROOM
+        return (ring + ring)[at : at + size], total - heard <= _ROOM
+
+
+class _Bytes(io.FileIO):
+    """The ``buffer`` of a stream: bytes go to the descriptor that is watched, all of them."""
+
+    def write(self, data: Any) -> int:
+        """Write bytes; return how many there were."""
+        view = memoryview(data).cast("B")
+        size = len(view)
+        while view:
+            view = view[super().write(view) or 0 :]
+        return size
 
 
 class Cap:
     """The `write` of one of ipykernel's streams, which passes on what the owner keeps of one script and no more.
 
     What is beyond is counted, and a loop without end is reported once. Without it such a loop makes messages that are
-    larger than any socket takes.
+    larger than any socket takes. The stream gets what that of a program has: a descriptor that children may write to,
+    a buffer of bytes, an end of its own.
     """
+
+    words: LastWords | None = None
 
     def __init__(self, stream: Any, alarm: Callable[[], None]) -> None:
         self._stream, self._alarm = stream, alarm
         # That of the class: what stands in the stream now may be IPython's, which keeps what is written.
         self._write = functools.partial(type(stream).write, stream)
+        self._source, self._watch = getattr(stream, "_fid", None), select.poll()
+        self._watcher = getattr(stream, "watch_fd_thread", None)
+        if self._source is not None:
+            self._watch.register(self._source, select.POLLIN)
         self.begin(sys.maxsize)
 
     def attach(self) -> None:
-        """Stand before the stream's own `write`, and let its `close` end what the script writes, not the stream."""
-        self._stream.write, self._stream.close = self, self.close
+        """Stand before the stream's own `write`, and make the stream what a script may expect of it."""
+        stream = self._stream
+        stream.write, stream.close, stream.reconfigure = self, self.close, lambda **_: None
+        if self._source is not None:
+            descriptor = stream._original_stdstream_fd  # noqa: SLF001 - where the pipe is that is watched
+            stream.fileno, stream.buffer = lambda: descriptor, _Bytes(descriptor, "w", closefd=False)
 
     def close(self) -> None:
         """Let the script write no more."""
@@ -48,10 +133,15 @@ class Cap:
         """Write text, or the part of it that there is room for; return its length."""
         if self._is_closed:
             raise ValueError("I/O operation on closed file.")
+        # What a child has written before comes before.
+        if self._source is not None and self._watch.poll(0) and threading.current_thread() is not self._watcher:
+            settle(self._stream, _TURN_S)
         room = self._cap + 1 - self._sent
         self._sent += len(text)
         if room > 0:
             # One character more than the cap goes out: the owner sees that something is missing.
+            if self.words is not None:
+                self.words.add(self._stream.name, text[:room])
             self._write(text[:room])
         elif self._sent > _RUNAWAY * self._cap and not self._is_runaway:
             self._is_runaway = True
@@ -59,14 +149,14 @@ class Cap:
         return len(text)
 
 
-def settle(stream: Any) -> None:
+def settle(stream: Any, seconds: float = 1.0) -> None:
     """Wait until what child processes wrote to the raw descriptor has reached the stream: it belongs to this script."""
     if hasattr(stream, "settle"):
-        stream.settle()
+        stream.settle(seconds)
         return
     descriptor = getattr(stream, "_fid", None)
     if descriptor is None:
         return
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + seconds
     while select.select([descriptor], [], [], 0)[0] and time.monotonic() < deadline:
         time.sleep(0.002)

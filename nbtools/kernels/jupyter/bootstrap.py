@@ -17,7 +17,7 @@ __all__ = ["begin_code", "context_as_json", "load_code", "rehearse_code", "varia
 
 _MODULE = "nbtools_hooks"
 # In the order in which one needs the other.
-_MODULES = ("streams", "program_end", "stored", "values", "hooks")
+_MODULES = ("streams", "program_end", "event_loops", "memory", "stored", "values", "hooks")
 
 
 @functools.cache
@@ -38,9 +38,10 @@ def load_code(*names: str) -> str:
     return f"exec({loader!r}, {{}})"
 
 
-def context_as_json(context: RunContext, limits: OutputLimits) -> dict[str, Any]:
-    """Return the context as `begin` of the hooks takes it."""
+def context_as_json(context: RunContext, limits: OutputLimits, **files: str | None) -> dict[str, Any]:
+    """Return the context as `begin` of the hooks takes it; `files` are those that the kernel and its owner share."""
     return {
+        **files,
         "text_bytes": limits.text_bytes,
         "display_bytes": limits.display_bytes,
         "cwd": str(context.cwd) if context.cwd else None,
@@ -55,10 +56,10 @@ def context_as_json(context: RunContext, limits: OutputLimits) -> dict[str, Any]
     }
 
 
-def begin_code(context: RunContext, limits: OutputLimits) -> str:
+def begin_code(context: RunContext, limits: OutputLimits, **files: str | None) -> str:
     """Return code that makes the context of the next script."""
     # As JSON in a string, not as a literal: values such as NaN and true are read the same way on both sides.
-    text = json.dumps(context_as_json(context, limits), default=str)
+    text = json.dumps(context_as_json(context, limits, **files), default=str)
     return f"__import__('sys').modules[{_MODULE!r}].begin(__import__('json').loads({text!r}))"
 
 

@@ -10,15 +10,18 @@ Forked and spawned kernels are both a `JupyterKernel`; they differ in how their 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
+import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from nbtools.errors import KernelDied
+from nbtools.errors import KernelDied, NbtoolsError
 from nbtools.kernels.inside.hooks import REPORT
+from nbtools.kernels.inside.streams import LastWords
 from nbtools.kernels.interface import Execution, RunContext, Status
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
@@ -27,6 +30,7 @@ from nbtools.kernels.runs.ending import Ending
 from nbtools.kernels.runs.local import LocalBackend, LocalKernel, OngoingRun
 from nbtools.kernels.runs.output import Collector
 from nbtools.kernels.warden.client import describe_early_end
+from nbtools.paths import open_plain
 
 __all__ = ["ConnectionInfo", "JupyterBackend", "JupyterKernel", "JupyterRun", "code_content"]
 
@@ -81,6 +85,9 @@ class JupyterRun(OngoingRun):
         self.msg_id = msg_id
         self.reply: dict[str, Any] | None = None
         self.report: dict[str, Any] = {}
+        # Bytes of each stream; and the file that the script stands in.
+        self.heard = {"stdout": 0, "stderr": 0}
+        self.file: Path | None = None
         self._is_idle = False
 
     def take(self, message: Message) -> None:
@@ -88,7 +95,9 @@ class JupyterRun(OngoingRun):
         content = message.content
         match message.type:
             case "stream":
-                self.collector.stream("stderr" if content.get("name") == "stderr" else "stdout", content["text"])
+                name: Literal["stdout", "stderr"] = "stderr" if content.get("name") == "stderr" else "stdout"
+                self.heard[name] += len(content["text"].encode("utf-8", "surrogatepass"))
+                self.collector.stream(name, content["text"])
             case "display_data" | "execute_result" | "update_display_data":
                 self._display(message.type, content)
             case "clear_output":
@@ -121,6 +130,18 @@ class JupyterRun(OngoingRun):
     def _add_error(self, content: Mapping[str, Any]) -> None:
         self.collector.add_error(content["ename"], content["evalue"], "\n".join(content.get("traceback", ())))
 
+    def take_last_words(self, path: Path) -> None:
+        """Take what the script had written and its kernel did not send any more."""
+        with contextlib.suppress(NbtoolsError, OSError):
+            descriptor = open_plain(path)
+            try:
+                for name in ("stdout", "stderr"):
+                    data, is_whole = LastWords.missing(descriptor, name, self.heard[name])
+                    self.collector.truncated |= not is_whole
+                    self.collector.raw(name, data, final=True)
+            finally:
+                os.close(descriptor)
+
     def execution(self, ending: str | None, *, notes: tuple[str, ...] = (), **facts: Any) -> Execution:
         """Return what became of the run; `ending` says what ended it, `None` that the code came to its own end."""
         if figure := self.report.get("figure"):
@@ -152,6 +173,9 @@ class JupyterRun(OngoingRun):
                 collector.set_error(reply.get("ename", ""), reply.get("evalue", ""))
         if "exit_code" in report:
             collector.exit_code = report["exit_code"]
+            if collector.error is not None:
+                # IPython's, about a traceback that nobody asked for.
+                collector.error = dataclasses.replace(collector.error, traceback="")
             if report["exit_code"] == 0:
                 return "ok"
         if error := collector.error:
@@ -191,6 +215,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     ) -> None:
         super().__init__(**rest)
         self._connection = connection
+        self._words = str(self._folder / "last-words")
         self._zmq_context = zmq_context
         self._python = python
         self._interrupts = interrupts
@@ -279,7 +304,10 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> JupyterRun:
         if self._memory_rpc is not None:
             self._memory_rpc.memory = context.memory
-        return self._request(code, collector, context)
+        file = _write_script(code, context, self._folder) if self._python else None
+        run = self._request(code, collector, context, file=None if file is None else str(file))
+        run.file = file
+        return run
 
     def _request(
         self,
@@ -289,6 +317,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         *,
         silent: bool = False,
         recorded: bool = True,
+        file: str | None = None,
     ) -> JupyterRun:
         """Send the request, behind those that must come before it."""
         metadata: dict[str, Any] = {}
@@ -296,10 +325,13 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             steps = (bootstrap.load_code(),) if not self._hooks_sent else ()
             # Only once: the whole text of the module is sent and compiled.
             self._hooks_sent = True
-            for step in (*steps, bootstrap.begin_code(context or RunContext(), collector.limits)):
+            begin = bootstrap.begin_code(context or RunContext(), collector.limits, last_words=self._words, file=file)
+            for step in (*steps, begin):
                 self._send("shell", "execute_request", code_content(step, silent=True))
         elif self._python == "loaded" and context is not None:
-            metadata["nbtools"] = bootstrap.context_as_json(context, collector.limits)
+            metadata["nbtools"] = bootstrap.context_as_json(
+                context, collector.limits, last_words=self._words, file=file
+            )
         content = code_content(code, silent=silent, recorded=recorded)
         run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector)
         self._ask_again(run)
@@ -352,9 +384,12 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         if self._memory_rpc is not None:
             self._memory_rpc.memory = None
         self._run = None
+        if run.file is not None:
+            run.file.unlink(missing_ok=True)
         if not self.process.exited.done() or run.reply is not None:
             return run.execution(ending, sandbox=self.sandbox)
         how = self.process.exited.result()
+        run.take_last_words(Path(self._words))
         return run.execution(
             how.ended_by or ending or "died",
             exit_code=how.code,
@@ -378,6 +413,18 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         self._sockets.clear()
         if self._memory_rpc is not None:
             self._memory_rpc.close()
+
+
+def _write_script(code: str, context: RunContext, folder: Path) -> Path | None:
+    """Write a script to a file: beside its data where it asks for its place, else in the kernel's folder."""
+    is_asked = context.cwd is not None and ("__file__" in code or "argv" in code)
+    for place in (context.cwd if is_asked else None, folder):
+        if place is not None:
+            file = place / f".nbtools-{secrets.token_hex(4)}.py"
+            with contextlib.suppress(OSError), file.open("x", encoding="utf-8", errors="surrogatepass") as script:
+                script.write(code)
+                return file
+    return None
 
 
 def code_content(code: str, *, silent: bool, recorded: bool = False) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbtools import aio, framing
-from nbtools.kernels.inside.hooks import MEMORY_METHODS
+from nbtools.kernels.inside.memory import MEMORY_METHODS
 
 __all__ = ["METHODS", "MemoryRpc"]
 

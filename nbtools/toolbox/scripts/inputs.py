@@ -45,21 +45,23 @@ class ScriptInputs:
         inputs: Mapping[str, str] | None,
         files: Mapping[str, str] | None,
         variables: Mapping[str, Any] | None,
+        *,
+        needs_input: bool = True,
     ) -> ScriptInputs:
         """Look up what a call names.
 
         Raises
         ------
         InvalidArguments
-            Nothing is given, a name is given twice, or there is no table of a name.
+            A model gives nothing where it must, a name is given twice, or there is no table of a name.
         FileMissing, PathNotAllowed, PermissionDenied
             A file cannot be read.
         """
-        if file is None and not inputs and not files and not variables:
+        if needs_input and ctx.by_model and not (file or inputs or files or variables):
             raise InvalidArguments(
                 "the script is given nothing to work on.",
-                hint="Name a file (input_file_path), or tables of the notebook (inputs). "
-                "Code that needs neither is run by code_execute, in a notebook %%code python.",
+                hint="Put the path of a data file into input_file_path, names of tables into inputs, or plain values "
+                "into variables. A script that goes on with what a session has names that session.",
             )
         if files and ctx.by_model:
             # Rules that a person wrote for input_file_path must not be gone around.

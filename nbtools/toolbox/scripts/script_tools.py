@@ -137,7 +137,7 @@ async def data_analyze(
     CallTimeout
         It outlived its time.
     """
-    given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
+    given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
     names = None if returns is None else (returns, "result")
     execution, artifacts = await _run_script(ctx, given, analysis_script, timeout, session=session, value_names=names)
     text = _output_text(execution)
@@ -366,12 +366,12 @@ def _code_data(execution: Execution, script: str) -> dict[str, Any]:
     facts = summary(execution)
     code = _exit_code(execution)
     stderr = execution.stderr
+    # What a program prints of an exception stands there; an exit code and a limit are told in words of ours, elsewhere.
     if execution.error is not None and execution.error.traceback:
+        stderr += execution.error.traceback
         facts["error"] = execution.error_message(script)
-    if execution.error is not None:
-        stderr += execution.error.traceback or str(execution.error)
     elif execution.status.endswith("_limit"):
-        stderr += f"ended: it reached its {execution.status.removesuffix('_limit')} limit\n"
+        facts["error"] = f"ended: it reached its {execution.status.removesuffix('_limit')} limit"
     return {
         "exit_code": code,
         "stdout": execution.stdout,
@@ -402,7 +402,8 @@ def _report(data: dict[str, Any]) -> str:
     if data["timed_out"]:
         parts.append(f"[timed out after {data['duration_seconds']:.3g} s]")
     elif not data["success"]:
-        parts.append(f"[exit code {data['exit_code']}]")
+        ended = f"; {data['error']}" if str(data.get("error", "")).startswith("ended: ") else ""
+        parts.append(f"[exit code {data['exit_code']}{ended}]")
     text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
     return text or "[no output, exit code 0]"
 

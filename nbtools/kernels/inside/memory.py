@@ -1,0 +1,85 @@
+"""What a script finds under the name ``memory``: the scope that it was granted, answered by its owner.
+
+Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+from typing import Any
+
+__all__ = ["MEMORY_METHODS", "Memory"]
+
+# The owner offers the same names (`nbtools.kernels.jupyter.memory_rpc`); this module may import nothing of ours.
+MEMORY_METHODS = frozenset({"read", "write", "delete", "list", "find", "search", "incr", "history", "restore", "clear"})
+_ERRORS = {
+    kind.__name__: kind
+    for kind in (KeyError, LookupError, ValueError, TypeError, PermissionError, OSError, TimeoutError)
+}
+
+
+class Memory:
+    """The memory granted to this script: reads are dict-like, `write` writes.
+
+    Every call goes through a handed-over socket to the process that owns the kernel, which answers from the scope it
+    granted. Values are JSON.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._answers = open(fd, "rb", closefd=False)  # noqa: SIM115 - lives as long as the process
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in MEMORY_METHODS:
+            raise AttributeError(f"memory has no method {name!r}; it has {', '.join(sorted(MEMORY_METHODS))}")
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._call(name, *args, **kwargs)
+
+        method.__name__ = name
+        return method
+
+    def __dir__(self) -> list[str]:
+        return sorted(MEMORY_METHODS)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._call("__getitem__", key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError(f"write with memory.write({key!r}, value): a write is explicit")
+
+    def __contains__(self, key: object) -> bool:
+        return bool(self._call("__contains__", key))
+
+    def __len__(self) -> int:
+        return int(self._call("__len__"))
+
+    def __iter__(self) -> Any:
+        return iter(self._call("__iter__"))
+
+    def __repr__(self) -> str:
+        return f"<memory of this script: {', '.join(sorted(MEMORY_METHODS))}>"
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        # Two processes on one socket would read each other's answers.
+        if os.getpid() != self._pid:
+            raise PermissionError("memory is used by the script's own process; hand values to other processes instead")
+        request = json.dumps({"method": name, "args": args, "kwargs": kwargs}).encode()
+        with self._lock:
+            view = memoryview(struct.pack("!I", len(request)) + request)
+            while view:
+                view = view[os.write(self._fd, view) :]
+            head = self._answers.read(4)
+            body = self._answers.read(struct.unpack("!I", head)[0]) if head else b""
+        if not body:
+            raise OSError("the memory of this script is closed: its owner is gone")
+        answer = json.loads(body)
+        if "error" not in answer:
+            return answer["value"]
+        kind = _ERRORS.get(answer["error"]["type"], RuntimeError)
+        raise kind(answer["error"]["message"])

@@ -15,12 +15,13 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.lazy import need
+from nbtools.memory.exact_frames import difference, restore_frame
 from nbtools.memory.repository import Query
 
 if TYPE_CHECKING:
@@ -91,15 +92,24 @@ class TableFolder:
         schema = table.schema
         told = {field.name: str(field.type) for field in schema.remove_metadata()}
         columns = dict(list(told.items())[:_MOST_COLUMNS])
-        sha256 = self._write(table)
+        sha256 = self._write(table, lambda back: difference(value, _from_arrow(back, kind)))
         self._means(sha256).mkdir(exist_ok=True)
         (self._means(sha256) / _name_of(record_id)).touch()
         return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
 
-    def _write(self, table: Any) -> str:
+    def _write(self, table: Any, differs: Callable[[Any], str | None]) -> str:
         parquet = need("pyarrow.parquet", extra="engines", why="Tables in memory")
         with _draft_in(self._folder) as draft:
-            parquet.write_table(table, draft, compression="zstd")
+            # What is said to be kept can be read again, and is what it was.
+            try:
+                parquet.write_table(table, draft, compression="zstd")
+                why = differs(_read(draft))
+            except OSError:
+                raise
+            except Exception as exc:  # of Arrow, pandas or polars: it cannot be written, or not be read again
+                raise _not_kept(" ".join(str(exc).split())[:300]) from exc
+            if why is not None:
+                raise _not_kept(why)
             sha256 = _sha256_of(draft)
             draft.replace(self._file(sha256))
         return sha256
@@ -126,7 +136,7 @@ class TableFolder:
                 hint=f"Its file was {file.name}, in the folder of the memory where it was saved.",
                 tried="reading a table from memory",
             )
-        return _from_arrow(need("pyarrow.parquet", extra="engines", why="Tables in memory").read_table(file), value)
+        return _from_arrow(_read(file), str(value.get("class")))
 
     def forget(self, memory: AgentMemory, key: str) -> int:
         """Erase a key for ever, and the files that its versions meant and no other key does; return its versions."""
@@ -229,6 +239,13 @@ def _name_of(record_id: str) -> str:
     return hashlib.sha256(record_id.encode()).hexdigest()[:32]
 
 
+def _read(file: Path) -> Any:
+    parquet = need("pyarrow.parquet", extra="engines", why="Tables in memory")
+    # As a file and not as a data set, which knows no two columns of one name.
+    with parquet.ParquetFile(file) as opened:
+        return opened.read()
+
+
 def _kind(value: Any) -> str:
     """Return package and class of a table, such as ``"pandas.DataFrame"``; empty for all else."""
     for kind in type(value).__mro__:
@@ -242,26 +259,33 @@ def _to_arrow(value: Any, kind: str) -> Any:
     pa = need("pyarrow", extra="engines", why="Tables in memory")
     if kind == "pyarrow.Table":
         return value
-    if kind.startswith("polars"):
-        return (value.collect() if kind.endswith("LazyFrame") else value).to_arrow()
-    frame = value.to_frame("value" if value.name is None else value.name) if kind.endswith("Series") else value
     try:
-        return pa.Table.from_pandas(frame)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as exc:
-        raise InvalidArguments(
-            f"the table cannot be kept: {' '.join(str(part) for part in exc.args)[:300]}.",
-            hint="Give each column one type and a name of its own: frame.astype({'name': str}).",
-            tried="saving a table in memory",
-        ) from exc
+        if kind.startswith("polars"):
+            return (value.collect() if kind.endswith("LazyFrame") else value).to_arrow()
+        return pa.Table.from_pandas(_as_frame(value))
+    except Exception as exc:  # of Arrow, pandas or polars, for a type that it has no form for
+        raise _not_kept(" ".join(str(part) for part in exc.args)[:300]) from exc
 
 
-def _from_arrow(table: Any, value: Mapping[str, Any]) -> Any:
-    kind = str(value.get("class"))
+def _as_frame(value: Any) -> Any:
+    """Return a table of pandas with its rows: a series is a frame of one column."""
+    return value.to_frame("value" if value.name is None else value.name) if hasattr(value, "to_frame") else value
+
+
+def _not_kept(why: str) -> InvalidArguments:
+    return InvalidArguments(
+        f"the table cannot be kept as it is: {why}.",
+        hint="Give each column one type and a name of its own: frame.astype({'name': str}).",
+        tried="saving a table in memory",
+    )
+
+
+def _from_arrow(table: Any, kind: str) -> Any:
     if kind == "pyarrow.Table":
         return table
     if kind.startswith("polars"):
         return importlib.import_module("polars").from_arrow(table)
-    frame = table.to_pandas()
+    frame = restore_frame(table)
     return frame.iloc[:, 0] if kind.endswith("Series") else frame
 
 

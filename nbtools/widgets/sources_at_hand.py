@@ -10,14 +10,14 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.paths import Roots
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
+from nbtools.sql.engines.duckdb.frames import quote_identifier
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.frames import FILES, is_frame
 from nbtools.sql.pages.shape import Shape
 
 __all__ = ["check_connection", "shape_of", "sources_at_hand"]
 
-_QUERY = re.compile(r"\s*(?:(?:select|from|with)[\s('\"*]|\()", re.IGNORECASE)
+_QUERY = re.compile(r"\s*(?:(?:select|from|with|pivot|unpivot|values|describe|summarize)[\s('\"*]|\()", re.IGNORECASE)
 _CALL = re.compile(r"\s*\w+\s*\(.*\)\s*", re.DOTALL)
 _MOST = 200
 
@@ -41,6 +41,9 @@ def shape_of(
         name = _name_of(source)
         return Shape(source=quote_identifier(name)), {name: source}
     text = os.fspath(source)
+    # What is named is that file, whatever else its name could mean.
+    if dialect is None and os.path.isfile(text):  # noqa: PTH113 - may be no path
+        return Shape.of_file(text), None
     if dialect is not None:
         query = text if _QUERY.match(text) else f"SELECT * FROM {text}"
         return Shape.from_text(query, dialect, lambda _: False), None
@@ -92,7 +95,7 @@ def sources_at_hand(roots: Roots, frames: Mapping[str, Any] | None) -> list[str]
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), start)  # noqa: PTH118 - a walk has texts
             if name.lower().endswith(FILES) and roots.allows(path):
-                found.append(quote_text(path))
+                found.append(Shape.of_file(path).source)
         if len(found) >= _MOST or os.path.relpath(folder, start).count(os.sep) > 1:
             break
     return found[:_MOST]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.memory import AgentMemory, InMemoryRepository
+from nbtools.memory.exact_frames import difference
 from nbtools.memory.tables import TableFolder
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
 FRAME = pd.DataFrame(
     {"city": pd.Categorical(["Bern", "Chur"]), "when": pd.date_range("2020", periods=2, tz="UTC"), "n": [1.5, None]},
     index=pd.Index(["a", "b"], name="k"),
@@ -115,3 +118,70 @@ def test_what_cannot_be_kept_is_told_and_leaves_nothing(tmp_path: Path, memory: 
     # A value that somebody wrote by hand names no other file.
     forged = {"nbtools_table": "../../etc/passwd", "rows": 1}
     assert TableFolder(tmp_path).unpack(forged) == forged
+
+
+def _of_arrow(values: list[object], kind: pa.DataType) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"a": pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.array(values, type=kind)])))}
+    )
+
+
+def _objects(*values: object) -> pd.DataFrame:
+    return pd.DataFrame({"a": pd.Series(values, dtype=object)})
+
+
+_ODD = {
+    "list of Arrow": (_of_arrow([[1, 2], None], pa.list_(pa.int64())), True),
+    "struct of Arrow": (_of_arrow([{"x": 1}, None], pa.struct([("x", pa.int64())])), True),
+    "dictionary of Arrow": (_of_arrow(["x", None], pa.dictionary(pa.int8(), pa.string())), True),
+    "two Arrow columns of one name": (pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), True),
+    "int beside None": (_objects(9007199254740993, None), True),
+    "list with a gap": (_objects([2**60 + 1, None], None), True),
+    "list of NumPy": (_objects(np.array([1, 2])), True),
+    "date and datetime": (_objects(dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5)), False),  # noqa: DTZ001 - no zone
+    "dictionaries of other keys": (_objects({"x": 1}, {"y": 2}), False),
+    "labels that are equal": (pd.DataFrame([[1, 2]], columns=[True, False]), False),
+    "NaN beside a gap": (
+        pd.DataFrame({"a": pd.arrays.FloatingArray(np.array([np.nan, 1.0]), np.array([False, True]))}),
+        False,
+    ),
+    "mixed zones": (
+        _objects(pd.Timestamp("2024-01-01", tz="UTC"), pd.Timestamp("2024-01-01", tz="Europe/Zurich")),
+        False,
+    ),
+    "bytes and text": (_objects(b"x", "y"), False),
+    "sparse": (pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), False),
+    "beyond 64 bits": (_objects(2**70), False),
+    "categories of numbers": (pd.DataFrame({"a": pd.Categorical([1, None, 3])}), False),
+    "categories of texts": (pd.DataFrame({"a": pd.Categorical(["x", None])}), True),
+    "interval": (pd.DataFrame({"a": pd.cut([1, 5], [0, 3, 6])}), False),
+    "levels": (pd.DataFrame({("a", 1): [1], ("b", 2): [2]}), True),
+    "decimals": (_objects(decimal.Decimal("1.10"), None), True),
+    "times": (_objects(dt.time(1, 2, 3), None), True),
+    "texts and gaps": (pd.DataFrame({"a": ["x", None], "b": pd.array([1, None], dtype="Int64")}), True),
+}
+
+
+@pytest.mark.parametrize("name", _ODD)
+def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: Path, name: str) -> None:
+    table, is_kept = _ODD[name]
+    tables = TableFolder(tmp_path)
+    if not is_kept:
+        with pytest.raises(InvalidArguments, match="cannot be kept as it is"):
+            tables.pack(table, "x")
+        assert not [*tmp_path.glob("*")]
+        return
+    back = tables.unpack(tables.pack(table, "x"))
+    assert difference(table, back) is None
+    if isinstance(table, pd.DataFrame):
+        assert list(map(_plain, back.iloc[:, 0])) == list(map(_plain, table.iloc[:, 0]))
+
+
+def _plain(value: object) -> str:
+    return repr(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+def test_objects_of_polars_are_refused(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(InvalidArguments, match="cannot be kept"):
+        TableFolder(tmp_path).pack(polars.DataFrame({"a": polars.Series([object()], dtype=polars.Object)}), "x")

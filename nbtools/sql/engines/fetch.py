@@ -15,8 +15,15 @@ __all__ = ["Cut", "read_arrow", "read_tuples"]
 Cut = Literal["rows", "bytes"] | None
 
 
-def read_arrow(reader: Any, request: QueryRequest, control: QueryControl) -> tuple[Any, Cut]:
+def read_arrow(
+    reader: Any, request: QueryRequest, control: QueryControl, names: Sequence[str] | None = None
+) -> tuple[Any, Cut]:
     """Read batches until a cap is reached; return the pyarrow Table and which cap cut it.
+
+    Parameters
+    ----------
+    names
+        Of the columns; `None` for those of the reader.
 
     Raises
     ------
@@ -26,6 +33,7 @@ def read_arrow(reader: Any, request: QueryRequest, control: QueryControl) -> tup
     import pyarrow as pa
 
     most_rows, most_bytes = _caps(request)
+    names = tuple(reader.schema.names if names is None else names)
     kept: list[Any] = []
     rows = size = 0
     cut: Cut = None
@@ -45,8 +53,8 @@ def read_arrow(reader: Any, request: QueryRequest, control: QueryControl) -> tup
         if request.on_rows is None:
             kept.append(batch)
         elif batch.num_rows:
-            request.on_rows(tuple(reader.schema.names), ArrowRows(pa.Table.from_batches([batch])))
-    return pa.Table.from_batches(kept, schema=reader.schema), cut
+            request.on_rows(names, ArrowRows(pa.Table.from_batches([batch]).rename_columns(names)))
+    return pa.Table.from_batches(kept, schema=reader.schema).rename_columns(names), cut
 
 
 def _caps(request: QueryRequest) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import re
 import zoneinfo
 from collections.abc import Mapping
@@ -102,9 +103,11 @@ def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str 
     if kind == "number":
         plain = value.replace(",", "")
         with contextlib.suppress(ValueError):
-            float(plain)
-            return f"{column} {_SIGNS[op]} {plain}"
+            number = plain if math.isfinite(float(plain)) else f"CAST({quote_text(plain)} AS DOUBLE)"
+            return f"{column} {_SIGNS[op]} {number}"
         raise InvalidArguments(f"{value!r} is no number.", hint=f"{name} holds numbers.", tried="filtering rows")
+    if kind == "bool" and value.strip().lower() in {"true", "false"}:
+        return f"{column} {_SIGNS[op]} {value.strip().lower()}"
     if zone is not None:
         return f"{column} {_SIGNS[op]} TIMESTAMPTZ {quote_text(_with_zone(value, zone))}"
     compared = column if kind == "time" else f"CAST({column} AS VARCHAR)"

@@ -7,6 +7,8 @@ parts again. A query of any other form, with groups, joins or a limit, is a sour
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -17,6 +19,8 @@ from nbtools.sql.verdict.sqlglot_parser import read_tokens, read_trees
 from nbtools.sql.verdict.verdict import Finding
 
 __all__ = ["Shape"]
+
+_PATTERN = re.compile(r"[*?\[]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +52,15 @@ class Shape:
 
     @classmethod
     def of_file(cls, path: str) -> Self:
-        """Return all of a file."""
-        return cls(source=quote_text(path))
+        """Return all of a file; where its name looks like a pattern and is there, of that file alone.
+
+        Examples
+        --------
+        >>> Shape.of_file("*.csv").source
+        "'*.csv'"
+        """
+        is_named = _PATTERN.search(path) is not None and os.path.isfile(path)  # noqa: PTH113 - may be no path
+        return cls(source=quote_text(_PATTERN.sub(r"[\g<0>]", path) if is_named else path))
 
     @classmethod
     def from_text(cls, text: str, dialect: str = "duckdb", is_here: Callable[[str], bool] = bool) -> Self:

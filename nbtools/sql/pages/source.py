@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
 from nbtools.sql.pages.cells import SHOWN, shown, told
+from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import unique_names
 
@@ -26,9 +27,7 @@ _UNNAMED = "frame"  # what SQL calls a frame here
 _FIRST = '"first rows"'  # no variable has a space in its name
 HEAD = 200
 """Rows that are there before all are."""
-# Parquet has no form for these, or one that rounds.
-_WIDE = frozenset({"HUGEINT", "UHUGEINT"})
-_NO_PARQUET = re.compile(r"BIT\b|UNION|BIGNUM|VARIANT|GEOMETRY|TIME WITH|NULL\b|\"NULL\"")
+_AS_PYTHON = frozenset({"BOOLEAN", "DOUBLE", "FLOAT"})
 
 
 class TableSource(abc.ABC):
@@ -88,6 +87,8 @@ class ParquetSource(TableSource):
         The file.
     cursor
         Reads what the file says of itself.
+    restored
+        The types of columns that the file holds as text, by name.
 
     Raises
     ------
@@ -95,8 +96,10 @@ class ParquetSource(TableSource):
         The file has a column that is called like the number of its rows.
     """
 
-    def __init__(self, path: Path, cursor: Any) -> None:
+    def __init__(self, path: Path, cursor: Any, restored: Mapping[str, str] | None = None) -> None:
         self.path = path
+        self._restored = dict(restored or {})
+        self._stored = f"read_parquet({quote_text(str(path))}, {ROW} = true)"
         described = cursor.execute(f"DESCRIBE FROM read_parquet({quote_text(str(path))})").fetchall()
         self.columns = tuple(str(row[0]) for row in described)
         self.types = tuple(str(row[1]) for row in described)
@@ -111,7 +114,11 @@ class ParquetSource(TableSource):
 
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
         """Return what to write behind FROM; see `TableSource`."""
-        return f"read_parquet({quote_text(str(self.path))}, {ROW} = true)"
+        if not self._restored:
+            return self._stored
+        named = ((quote_identifier(name), kind) for name, kind in self._restored.items())
+        made = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in named)
+        return f"(SELECT * REPLACE ({made}) FROM {self._stored})"
 
     def cells(
         self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
@@ -127,14 +134,20 @@ class ParquetSource(TableSource):
             where = f"{ROW} BETWEEN {rows.start} AND {rows.stop - 1}"
         else:
             where = f"{ROW} IN ({', '.join(map(str, rows))})"
-        sql = f"SELECT {ROW}, {', '.join(cut)} FROM {self.relation(cursor)} WHERE {where}"
+        # What is text in the file needs no other type here.
+        sql = f"SELECT {ROW}, {', '.join(cut)} FROM {self._stored} WHERE {where}"
         found = {row[0]: row[1:] for row in cursor.execute(sql).fetchall()}
-        return [[None if text is None else told(_plain(text), longest) for text in found[int(row)]] for row in rows]
+        kinds = [self.types[index] for index in columns]
+        return [
+            [_shown(text, kind, longest) for text, kind in zip(found[int(row)], kinds, strict=True)] for row in rows
+        ]
 
 
-def _plain(text: str) -> str:
-    # As Python writes them, and so as a frame with the same values is shown.
-    return {"nan": "NaN", "true": "True", "false": "False"}.get(text, text)
+def _shown(text: str | None, kind: str, longest: int | None = SHOWN) -> str | None:
+    """Return the text of a value as a frame with the same value is shown: as Python writes it."""
+    if text is not None and kind in _AS_PYTHON:
+        text = {"nan": "NaN", "true": "True", "false": "False"}.get(text, text)
+    return None if text is None else told(text, longest)
 
 
 class FrameSource(TableSource):
@@ -186,9 +199,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     """Return the values of a column in some rows."""
     if hasattr(type(frame), "iloc"):
         where: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        values, kind = list(frame.iloc[where, column].array), str(frame.dtypes.iloc[column])
-        # Where text is missing, pandas holds NaN; among numbers it may be a value.
-        return [None if type(value) is float else value for value in values] if kind == "str" else values
+        return _with_gaps(frame, column, list(frame.iloc[where, column].array))
     if type(frame).__module__.startswith("polars"):
         series = frame.to_series(column)
         part = series.slice(rows.start, len(rows)) if isinstance(rows, range) else series.gather(list(map(int, rows)))
@@ -196,6 +207,19 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     found = frame.column(column)
     part = found.slice(rows.start, len(rows)) if isinstance(rows, range) else found.take(list(map(int, rows)))
     return list(part.to_pylist())
+
+
+def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:
+    """Return values of a pandas column with `None` for the missing ones."""
+    kind = str(frame.dtypes.iloc[column])
+    if kind not in {"str", "object"} or not any(isinstance(value, float) and math.isnan(value) for value in values):
+        return values
+    # Where anything but a number is missing, pandas holds NaN; among numbers it may be a value.
+    from pandas.api.types import infer_dtype
+
+    if kind == "object" and infer_dtype(frame.iloc[:, column], skipna=False) in {"floating", "mixed-integer-float"}:
+        return values
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 
 def _for_sql(frame: Any) -> Any:
@@ -206,11 +230,11 @@ def _for_sql(frame: Any) -> Any:
 
     plain = {"string", "boolean", "bytes", "decimal", "date", "datetime", "datetime64", "time", "empty", "integer"}
     made = frame
-    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+    for place, (name, kind) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
         word = str(kind).partition("[")[0]
         odd = word in {"period", "interval", "Sparse", "complex128", "complex64", "geometry"}
         if odd or (word == "object" and infer_dtype(frame[name], skipna=True) not in plain):
-            texts = [shown(value, None) for value in frame[name].array]
+            texts = [shown(value, None) for value in _with_gaps(frame, place, list(frame[name].array))]
             made = made.assign(**{name: texts})
     return made
 
@@ -233,8 +257,8 @@ class HeadSource(TableSource):
     def _began(self, head: list[list[str | None]]) -> None:
         self._head, self.row_count = head, len(head)
 
-    def _ended(self, cursor: Any) -> ParquetSource:
-        whole = ParquetSource(self._target, cursor)
+    def _ended(self, cursor: Any, restored: Mapping[str, str] | None = None) -> ParquetSource:
+        whole = ParquetSource(self._target, cursor, restored)
         self.row_count, self._whole, self.is_whole = whole.row_count, whole, True
         return whole
 
@@ -288,7 +312,7 @@ class CopiedSource(HeadSource):
         self.types = tuple(str(row[1]) for row in described)
         texts = ", ".join(f"left(CAST(#{place} AS VARCHAR), {SHOWN + 1})" for place in range(1, len(self.columns) + 1))
         head = cursor.execute(f"SELECT {texts} FROM {_FIRST}").fetchall()
-        self._began([[None if text is None else told(_plain(text)) for text in row] for row in head])
+        self._began([[_shown(text, kind) for text, kind in zip(row, self.types, strict=True)] for row in head])
 
     def _register(self, cursor: Any) -> None:
         for name, frame in self._frames.items():
@@ -305,18 +329,19 @@ class CopiedSource(HeadSource):
         self._register(cursor)
         described = cursor.execute(f"DESCRIBE {self._sql}").fetchall()
         self.types = tuple(str(row[1]) for row in described)
-        made = []
-        for name, kind in zip(self.columns, self.types, strict=True):
-            column = quote_identifier(name)
-            # Parquet has no form for these: the widest integers become decimals, the rest text.
-            as_type = "DECIMAL(38, 0)" if kind in _WIDE else "VARCHAR" if _NO_PARQUET.match(kind) else ""
-            made.append(f"CAST({column} AS {as_type}) AS {column}" if as_type else column)
+        texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
+        made = (
+            f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}"
+            if name in texts
+            else quote_identifier(name)
+            for name in self.columns
+        )
         named = ", ".join(map(quote_identifier, self.columns))
         cursor.execute(
             f"COPY (SELECT {', '.join(made)} FROM ({self._sql}) AS copied({named})) "
             f"TO {quote_text(str(self._target))} (FORMAT parquet)"
         )
-        self._ended(cursor)
+        self._ended(cursor, {name: kind for name, kind in texts.items() if is_read_from_text(kind)})
 
 
 class AskedSource(HeadSource):

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from nbtools.errors import Cancelled
 from nbtools.sql.results.rows import unique_names
 
-__all__ = ["EngineCopy", "FileCopy", "place_of"]
+__all__ = ["EngineCopy", "FileCopy", "has_parquet_form", "is_read_from_text", "place_of"]
 
 # One row group of DuckDB: smaller parts are put together, because each costs a call of Python.
 _PART_ROWS = 122_880
@@ -30,6 +30,29 @@ _LOOK_S = 0.1
 _COPIES = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
 _NESTED = re.compile(r"\[|\b(STRUCT|MAP|UNION|VARIANT)\b")
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
+# At any depth: Parquet has no form for these, or DuckDB writes one that rounds or cannot be written.
+_NO_PARQUET = re.compile(
+    r"\b(?:U?HUGEINT|INTERVAL|BIT|BIGNUM|UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|TIME_NS|NULL)\b"
+)
+# Of these a text does not tell all, or cannot be read again.
+_ONE_WAY = re.compile(r"\b(?:UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|NULL)\b")
+_WIDE = re.compile(r"\bU?HUGEINT\b")
+
+
+def has_parquet_form(kind: str) -> bool:
+    """Tell whether a Parquet file of DuckDB's holds each value of a type as it is.
+
+    Examples
+    --------
+    >>> [has_parquet_form(kind) for kind in ("BIGINT", "STRUCT(a HUGEINT)", "INTERVAL[]", "TIMESTAMP_NS")]
+    [True, False, False, True]
+    """
+    return _NO_PARQUET.search(kind) is None
+
+
+def is_read_from_text(kind: str) -> bool:
+    """Tell whether DuckDB makes each value of a type from the text that it wrote for it."""
+    return _ONE_WAY.search(kind) is None
 
 
 def place_of(file: BinaryIO) -> str | None:
@@ -198,7 +221,8 @@ def _type_name(kind: Any) -> str:
     """Return DuckDB's word for a type of Arrow, as far as it matters here."""
     import pyarrow as pa
 
-    return "DOUBLE" if pa.types.is_floating(kind) else "STRUCT" if pa.types.is_nested(kind) else ""
+    inside = " INTERVAL" if "month_day_nano" in str(kind) else ""
+    return "DOUBLE" if pa.types.is_floating(kind) else f"STRUCT{inside}" if pa.types.is_nested(kind) else inside
 
 
 def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[str], form: str) -> str:
@@ -211,6 +235,10 @@ def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[s
         elif form == "json" and kind in _FLOATS:
             # JSON has no infinity and nothing that is not a number.
             value = f"if(isfinite({name}), to_json({name}), to_json({name}::VARCHAR))"
+        elif form == "parquet" and not has_parquet_form(kind):
+            # The widest whole numbers are decimals there, which have one digit less; all else is text.
+            wide = _WIDE.sub("DECIMAL(38, 0)", kind)
+            value = f"CAST({name} AS {wide if has_parquet_form(wide) else 'VARCHAR'})"
         parts.append(f"{value} AS {_quoted(column)}")
     return ", ".join(parts)
 

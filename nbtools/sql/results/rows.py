@@ -3,10 +3,10 @@
 Both forms convert to the same pandas types: decimals and integers beside missing values become floats, dates become
 timestamps, intervals timedeltas, as DuckDB's own ``df()`` has it. Other whole numbers, the sum of integers among them,
 stay whole: as ``int64`` or ``uint64``, as Python integers beyond 64 bits, and beside missing values where a float would
-round them, as the nullable forms. Lists with missing integers stay Python lists. Infinite dates and timestamps and the
-time 24:00:00, which neither Python nor pandas has, stand as text among the others; Arrow and polars get a column of
-texts then. A month of an interval counts 30 days, a year twelve of them. Decimals of which a float would lose digits
-stay `decimal.Decimal`. `to_lists` keeps what JSON can keep exactly and writes the rest as text.
+round them, as the nullable forms. Lists, maps and structs with values that pandas would change are Python's. Infinite
+dates and timestamps and the time 24:00:00, which neither Python nor pandas has, stand as text among the others; Arrow
+and polars get a column of texts then. A month of an interval counts 30 days, a year twelve of them. Decimals of which a
+float would lose digits stay `decimal.Decimal`. `to_lists` keeps what JSON can keep exactly and writes the rest as text.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class ArrowRows:
         for index, field in enumerate(table.schema):
             kind = field.type
             exact = _exact_column(table.column(index))
-            exact = _exact_lists(table.column(index)) if exact is None else exact
+            exact = _exact_nested(table.column(index)) if exact is None else exact
             exact = _exact_times(table.column(index)) if exact is None else exact
             if exact is not None:
                 odd[index] = exact
@@ -204,9 +204,10 @@ class ArrowRows:
         table = self.to_arrow()
         for index, field in enumerate(table.schema):
             # None of these has a counterpart there.
-            if pa.types.is_interval(field.type):
-                values = [None if value is None else _timedelta(value) for value in table.column(index).to_pylist()]
-                table = table.set_column(index, field.name, pa.array(values, pa.duration("us")))
+            kind = _without_intervals(field.type)
+            if kind != field.type:
+                values = [_durations(value) for value in table.column(index).to_pylist()]
+                table = table.set_column(index, field.name, pa.array(values, kind))
             elif pa.types.is_union(field.type) or pa.types.is_decimal256(field.type):
                 texts = [None if value is None else str(value) for value in table.column(index).to_pylist()]
                 table = table.set_column(index, field.name, pa.array(texts, pa.string()))
@@ -217,6 +218,29 @@ class ArrowRows:
         part = self.table.slice(start, None if stop is None else max(0, stop - start))
         columns = [_json_column(part.column(index)) for index in range(part.num_columns)]
         return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _without_intervals(kind: Any) -> Any:
+    """Return a type of Arrow with durations in the place of intervals."""
+    import pyarrow as pa
+
+    if pa.types.is_interval(kind):
+        return pa.duration("us")
+    if pa.types.is_map(kind):
+        return pa.map_(_without_intervals(kind.key_type), _without_intervals(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_intervals(field.type)) for field in kind])
+    return pa.list_(_without_intervals(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _durations(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_durations(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _durations(each) for name, each in value.items()}
+    if isinstance(value, tuple) and not hasattr(value, "months"):  # the pair of a map
+        return tuple(map(_durations, value))
+    return _timedelta(value) if hasattr(value, "months") else value
 
 
 def _exact_column(column: Any) -> Any:
@@ -263,33 +287,36 @@ def _exact_times(column: Any) -> Any:
     return pd.Series([special.get(at, value) for at, value in enumerate(values)], dtype=object)
 
 
-def _exact_lists(column: Any) -> Any:
-    """Return a pandas column of Python's lists, where numpy would round integers beside a missing one; else `None`."""
+def _exact_nested(column: Any) -> Any:
+    """Return a pandas column of Python's lists and dictionaries where pandas would change a value; else `None`."""
     import pandas as pd
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    kind = column.type
-    if not pa.types.is_nested(kind):
+    if not pa.types.is_nested(column.type) or pa.types.is_union(column.type):
         return None
-    texts = with_texts(column)
-    if texts is not column:
-        return pd.Series(texts.to_pylist(), dtype=object)
-    if not _may_round(kind):
+    if all(map(_stays_exact, column.chunks)):
         return None
-    if pa.types.is_list(kind) and pa.types.is_integer(kind.value_type) and not pc.list_flatten(column).null_count:
-        return None
-    return pd.Series(column.to_pylist(), dtype=object)
+    return pd.Series(with_texts(column, beyond=True).to_pylist(), dtype=object)
 
 
-def _may_round(kind: Any) -> bool:
-    """Tell whether a type has lists or maps of integers somewhere inside."""
+def _stays_exact(array: Any) -> bool:
+    """Tell whether pandas keeps each value of an array inside of lists, maps and structs.
+
+    It makes floats of numbers beside a missing one, datetimes of dates, whole numbers of nanoseconds, and it drops the
+    zones of moments in lists. It keeps texts, bytes, truth values and decimals.
+    """
     import pyarrow as pa
 
+    kind = array.type
+    if pa.types.is_map(kind):
+        return _stays_exact(array.keys) and _stays_exact(array.items)
     if pa.types.is_struct(kind):
-        return any(_may_round(kind.field(index).type) for index in range(kind.num_fields))
-    inner = [kind.key_type, kind.item_type] if pa.types.is_map(kind) else [getattr(kind, "value_type", None)]
-    return any(part is not None and (pa.types.is_integer(part) or _may_round(part)) for part in inner)
+        return all(map(_stays_exact, array.flatten()))
+    if pa.types.is_nested(kind):
+        return not pa.types.is_union(kind) and _stays_exact(array.flatten())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return not array.null_count
+    return not (pa.types.is_temporal(kind) or pa.types.is_dictionary(kind))
 
 
 def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:

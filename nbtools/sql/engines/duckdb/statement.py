@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from nbtools.errors import SqlNotAllowed
@@ -19,7 +20,9 @@ __all__ = ["parse_single", "read", "roll_back"]
 
 _LARGE_BATCH = 16_384
 # Arrow has no form for these, or one that nobody reads; their Python values are fine.
-_NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT|GEOMETRY)\b")
+_NO_ARROW = re.compile(r"\b(BIT|BIGNUM|VARINT|UNION|VARIANT|TIME WITH TIME ZONE|UHUGEINT)\b")
+# Their Python values are texts anyway, at any depth, so that a column of them need not keep the others from Arrow.
+_TEXTS = re.compile(r"\b(?:BIT|BIGNUM|VARINT)\b")
 _ANY_LENGTH = re.compile(r"VARCHAR|BLOB|BIT|JSON|\[|STRUCT|MAP|UNION|BIGNUM|VARIANT|GEOMETRY|UNKNOWN")
 # Their Python values are shown as Arrow's are.
 _PLAIN = frozenset({"BOOLEAN", "VARCHAR", "DOUBLE", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UINTEGER", "UBIGINT"})
@@ -59,17 +62,20 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
         copied = cursor.execute(request.copy.statement(statement.query, names, types), values)
         request.copy.rows = int(copied.fetchone()[0])
         return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
-    joined = " ".join(types)
+    is_query = statement.type.name in _COPIED
+    asked = tuple(_TEXTS.sub("VARCHAR", kind) for kind in types) if is_query else types
+    joined = " ".join(asked)
     is_plain = request.only_shown and _PLAIN.issuperset(types)
     arrow = has("pyarrow") and not is_plain and (not _NO_ARROW.search(joined) or bool(ZONED.search(joined)))
     if not arrow:
-        is_query = statement.type.name in _COPIED
         return read_plain(cursor, statement, request, control, names, types, is_query=is_query)
     many = not _ANY_LENGTH.search(joined) if request.max_rows is None else request.max_rows > _LARGE_BATCH
     batch = _LARGE_BATCH if many else BATCH
-    reader = cursor._submit(statement.query, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
+    is_cast = asked != types
+    text = _with_texts(statement.query, types, asked) if is_cast else statement.query
+    reader = cursor._submit(text, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
-        table, cut = read_arrow(reader, request, control)
+        table, cut = read_arrow(reader, request, control, names if is_cast else None)
     finally:
         with contextlib.suppress(Exception):
             reader.close()
@@ -77,6 +83,17 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
         # A dynamic PIVOT knows its columns only once it has run.
         names, types = tuple(table.schema.names), tuple(str(kind).upper() for kind in table.schema.types)
     return Fetched(columns=names, types=types, rows=ArrowRows(table), cut_by=cut)
+
+
+def _with_texts(sql: str, types: Sequence[str], asked: Sequence[str]) -> str:
+    """Return a query whose columns have other types where Arrow has no form for their own."""
+    short = [f"c{at}" for at in range(len(types))]
+    wanted = (
+        name if kind == other else f"CAST({name} AS {other})"
+        for name, kind, other in zip(short, types, asked, strict=True)
+    )
+    # The text was judged and bound as one whole statement; a comment at its end needs a line.
+    return f"SELECT {', '.join(wanted)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS r({', '.join(short)})"
 
 
 def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

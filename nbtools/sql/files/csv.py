@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text
 from nbtools.sql.files.calls import FileCall
@@ -28,31 +28,22 @@ _DECIDED = names(
 )
 _TYPED = names("types dtypes column_types")
 _MARKS = names("delim delimiter sep")
-# One pass asks three things of each column; a pass over thousands takes longer than DuckDB's own way.
+# One pass asks two things of each column; a pass over thousands takes longer than DuckDB's own way.
 _MOST_COLUMNS = 500
 _WHOLE = names("BIGINT HUGEINT INTEGER UBIGINT UHUGEINT")
 _DATE, _MOMENT = r"\d{4,}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
+_FIELDS = "Delimiter, Quote, Escape, Comment, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CallReading:
-    """How a call is to be read.
-
-    Attributes
-    ----------
-    text
-        What takes the place of the call; `None` to leave it.
-    notes
-        What was done, for people.
-    """
+class CallReading(NamedTuple):
+    """What takes the place of a call, `None` to leave it, and what was done, for people."""
 
     text: str | None = None
     notes: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Look:
-    """What DuckDB found in a file."""
+class _Look(NamedTuple):
+    """What DuckDB found in a file: names, types, how it is written, how its dates are, and lines that it skips."""
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -61,18 +52,17 @@ class _Look:
     skipped: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Count:
-    """Of the cells of a column: how many do not fit its type, and the words that stand for missing ones."""
+class _Count(NamedTuple):
+    """Of the cells of a column: how many do not fit its type, and how many of which words stand for missing ones."""
 
     bad: int
     missing: int
-    words: tuple[str, ...] = ()
+    words: list[str]
 
 
 def skipped_lines(call: FileCall, files: Sequence[str], ask: Ask) -> tuple[str, ...]:
     """Return a phrase for each file whose first lines are skipped though nobody said so."""
-    if "skip" in call.options or "auto_detect" in call.options:
+    if not {"skip", "auto_detect"}.isdisjoint(call.options):
         return ()
     told = []
     for file in files:
@@ -97,7 +87,7 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
     """
     if not _DECIDED.isdisjoint(call.options):
         is_sampled = _DECIDED.isdisjoint(call.options.keys() - _TYPED)
-        return CallReading(text=call.text({"sample_size": "-1"}) if is_sampled else None)
+        return CallReading(call.text({"sample_size": "-1"}) if is_sampled else None)
     if not files:
         return CallReading()
     first = dataclasses.replace(call, files=quote_text(files[0]))
@@ -106,42 +96,37 @@ def read_types(call: FileCall, files: Sequence[str], ask: Ask, *, words: Sequenc
     chosen = {*call.options, *(_MARKS if _MARKS & call.options.keys() else ())}
     form = {name: text for name, text in seen.form.items() if name not in chosen}
     own = form if len(files) == 1 else {"header": form["header"]} if "header" in form else {}
-    nothing = {"nullstr": _list(["", *words])} if words else {}
+    nothing = {"nullstr": f"[{_listed(['', *words])}]"} if words else {}
     # With these words away, a column of numbers is one.
     without = _look(first, ask, {**form, **nothing}) if words and "VARCHAR" in seen.types else seen
     guess = seen.types if len(files) == 1 else _described(call, ask, own)
     types = list(guess)
     if without.names == seen.names and len(guess) == len(seen.types):
         types = [other if kind == "VARCHAR" else kind for kind, other in zip(guess, without.types, strict=True)]
-    formats = without.formats
     if len(types) > _MOST_COLUMNS:
-        return CallReading(text=call.text({"sample_size": "-1"}))
-    counts = _counted(call, seen.names, types, formats, own, words, ask)
+        return CallReading(call.text({"sample_size": "-1"}))
+    cells = _Cells(call, seen.names, without.formats, own, words, ask)
+    counts = cells.counted(types)
     unfit = [at for at, count in counts.items() if count.bad]
     if unfit:
         whole = _described(call, ask, {**own, **nothing, "sample_size": "-1"})
+        wider = [whole[at] if at in unfit else "VARCHAR" for at in range(len(types))]
+        again = cells.counted(wider)
         for at in unfit:
-            types[at] = whole[at]
-        wider = [kind if at in unfit else "VARCHAR" for at, kind in enumerate(types)]
-        again = _counted(call, seen.names, wider, formats, own, words, ask)
+            types[at] = "VARCHAR" if at not in again or again[at].bad else wider[at]
         counts |= again
-        for at in unfit:
-            if at in again and again[at].bad:
-                types[at] = "VARCHAR"
-    return _reading(call, seen.names, guess, types, counts, own, formats)
+    return cells.reading(guess, types, counts)
 
 
 def _look(call: FileCall, ask: Ask, more: Mapping[str, str]) -> _Look:
-    fields = "Delimiter, Quote, Escape, Comment, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
-    text = call.text(more, function="sniff_csv")
-    delim, quote, escape, comment, skip, header, columns, date, moment = ask(f"SELECT {fields} FROM {text}")[0]
-    marks = {"delim": delim, "quote": quote, "escape": escape, "comment": comment}
-    form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in marks.items()}
-    form |= {"skip": str(skip or 0), "header": str(bool(header)).lower()}
+    row = ask(f"SELECT {_FIELDS} FROM {call.text(more, function='sniff_csv')}")[0]
+    *marks, skip, header, columns, date, moment = row
+    named = zip(("delim", "quote", "escape", "comment"), marks, strict=True)
+    form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in named}
     return _Look(
         names=tuple(column["name"] for column in columns),
         types=tuple(column["type"] for column in columns),
-        form=form,
+        form=form | {"skip": str(skip or 0), "header": str(bool(header)).lower()},
         formats={kind: text for kind, text in (("DATE", date), ("TIMESTAMP", moment)) if text},
         skipped=int(skip or 0),
     )
@@ -151,50 +136,73 @@ def _described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> tuple[str, 
     return tuple(str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}"))
 
 
-def _list(words: Sequence[str]) -> str:
-    return f"[{', '.join(map(quote_text, words))}]"
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(map(quote_text, texts))
 
 
-def _counted(
-    call: FileCall,
-    names: Sequence[str],
-    types: Sequence[str],
-    formats: Mapping[str, str],
-    form: Mapping[str, str],
-    words: Sequence[str],
-    ask: Ask,
-) -> dict[int, _Count]:
-    """Count the cells that do not fit the types of their columns, in one pass over all of them as texts."""
-    looked = [at for at, kind in enumerate(types) if kind != "VARCHAR"]
-    if not looked:
-        return {}
-    listed = f"({', '.join(map(quote_text, words))})"
-    parts = []
-    for at in looked:
-        cell = quote_identifier(names[at])
-        is_word = f"{cell} IN {listed}" if words else "false"
-        parts += [f"count(*) FILTER (NOT {is_word} AND {_misfit(cell, types[at], formats)})"]
-        parts += [f"count(*) FILTER ({is_word})"]
-    source = f"FROM {call.text({**form, 'all_varchar': 'true'})}"
-    row = ask(f"SELECT {', '.join(parts)} {source}")[0]
-    counts = {}
-    for place, at in enumerate(looked):
-        bad, missing = row[2 * place : 2 * place + 2]
-        cell = quote_identifier(names[at])
-        # Which words they are is asked where there are some: to look for it costs as much as all the rest.
-        found = ask(f"SELECT DISTINCT {cell} {source} WHERE {cell} IN {listed}") if missing and not bad else []
-        counts[at] = _Count(bad=bad, missing=missing, words=tuple(sorted(str(each[0]) for each in found)))
-    return counts
+class _Cells(NamedTuple):
+    """All cells of a call as texts: its columns, how their dates are written, its form, and words for missing ones."""
+
+    call: FileCall
+    names: tuple[str, ...]
+    formats: Mapping[str, str]
+    form: Mapping[str, str]
+    words: Sequence[str]
+    ask: Ask
+
+    def counted(self, types: Sequence[str]) -> dict[int, _Count]:
+        """Count the cells that do not fit the types of their columns, in one pass over all of them."""
+        looked = [at for at, kind in enumerate(types) if kind != "VARCHAR"]
+        parts = []
+        for at in looked:
+            cell = quote_identifier(self.names[at])
+            is_word = f"{cell} IN ({_listed(self.words)})" if self.words else "false"
+            parts += [f"count(*) FILTER (NOT {is_word} AND {_misfit(cell, types[at], self.formats)})"]
+            parts += [f"count(*) FILTER ({is_word})"]
+        source = f"FROM {self.call.text({**self.form, 'all_varchar': 'true'})}"
+        row = self.ask(f"SELECT {', '.join(parts)} {source}")[0] if parts else []
+        counts = {}
+        for at, bad, missing in zip(looked, row[::2], row[1::2], strict=True):
+            asked = f"SELECT DISTINCT {{0}} {source} WHERE {{0}} IN ({_listed(self.words)}) ORDER BY 1"
+            # Which words they are is asked where there are some: to look for it costs as much as all the rest.
+            found = self.ask(asked.format(quote_identifier(self.names[at]))) if missing and not bad else []
+            counts[at] = _Count(bad, missing, [str(each[0]) for each in found])
+        return counts
+
+    def reading(self, guess: Sequence[str], types: Sequence[str], counts: Mapping[int, _Count]) -> CallReading:
+        """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
+        gaps = {at: count for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
+        texts = {self.names[at]: kind for at, kind in enumerate(types) if kind != guess[at]}
+        texts |= {self.names[at]: "VARCHAR" for at in gaps}
+        if not texts:
+            return CallReading()
+        struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in texts.items())
+        text = self.call.text({**self.form, "types": f"{{{struct}}}"})
+        if gaps:
+            made = ", ".join(self._value(at, types[at], count.words) for at, count in gaps.items())
+            # The column that DuckDB has beside those of the file would not be seen through the brackets.
+            text = f"(SELECT * REPLACE ({made}){', filename' if self.call.names_files else ''} FROM {text})"
+        notes = (
+            f"{self.names[at]}: {count.missing:,} \u00d7 {' or '.join(map(repr, count.words))} read as missing"
+            for at, count in gaps.items()
+        )
+        return CallReading(text, tuple(notes))
+
+    def _value(self, at: int, kind: str, words: Sequence[str]) -> str:
+        cell = quote_identifier(self.names[at])
+        there = f"CASE WHEN {cell} NOT IN ({_listed(words)}) THEN {cell} END"
+        there = f"strptime({there}, {quote_text(self.formats[kind])})" if kind in self.formats else there
+        return f"CAST({there} AS {kind}) AS {cell}"
 
 
 def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
     """Return the condition that a cell is no value of a type, or would become another one."""
     cast = f"TRY_CAST({cell} AS {kind})"
-    same = f"CAST({cast} AS VARCHAR) = {cell}"
 
     def unless(pattern: str) -> str:
         # The pattern, which costs more, is asked for the rest alone.
-        return f"CASE WHEN {same} THEN false ELSE {cast} IS NULL OR NOT regexp_full_match({cell}, '{pattern}') END"
+        rest = f"{cast} IS NULL OR NOT regexp_full_match({cell}, '{pattern}')"
+        return f"CASE WHEN CAST({cast} AS VARCHAR) = {cell} THEN false ELSE {rest} END"
 
     if kind in formats:
         return f"try_strptime({cell}, {quote_text(formats[kind])}) IS NULL"
@@ -213,42 +221,3 @@ def _misfit(cell: str, kind: str, formats: Mapping[str, str]) -> str:
         "BOOLEAN": f"lower({cell}) NOT IN ('true', 'false', 't', 'f')",
         '"NULL"': "true",
     }.get(kind, f"{cast} IS NULL")
-
-
-def _reading(
-    call: FileCall,
-    names: Sequence[str],
-    guess: Sequence[str],
-    types: Sequence[str],
-    counts: Mapping[int, _Count],
-    form: Mapping[str, str],
-    formats: Mapping[str, str],
-) -> CallReading:
-    """Return the call with the types that were decided; where nothing differs from the guess, it is left."""
-    gaps = {at: count for at, count in counts.items() if count.missing and types[at] != "VARCHAR"}
-    changed = [at for at, (kind, other) in enumerate(zip(guess, types, strict=True)) if kind != other]
-    if not gaps and not changed:
-        return CallReading()
-    notes = [
-        f"{names[at]}: {count.missing:,} \u00d7 {' or '.join(repr(word) for word in count.words)} read as missing"
-        for at, count in gaps.items()
-    ]
-    texts = {names[at]: "VARCHAR" for at in gaps} | {names[at]: types[at] for at in changed if at not in gaps}
-    struct = "{" + ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in texts.items()) + "}"
-    text = call.text({**form, "types": struct})
-    if gaps:
-        replaced = ", ".join(
-            f"{_value(names[at], types[at], count.words, formats)} AS {quote_identifier(names[at])}"
-            for at, count in gaps.items()
-        )
-        # The column that DuckDB has beside those of the file would not be seen through the brackets.
-        text = f"(SELECT * REPLACE ({replaced}){', filename' if call.names_files else ''} FROM {text})"
-    return CallReading(text=text, notes=tuple(notes))
-
-
-def _value(name: str, kind: str, words: Sequence[str], formats: Mapping[str, str]) -> str:
-    cell = quote_identifier(name)
-    there = f"CASE WHEN {cell} NOT IN ({', '.join(map(quote_text, words))}) THEN {cell} END"
-    if kind in formats:
-        return f"CAST(strptime({there}, {quote_text(formats[kind])}) AS {kind})"
-    return f"CAST({there} AS {kind})"

@@ -110,7 +110,7 @@ class TextFiles:
             found = read_types(call, names, ask, words=self._words)
         if call.form == "csv":
             skipped = skipped_lines(call, names[:_MOST_FILES], ask)
-            found = dataclasses.replace(found, notes=(*skipped, *found.notes))
+            found = found._replace(notes=(*skipped, *found.notes))
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()

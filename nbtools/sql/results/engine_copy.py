@@ -232,7 +232,10 @@ def _select_list(names: Sequence[str], columns: Sequence[str], types: Sequence[s
         value = name
         if form == "csv" and _NESTED.search(kind):
             value = f"to_json({name})"
-        elif form == "json" and kind in _FLOATS:
+        if form == "csv" and len(names) == 1:
+            # An empty line is no row to most readers, two quotes are one.
+            value = f"coalesce(CAST({value} AS VARCHAR), '')"
+        if form == "json" and kind in _FLOATS:
             # JSON has no infinity and nothing that is not a number.
             value = f"if(isfinite({name}), to_json({name}), to_json({name}::VARCHAR))"
         elif form == "parquet" and not has_parquet_form(kind):

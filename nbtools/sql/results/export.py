@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import datetime as dt
+import decimal
 import errno
 import io
 import json
+import math
 import os
 import re
 import zipfile
@@ -16,7 +19,7 @@ from typing import Any, BinaryIO, Protocol
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.lazy import need
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
-from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
+from nbtools.sql.results.rows import ArrowRows, ResultRows, jsonable, unique_names
 
 __all__ = ["FORMS", "MOST_SHEET_ROWS", "RowSink", "form_of"]
 
@@ -25,6 +28,9 @@ MOST_SHEET_ROWS = 1_048_576
 # Excel keeps fifteen digits of a number.
 _MOST_WHOLE = 10**15
 _DIGITS = 38  # of the widest decimals that Parquet readers share
+_LONGEST_CELL = 32_767
+_FIRST_YEAR = 1900  # which has a day too many there
+_WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -145,23 +151,34 @@ def _cast(table: Any, schema: Any) -> Any:
 
 
 class _Workbook:
-    """An Excel workbook of one sheet, written row by row."""
+    """An Excel workbook of one sheet, written row by row; its head is bold and stays in sight."""
 
     def __init__(self, file: BinaryIO) -> None:
-        openpyxl = need("openpyxl", extra="engines", why="Writing Excel files")
+        self._openpyxl = need("openpyxl", extra="engines", why="Writing Excel files")
         self._file = file
-        self._book = openpyxl.Workbook(write_only=True)
+        self._book = self._openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("result")
+        self._sheet.freeze_panes = "A2"
+        self._columns: tuple[str, ...] = ()
         self._rows = 0
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
+        found = rows.to_tuples()
         with _lxml_faults():
             if not self._rows:
-                self._append(columns)
-            for row in rows.to_lists():
+                self._columns = columns
+                self._fit(found[:_FITTED])
+                self._append(columns, bold=True)
+            for row in found:
                 self._append(row)
 
-    def _append(self, row: Sequence[Any]) -> None:
+    def _fit(self, rows: Sequence[Sequence[Any]]) -> None:
+        for at, name in enumerate(self._columns):
+            longest = max([len(name), *(len(str(row[at])) for row in rows)])
+            letter = self._openpyxl.utils.get_column_letter(at + 1)
+            self._sheet.column_dimensions[letter].width = min(longest, _WIDEST) + 2
+
+    def _append(self, row: Sequence[Any], *, bold: bool = False) -> None:
         self._rows += 1
         if self._rows > MOST_SHEET_ROWS:
             raise LimitExceeded(
@@ -169,7 +186,33 @@ class _Workbook:
                 hint="Write a .parquet or .csv file, or ask for less.",
                 tried="writing rows to a file",
             )
-        self._sheet.append([_cell(value) for value in row])
+        self._sheet.append([self._cell(value, at, bold=bold) for at, value in enumerate(row)])
+
+    def _cell(self, value: Any, at: int, *, bold: bool) -> Any:
+        """Return a value as a cell of its kind; what a cell has no form for, or would round, is text."""
+        if value is None or isinstance(value, bool | float):
+            return value if value is None or math.isfinite(value) else str(value)
+        if isinstance(value, int | decimal.Decimal) and _is_short(value):
+            return value
+        if getattr(value, "months", None) == 0:
+            value = dt.timedelta(days=value.days, microseconds=value.nanoseconds // 1_000)
+        if isinstance(value, dt.date | dt.time | dt.timedelta) and _is_of_sheets(value):
+            return value
+        plain = jsonable(value)
+        text = json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else str(plain)
+        if len(text) > _LONGEST_CELL or _NOT_IN_SHEETS.search(text):
+            what = f"{len(text):,} characters" if len(text) > _LONGEST_CELL else "a control character"
+            raise InvalidArguments(
+                f"row {self._rows - 1:,} of {self._columns[at]!r} has {what}, which a cell of Excel cannot hold.",
+                hint="Change it in the query, such as left(x, 32767), or write a .csv or .parquet file.",
+                tried="writing rows to a file",
+            )
+        if not (bold or text.startswith("=")):
+            return text
+        cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, text)
+        cell.data_type = "s"  # a text that begins with = would be computed
+        cell.font = self._openpyxl.styles.Font(bold=bold)
+        return cell
 
     def finish(self) -> None:
         writing = need("openpyxl.writer.excel", extra="engines", why="Writing Excel files")
@@ -198,17 +241,19 @@ def _lxml_faults() -> Iterator[None]:
         raise OSError(number, os.strerror(number)) from exc
 
 
-def _cell(value: Any) -> Any:
-    """Return a value as a cell of a sheet holds it: whole numbers that it would round, and lists, as text."""
-    if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, int) and abs(value) > _MOST_WHOLE:
-        return str(value)
-    if not isinstance(value, str):
-        return value
-    # A text that begins with = would be computed; and Excel knows no control characters.
-    text = _NOT_IN_SHEETS.sub("\N{REPLACEMENT CHARACTER}", value)
-    return f"'{text}" if text.startswith("=") else text
+def _is_short(value: int | decimal.Decimal) -> bool:
+    """Tell whether a float, which a number of Excel is, shows a number as it is."""
+    exact = decimal.Decimal(value)
+    return exact.is_finite() and abs(exact) <= _MOST_WHOLE and decimal.Decimal(repr(float(exact))) == exact
+
+
+def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
+    """Tell whether Excel has a moment: after its first year, without a zone, and no finer than microseconds."""
+    if isinstance(value, dt.timedelta):
+        return value.days >= 0
+    is_late = isinstance(value, dt.time) or value.year > _FIRST_YEAR
+    has_zone = getattr(value, "tzinfo", None) is not None
+    return is_late and not has_zone and not getattr(value, "nanosecond", 0)
 
 
 class _Written:

@@ -66,6 +66,10 @@ class ResultRows(Protocol):
         """Copy the rows from `start` to before `stop` as lists of JSON values."""
         ...
 
+    def to_tuples(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python's values, with texts for moments that Python lacks."""
+        ...
+
 
 def jsonable(value: Any) -> Any:
     """Return a value of a result as JSON has it; what JSON lacks becomes text.
@@ -212,6 +216,11 @@ class ArrowRows:
                 texts = [None if value is None else str(value) for value in table.column(index).to_pylist()]
                 table = table.set_column(index, field.name, pa.array(texts, pa.string()))
         return polars.from_arrow(table.rename_columns(unique_names(table.column_names)))
+
+    def to_tuples(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python's values; see `ResultRows`."""
+        columns = [with_texts(column, beyond=True).to_pylist() for column in self.table.columns]
+        return list(zip(*columns, strict=True))
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import datetime as dt
 import io
 import json
 import os
@@ -209,17 +210,50 @@ def test_rows_of_a_database_without_types_become_parquet_and_excel(bench: Workbe
     with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         shop.execute("create table t (a, b)")
         shop.executemany("insert into t values (?, ?)", [(1, None), (2, "=1+1"), (3, "x\x07")])
+        shop.execute("create table s as select * from t where a < 3")
         shop.execute("create table mixed (a)")
         shop.executemany("insert into mixed values (?)", [(n if n < 9_000 else "late",) for n in range(9_001)])
         shop.commit()
     url = f"sqlite:///{tmp_path / 'shop.db'}"
-    for form in ("parquet", "xlsx"):
-        assert bench.export("select * from t", tmp_path / f"rows.{form}", connection=url) == 3
+    assert bench.export("select * from t", tmp_path / "rows.parquet", connection=url) == 3
+    assert bench.export("select * from s", tmp_path / "rows.xlsx", connection=url) == 2
     assert bench.sql(f"from '{tmp_path / 'rows.parquet'}'")["b"].tolist()[1:] == ["=1+1", "x\x07"]
-    assert bench.sql(f"from '{tmp_path / 'rows.xlsx'}'")["b"].tolist()[1:] == ["'=1+1", "x\N{REPLACEMENT CHARACTER}"]
+    assert bench.sql(f"from '{tmp_path / 'rows.xlsx'}'")["b"].tolist()[1:] == ["=1+1"]
     with pytest.raises(InvalidArguments, match="values of several types"):
         bench.export("select * from mixed", tmp_path / "mixed.parquet", connection=url)
     assert not (tmp_path / "mixed.parquet").exists()
+
+
+def test_cells_of_excel_have_the_kinds_of_their_values(bench: Workbench, tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    bench.export(
+        "select date '2024-02-29' as d, timestamp '2024-02-29 10:30:00.5' as t, time '10:30:00' as h,"
+        " 1.50::decimal(9,2) as n, true as b, '=1+1' as f, 9007199254740993 as w, date '1850-01-01' as o,"
+        " interval '26 hours' as i, timestamptz '2024-01-01 00:00:00+00' as z, [1, 2] as l, 'nan'::double as x",
+        tmp_path / "rows.xlsx",
+    )
+    sheet = openpyxl.load_workbook(tmp_path / "rows.xlsx").active
+    head, row = sheet.rows
+    assert [cell.value for cell in row] == [
+        *(dt.datetime.fromisoformat("2024-02-29"), dt.datetime.fromisoformat("2024-02-29T10:30:00.500")),
+        *(dt.time(10, 30), 1.5, True, "=1+1"),
+        *("9007199254740993", "1850-01-01", dt.timedelta(hours=26), "2024-01-01 00:00:00+00:00", "[1, 2]", "nan"),
+    ]
+    assert [row[at].data_type for at in (0, 5)] == ["d", "s"]
+    assert (head[0].font.b, sheet.freeze_panes, sheet.column_dimensions["B"].width > 20) == (True, "A2", True)
+
+
+@pytest.mark.parametrize("value", ["repeat('x', 40000)", "'a' || chr(11)"])
+def test_what_a_cell_of_excel_cannot_hold_is_refused(bench: Workbench, tmp_path: Path, value: str) -> None:
+    pytest.importorskip("openpyxl")
+    with pytest.raises(InvalidArguments, match=r"row 1 of 'v' has .*which a cell of Excel cannot hold"):
+        bench.export(f"select {value} as v", tmp_path / "rows.xlsx")
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_single_column_of_csv_loses_no_row(bench: Workbench, tmp_path: Path, isolated: bool) -> None:
+    bench.export("select * from (values (1), (null), (3)) as t(a)", tmp_path / "one.csv", isolated=isolated)
+    assert (tmp_path / "one.csv").read_text() == 'a\n1\n""\n3\n'
 
 
 def test_a_sheet_of_excel_has_an_end(bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

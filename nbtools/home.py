@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
-__all__ = ["default_home"]
+from nbtools.errors import ConfigMissing, LimitExceeded, NbtoolsError, PermissionDenied
+
+__all__ = ["default_home", "not_written"]
 
 
 def default_home() -> Path:
-    """Return the folder of the user's state when nothing else is said: the platform's user data folder."""
+    """Return the folder of the user's state when nothing else is said: the platform's user data folder.
+
+    Raises
+    ------
+    ConfigMissing
+        There is no home folder.
+    """
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("nbtools", appauthor=False))
+    try:
+        return Path(platformdirs.user_data_dir("nbtools", appauthor=False))
+    except RuntimeError as exc:
+        told = "you have no home folder here."
+        raise ConfigMissing(told, hint="Set NBTOOLS_HOME to a folder that you may write.") from exc
+
+
+def not_written(exc: OSError) -> NbtoolsError:
+    """Return the error for state in the home that cannot be written or read."""
+    kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
+    hint = "Make room there, or set NBTOOLS_HOME to a folder that you may write."
+    return kind(f"{exc.filename or 'the home'} cannot be used: {exc.strerror}.", hint=hint)

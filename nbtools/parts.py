@@ -91,6 +91,8 @@ class Parts:
         self._lock = threading.RLock()
         self._closers: list[Any] = []
         self.is_closed = False
+        with contextlib.suppress(OSError):  # what needs it says so
+            config.home.mkdir(0o700, parents=True, exist_ok=True)
         if self.config.otel:
             from nbtools.telemetry import connect_opentelemetry
 

@@ -19,6 +19,7 @@ from typing import Any
 from nbtools import aio
 from nbtools.errors import FileMissing, InvalidArguments, NbtoolsError, NetworkError, did_you_mean
 from nbtools.execute import Executor
+from nbtools.home import not_written
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import Tool, ToolCall
@@ -139,8 +140,11 @@ class Workflows:
         of: dict[str, Any] = {"workflow": report.workflow.name, "source": report.path, "text": _text_of(source)}
 
         def create() -> RunLog:
-            FrozenRun.create(folder, files=report.files, inputs=given, **of)
-            return RunLog(folder)
+            try:
+                FrozenRun.create(folder, files=report.files, inputs=given, **of)
+                return RunLog(folder)
+            except OSError as exc:
+                raise not_written(exc) from exc
 
         log = await aio.in_thread(create)
         reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if cached else None
@@ -256,6 +260,10 @@ class Workflows:
         except NetworkError as exc:
             exc.hint = f"{exc.hint} Then go on with the run: nbtools run --resume {log.folder.name}"
             raise
+        except NbtoolsError:
+            raise
+        except OSError as exc:
+            raise not_written(exc) from exc
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
         return await aio.in_thread(self._show_with_report, log.folder.name)

@@ -80,7 +80,8 @@ class Interpreter:
         real = Path(os.path.realpath(self.program))
         # …/bin/node has its library beside bin, but what lies in a bin of the home folder brings only itself.
         above = real.parent.parent if real.parent.name == "bin" else real.parent
-        if above in (Path.home(), *Path.home().parents, Path.home() / ".local"):
+        home = Path(os.path.expanduser("~"))  # noqa: PTH111 - a user may have none
+        if above in (home, *home.parents, home / ".local"):
             above = real
         return (str(above), str(_DRIVERS))
 

@@ -17,34 +17,11 @@ __all__ = ["MEMORY_LIMIT", "MIGRATIONS", "connect", "migrate"]
 
 MEMORY_LIMIT = "512MB"
 
-# The newest row of every id ever written, deletions included (value is NULL): the version of a key counts on.
-# One text id is the key, because a composite one makes point reads five times slower at a million rows.
-_VERSION_1 = """
-CREATE TABLE items (
-    id VARCHAR PRIMARY KEY, agent_id VARCHAR NOT NULL, workflow_id VARCHAR, node_id VARCHAR, key VARCHAR NOT NULL,
-    op VARCHAR NOT NULL, value VARCHAR, tags VARCHAR[] NOT NULL,
-    created BIGINT NOT NULL, updated BIGINT NOT NULL, expires BIGINT, version BIGINT NOT NULL,
-    seq BIGINT NOT NULL, vector FLOAT[]
-);
-CREATE TABLE item_tags (id VARCHAR NOT NULL, tag VARCHAR NOT NULL);
-CREATE TABLE log (
-    seq BIGINT NOT NULL, request VARCHAR NOT NULL, place INTEGER NOT NULL, id VARCHAR NOT NULL, op VARCHAR NOT NULL,
-    value VARCHAR, tags VARCHAR[] NOT NULL, created BIGINT NOT NULL, updated BIGINT NOT NULL, expires BIGINT,
-    version BIGINT NOT NULL
-);
-CREATE TABLE calls (
-    call_id VARCHAR PRIMARY KEY, seq BIGINT NOT NULL, run_id VARCHAR, tool VARCHAR, record VARCHAR NOT NULL
-);
-CREATE VIEW memory AS
-    SELECT id, agent_id, workflow_id, node_id, key, value, tags, make_timestamp(created) AS created_at,
-           make_timestamp(updated) AS updated_at, make_timestamp(expires) AS expires_at, version
-    FROM items WHERE value IS NOT NULL;
-"""
 _META = """
 CREATE TABLE nbtools_meta (name VARCHAR PRIMARY KEY, value BIGINT NOT NULL);
 INSERT INTO nbtools_meta VALUES ('schema', 0), ('applied', 0);
 """
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+MIGRATIONS: tuple[str, ...] = (Path(__file__).with_name("version_1.sql").read_text(encoding="utf-8"),)
 
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     # No extension can be had offline, and each attempt to load one costs seconds.

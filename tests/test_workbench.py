@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
+import stat
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 
 from nbtools import Workbench, aio
 from nbtools.config import Config
-from nbtools.errors import SqlInvalid, WorkbenchClosed
+from nbtools.errors import PermissionDenied, SqlInvalid, WorkbenchClosed
 from nbtools.tool import ToolCall
 
 
@@ -171,3 +174,42 @@ def test_a_gateway_that_is_set_runs_code_or_says_why_not(tmp_path: Path) -> None
     assert check.ok
     assert "127.0.0.1:1 is set and not used" in check.found
     assert "hidden" not in check.found
+
+
+def test_a_home_is_its_owners_and_one_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    flow = 'version: 1\nname: w\nnodes:\n  - {id: a, tool: calculator, args: {expression: "1+1"}}\n'
+    before = os.umask(0)
+    try:
+        Workbench(memory_url=":memory:", home=tmp_path / "home").close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    (tmp_path / "file").touch()
+    bench = Workbench(memory_url=":memory:", home=tmp_path / "file" / "home", spares=0)
+    with bench, pytest.raises(PermissionDenied, match="cannot be used: Not a directory") as told:
+        bench.workflows.run(flow)
+    assert "NBTOOLS_HOME" in str(told.value)
+
+
+def test_nobody_without_a_home_folder_meets_a_raw_error(tmp_path: Path) -> None:
+    code = """
+        import pwd
+        def none(uid):
+            raise KeyError(uid)
+        pwd.getpwuid = none
+        from nbtools import Workbench
+        from nbtools.paths import is_too_wide
+        from nbtools.errors import ConfigMissing
+        import pathlib
+        assert not is_too_wide(pathlib.Path("/usr/lib"))
+        try:
+            Workbench()
+        except ConfigMissing as exc:
+            print(exc)
+    """
+    env = {name: value for name, value in os.environ.items() if name not in {"HOME", "NBTOOLS_HOME"}}
+    env = {name: value for name, value in env.items() if not name.startswith("XDG_")}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert "Set NBTOOLS_HOME to a folder" in done.stdout, done.stderr

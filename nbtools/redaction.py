@@ -23,7 +23,6 @@ from nbtools.secret_values import (
     SHAPE,
     SHAPE_SIGNS,
     URL_PASSWORD,
-    is_plain,
     known_forms,
     mask_known,
     open_end,
@@ -109,8 +108,7 @@ class RedactedOutput:
             return
         with self._lock:
             whole, known = self._held.pop(kind, "") + text, known_forms()
-            for form in known:
-                whole = whole.replace(form, MASK)
+            whole = mask_known(whole, known)
             cut = len(whole) - open_end(whole, known)
             if whole[cut:]:
                 self._held[kind] = whole[cut:]
@@ -217,17 +215,14 @@ def _mask_forms(text: str) -> str:
         text = SHAPE.sub(MASK, text)
     if "://" in text:
         text = _IN_URL.sub(rf"\g<1>{MASK}", text)
-    # The patterns are slow, and most lines of a script name no secret.
-    lines = text.splitlines(keepends=True)
-    return "".join(_mask_named(line) if _may_name(line) else line for line in lines)
-
-
-def _may_name(text: str) -> bool:
-    lowered = text.lower()
-    return any(sign in lowered for sign in _NAME_SIGNS)
+    return "".join(map(_mask_named, text.splitlines(keepends=True)))
 
 
 def _mask_named(line: str) -> str:
+    # The patterns are slow, and most lines of a script name no secret.
+    lowered = line.lower()
+    if not any(sign in lowered for sign in _NAME_SIGNS):
+        return line
     for pattern in _FIXED:
         line = pattern.sub(rf"\g<1>{MASK}", line)
     for named, is_secret in _NAMED:

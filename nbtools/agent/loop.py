@@ -282,7 +282,8 @@ class RunLoop:
                 prompt = await self._take_up()
             else:
                 self.record.began_at = thread.head
-            self.emit(self._started(prompt))
+            tools = tuple(self._executor.tools())
+            self.emit(AgentRunStarted(conversation_id=thread.id, model=self.record.model, prompt=prompt, tools=tools))
             await self._store.put({f"run/{self.record.run_id}": self.record.to_dict()})
             status = await self._drive(prompt)
         except _BudgetSpentError:
@@ -326,15 +327,6 @@ class RunLoop:
         if spent is not None:
             self._spent = spent
             raise _BudgetSpentError
-
-    def _started(self, prompt: str | None) -> AgentRunStarted:
-        record = self.record
-        return AgentRunStarted(
-            conversation_id=record.conversation_id,
-            model=record.model,
-            prompt=prompt,
-            tools=tuple(self._executor.tools()),
-        )
 
     async def _drive(self, prompt: str | None) -> RunStatus:
         options = self.record.options

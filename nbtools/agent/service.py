@@ -205,7 +205,7 @@ class AgentService:
         """Return what is kept of runs, the newest first; ``state`` is `RunRecord.state`."""
         self._check_open()
         found = await aio.here(self._store().runs(limit))
-        return [{**record, "state": RunRecord.from_dict(record).state} for record in found]
+        return [{"place": "", **record, "state": RunRecord.from_dict(record).state} for record in found]
 
     runs = aio.blocking(aruns)
 
@@ -439,14 +439,12 @@ class AgentService:
         store = self._store()
         run_id = after.run_id if isinstance(after, AgentRun) else after
         record = await self._record(run_id)
-        if record.state in {"running", "pending"}:
-            raise InvalidArguments(
-                f"the run {record.run_id} is {record.state}.",
-                hint="Resume or cancel it first.",
-                tried="going on after it",
-            )
+        if record.state == "running":
+            hint = "Wait for its end or cancel it, or start afresh (%%agent --new)."
+            raise InvalidArguments(f"the run {record.run_id} is running.", hint=hint, tried="going on after it")
         known = await store.read_record(record.conversation_id)
-        if known is None or record.ended_with in {None, known.head_id}:
+        # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
+        if record.state != "pending" and (known is None or record.ended_with in {None, known.head_id}):
             return record.conversation_id, record.options.share
         branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
         return branch.conversation_id, record.options.share

@@ -86,6 +86,7 @@ class NotebookSession:
         self.file_columns: dict[tuple[str, int, int], tuple[str, ...]] = {}
         self.connections = NotebookConnections(lambda: self.workbench)
         self.agent_run: str | None = None
+        self._scripted: list[tuple[tuple[str, str], str | None]] = []
         self.agent_look = NotebookLook(shell)
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
@@ -176,6 +177,16 @@ class NotebookSession:
     def go_on_from(self, run_id: str | None) -> None:
         """Let the next ``%%agent`` go on from a run, or start afresh; its model has seen no variables."""
         self.agent_run, self.agent_look = run_id, NotebookLook(self.shell)
+        self._scripted.clear()
+
+    def play_again(self, script: str, prompt: str) -> None:
+        """Let a cell whose script was played before go on from where it did then, for its turns are used up since."""
+        began = [cell for cell, _ in self._scripted]
+        if (script, prompt) in began:
+            again = began.index((script, prompt))
+            self.agent_run = self._scripted[again][1]
+            del self._scripted[again:]
+        self._scripted.append(((script, prompt), self.agent_run))
 
     def close(self) -> None:
         """Stop serving; the workbench is closed by whoever unloads the extension."""

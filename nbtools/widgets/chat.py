@@ -78,7 +78,7 @@ class Chat(LiveWidget):
     _css = style_text("cards", "workflow", "chat")
     lanes: ClassVar[Mapping[str, str]] = {"stop": "stop", "check": "check", "undo": "undo"}
     items: Any = traitlets.List().tag(sync=True)
-    state = traitlets.Unicode("idle").tag(sync=True)  # idle, running, pending, elsewhere: another goes on
+    state = traitlets.Unicode("idle").tag(sync=True)  # idle, starting, running, pending, elsewhere: another goes on
     run_id = traitlets.Unicode("").tag(sync=True)
     can_write = traitlets.Bool(True).tag(sync=True)
 
@@ -137,11 +137,16 @@ class Chat(LiveWidget):
         given = {**self._settings, "approver": self, "ask": self._ask}
         if self._run is not None:
             given["after"] = self._run
-        run = self._agent.start(message, **given)
+        # Shown at once: the first run of a kernel takes seconds to begin.
+        key, before, self.state = self._put("user", text=message), self.state, "starting"
+        try:
+            run = self._agent.start(message, **given)
+        except BaseException:
+            self.items, self.state = [item for item in self.items if item["id"] != key], before
+            raise
         for item in self.items:
             if item.get("state") == "asking":
                 self._put("approval", key=item["id"], state="over", told="not answered")
-        self._put("user", text=message)
         self._follow(run)
 
     def answer_stop(self, asked: Asked) -> None:

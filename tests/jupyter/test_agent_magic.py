@@ -96,8 +96,10 @@ def test_later_ends_the_cell_and_is_answered_by_a_line(turns, notebook, monkeypa
     assert done.value.run.status == "pending"
     assert "%agent resume" in str(done.value)
     assert not (turns / "out.txt").exists()
-    refused = notebook.run("%%agent --script changes.yaml\nAnd?")
-    assert "is pending" in "\n".join(refused.lines)
+    beside = notebook.run("%%agent --script turns.yaml\nPlease count.")
+    assert beside.value.run.text == "There are 42.", "what waits locks no cell"
+    assert "still waits" in beside.stdout + beside.stderr
+    assert "%%agent --new starts afresh" in beside.stdout + beside.stderr
     ended = notebook.run("%agent resume --set content=theirs").value.run
     assert ended.text == "Written."
     assert (turns / "out.txt").read_text() == "theirs"
@@ -126,7 +128,7 @@ def test_nobody_is_asked_where_the_line_says_so(turns, notebook):
         ("%%agent\nGo", "model"),
         ("%%agent --script turns.yaml --max-step 1\nGo", "Did you mean --max-steps"),
         ("%agent show nothing", "there is no run 'nothing'"),
-        ("%agent resume", "this notebook has no run yet"),
+        ("%agent resume", "0 runs of this notebook wait"),
         ("%agent shw x", "Did you mean"),
     ],
 )
@@ -264,3 +266,22 @@ def test_what_a_model_writes_and_asks_moves_nothing_that_is_seen(turns, notebook
     assert "z<U+001B>[2K" in shown
     assert "z<U+001B>[2K" in repr(run)
     assert not [text for text in (done.stdout, shown, sent, repr(run)) if "\x1b" in text or "\u202e" in text]
+
+
+def test_a_scripted_cell_that_runs_again_plays_its_script_again(turns, notebook):
+    cell = "%%agent --script turns.yaml\nPlease count."
+    first, again = notebook.run(cell).value.run, notebook.run(cell).value.run
+    assert (again.status, again.text, again.conversation_id != first.conversation_id) == ("done", first.text, True)
+    after = notebook.run("%%agent --script turns.yaml\nAnd again?").value.run
+    assert (after.text, after.conversation_id) == ("Still 42.", again.conversation_id)
+    assert notebook.run(cell).value.run.text == first.text, "the cells below do not use its turns up"
+
+
+def test_what_waits_is_found_after_the_kernel_was_started_again(turns, notebook, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "l")
+    notebook.run("%%agent --script changes.yaml\nWrite!")
+    notebook.shell.meta["nbtools"].dispatcher.session.go_on_from(None)  # a new kernel knows no run
+    ended = notebook.run("%agent resume --set content=theirs").value.run
+    assert (ended.text, (turns / "out.txt").read_text()) == ("Written.", "theirs")
+    refused = "\n".join(notebook.run("%agent resume").lines)
+    assert "0 runs of this notebook wait" in refused

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nbtools import Workbench
+from nbtools.errors import NbtoolsError
 from nbtools.gate import AskFunction
 
 WORDS = " ".join(f"word{number} 🐘" for number in range(400))
@@ -205,3 +206,18 @@ def test_a_model_that_cannot_be_had_is_told_in_the_reply(workbench: Workbench, f
     reply = page.view.reply(page.view.start("send", text="hello"))
     assert "model" in reply["error"]["message"]
     assert page.chat.items == []
+
+
+def test_a_message_is_shown_before_its_run_has_begun(workbench: Workbench) -> None:
+    seen: list[Any] = []
+    chat = workbench.chat(
+        script="turns: [{say: Hello.}]\n",
+        context=lambda _: seen.append((chat.state, [item["text"] for item in chat.items])) or "",
+    )
+    asked = type("Asked", (), {"given": {"text": "Say hello"}})()
+    chat.answer_send(asked)
+    assert seen == [("starting", ["Say hello"])]
+    wrong = workbench.chat(model="nobody:nothing")
+    with pytest.raises(NbtoolsError):
+        wrong.answer_send(asked)
+    assert (wrong.state, wrong.items) == ("idle", []), "the page has the text again"

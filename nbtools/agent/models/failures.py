@@ -23,35 +23,17 @@ _MAX_SAID = 600
 _MARKUP = re.compile(r"<(?:script|style|head)\b.*?</(?:script|style|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _MAY_PASS = (exceptions.ModelRateLimitError, exceptions.ModelUnavailableError, exceptions.ModelServerError)
 _AGAIN = "Resume the run to try again."
+_NETWORK = f"Check the network and base_url. {_AGAIN}"
+_LONG = "Start a new conversation, or use a model with a larger context window."
 # The first that fits: the error, ours, what it means, what to do next.
 _KNOWN: tuple[tuple[type[BaseException], type[NbtoolsError], str, str | None], ...] = (
-    (
-        exceptions.ModelAuthenticationError,
-        errors.ConfigMissing,
-        "{} refused the key",
-        "Check the key and its rights.",
-    ),
+    (exceptions.ModelAuthenticationError, errors.ConfigMissing, "{} refused the key", "Check the key and its rights."),
     (exceptions.ModelNotFoundError, errors.ConfigInvalid, "the server does not know {}", "Check the model's name."),
-    (
-        exceptions.ModelContextWindowExceededError,
-        errors.LimitExceeded,
-        "the conversation is longer than {} can read",
-        "Start a new conversation, or use a model with a larger context window.",
-    ),
-    (
-        exceptions.ModelConnectionError,
-        errors.NetworkError,
-        "{} cannot be reached, or its answer broke off",
-        f"Check the network and base_url. {_AGAIN}",
-    ),
+    (exceptions.ModelContextWindowExceededError, errors.LimitExceeded, "the conversation is too long for {}", _LONG),
+    (exceptions.ModelConnectionError, errors.NetworkError, "{} cannot be reached, or its answer broke off", _NETWORK),
     *((kind, errors.HttpError, "{} did not answer", _AGAIN) for kind in _MAY_PASS),
     (exceptions.ModelAPIError, errors.HttpError, "{} did not answer", None),
-    (
-        exceptions.UnexpectedModelBehavior,
-        errors.ExecutionFailed,
-        "{} answered what cannot be used",
-        "Resume the run to try again, or use another model.",
-    ),
+    (exceptions.UnexpectedModelBehavior, errors.ExecutionFailed, "{} answered what cannot be used", _AGAIN),
 )
 
 

@@ -152,7 +152,7 @@ class Script:
         if chosen >= len(self.turns):
             raise ConfigMissing(
                 f"{self._name} has no turn for this: it has {len(self.turns)}, and no condition of those left holds.",
-                hint="Add a turn to the script.",
+                hint="Add a turn to the script, or play it from the start in a new conversation (%%agent --new).",
             )
         return chosen, self.turns[chosen]
 

@@ -6,13 +6,14 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from nbtools.agent.records.budgets import Budgets, Ledger
 from nbtools.agent.records.events import RunStatus
 from nbtools.telemetry import fresh_id
 
-__all__ = ["RunOptions", "RunRecord", "is_alive", "this_process"]
+__all__ = ["RunOptions", "RunRecord", "is_alive", "this_place", "this_process"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,12 +84,17 @@ def this_process() -> dict[str, Any]:
     return {"host": platform.node(), "pid": os.getpid(), "created": round(psutil.Process().create_time(), 2)}
 
 
+def this_place() -> str:
+    """Return the notebook of this kernel where Jupyter says it, else the working folder."""
+    return os.environ.get("JPY_SESSION_NAME") or str(Path.cwd())
+
+
 @dataclasses.dataclass(kw_only=True)
 class RunRecord:
     """One run, as it is stored; see the module.
 
     `asked_as` is the name under which the model was chosen, `tools_sent` that under which the definitions of the tools
-    are kept as the model was sent them.
+    are kept as the model was sent them, `place` the notebook or folder in which it began.
     """
 
     prompt: str
@@ -111,6 +117,7 @@ class RunRecord:
     ended_with: str | None = None
     logged: int = 0
     owner: Mapping[str, Any] = dataclasses.field(default_factory=this_process)
+    place: str = dataclasses.field(default_factory=this_place)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""
@@ -121,7 +128,7 @@ class RunRecord:
     def from_dict(cls, given: Mapping[str, Any]) -> RunRecord:
         """Return a stored record."""
         read = {"options": RunOptions.from_dict(given["options"]), "ledger": Ledger.from_dict(given["ledger"])}
-        return cls(**{**given, **read, "pending": tuple(given["pending"])})
+        return cls(**{"place": "", **given, **read, "pending": tuple(given["pending"])})
 
     @property
     def state(self) -> str:

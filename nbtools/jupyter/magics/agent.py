@@ -13,7 +13,7 @@ from nbtools.jupyter.line.arguments import MagicParser, count, json_value, numbe
 from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.jupyter.session import NotebookSession, read_line
-from nbtools.visible import visible, wrapped
+from nbtools.visible import counted, visible, wrapped
 
 __all__ = ["MAGIC"]
 
@@ -39,7 +39,9 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     export.take("--repeat", metavar="N", type=int, action="append", default=[], help=again)
     export.take("--workflow", metavar="FILE.yaml", help="write a workflow instead", kind="file")
     resume = parser.leaf("resume", "go on with a run that waits for approval, was stopped, failed or used a budget up")
-    resume.take("run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last one)", kind="run")
+    resume.take(
+        "run", metavar="RUN", nargs="?", help=f"{_RUN} (this notebook's last, or the one that waits)", kind="run"
+    )
     resume.take("--yes", action="store_true", help="approve what waits, without asking")
     resume.take("--no", metavar="REASON", nargs="?", const="", help="do not approve it")
     changes = "approve it with this argument changed; may be repeated"
@@ -87,10 +89,15 @@ def _run(request: MagicRequest) -> Any:
     }
     if args.new:
         session.go_on_from(None)
+    prompt = (request.cell or "").strip()
+    if args.script is not None:
+        session.play_again(str(args.script), prompt)
     if session.agent_run is not None:
         given["after"] = session.agent_run
+        if session.workbench.agent.get(session.agent_run).status == "pending":
+            told = f"run {session.agent_run[:8]} still waits (%agent resume {session.agent_run[:8]}); this cell goes on"
+            request.note(f"{told} beside it, and %%agent --new starts afresh")
     given |= {name: True for name in ("read_only", "plan") if getattr(args, name)}
-    prompt = (request.cell or "").strip()
     given["context"] = lambda sharing: mentioned(prompt, session.shell, sharing)
     return _follow(request, lambda how: session.workbench.agent.astart(prompt, **given, **how))
 
@@ -149,11 +156,23 @@ def _approver(how: str, session: NotebookSession) -> Approver | None:
     return Nobody() if how == "never" or session.is_alone else None
 
 
+def _run_to_resume(session: NotebookSession) -> str:
+    """Return this notebook's last run, or the one that waits where that is done, or from before the kernel's start."""
+    from nbtools.agent.records.run_record import this_place
+
+    agent, last = session.workbench.agent, session.agent_run
+    if last is not None and agent.get(last).status != "done":
+        return last
+    here = [run["run_id"] for run in agent.runs(None) if run["state"] == "pending" and run["place"] == this_place()]
+    if len(here) != 1:
+        told = f"{counted(len(here), 'run')} of this notebook wait for an answer."
+        raise InvalidArguments(told, hint="%agent runs lists them all; %agent resume RUN goes on with one.")
+    return str(here[0])
+
+
 def _resume(request: MagicRequest) -> Any:
     args, session = request.args, request.session
-    if (run_id := args.run or session.agent_run) is None:
-        raise InvalidArguments("this notebook has no run yet.", hint="%agent runs lists those of others.")
-    agent = session.workbench.agent
+    agent, run_id = session.workbench.agent, args.run or _run_to_resume(session)
     answers = _answers(args, agent.get(run_id).pending)
     given = {"model": args.model} if args.model is not None else {}
     return _follow(request, lambda how: agent.astart_again(run_id, answers, **given, **how))

@@ -1,5 +1,5 @@
 // A conversation with an agent: text as it is written, a card for each call, approvals and questions in their place.
-const TONES = { done: "is-ok", failed: "is-bad", running: "is-run", pending: "is-warn", waits: "is-warn", elsewhere: "is-run" };
+const TONES = { done: "is-ok", failed: "is-bad", starting: "is-run", running: "is-run", pending: "is-warn", waits: "is-warn", elsewhere: "is-run" };
 
 export default { render({ model, el, signal }) {
   const again = () => (model.get("run_id") && model.get("state") === "pending" ? `%load_ext nbtools\n%agent resume ${model.get("run_id")}` : null);
@@ -62,7 +62,7 @@ export default { render({ model, el, signal }) {
   const paint = () => follow(() => {
     const state = model.get("state");
     pill.className = `pill ${TONES[state] ?? ""}`;
-    pill.textContent = { idle: model.get("can_write") ? "ready" : "over", running: "at work", pending: "waits for you", elsewhere: "goes on elsewhere" }[state] ?? state;
+    pill.textContent = { idle: model.get("can_write") ? "ready" : "over", starting: "starting", running: "at work", pending: "waits for you", elsewhere: "goes on elsewhere" }[state] ?? state;
     stop.hidden = state !== "running";
     for (const item of model.get("items")) {
       const key = JSON.stringify(item), old = shown.get(item.id);

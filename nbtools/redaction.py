@@ -23,6 +23,7 @@ from nbtools.secret_values import (
     SHAPE,
     SHAPE_SIGNS,
     URL_PASSWORD,
+    is_plain,
     known_forms,
     mask_known,
     open_end,

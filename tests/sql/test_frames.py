@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import gc
 import os
 import weakref
@@ -241,14 +242,40 @@ def test_a_workbook_that_changes_while_it_is_read_can_be_asked_for_again(tmp_pat
         read_excel(Path(place))
 
 
-@pytest.mark.parametrize(
-    ("frame", "advice"),
-    [
-        (pd.DataFrame({"p": pd.period_range("2024", periods=2, freq="M")}), "astype(str)"),
-        (pd.DataFrame(), "sales.reset_index()"),
-    ],
-)
-def test_a_frame_that_no_engine_can_read_is_named(frame, advice):
+def test_a_frame_without_columns_is_named() -> None:
     with SqlSession() as opened, pytest.raises(SqlInvalid, match="the frame sales cannot be read: ") as caught:
-        opened.query("select * from sales", frames={"sales": frame})
-    assert advice in caught.value.hint
+        opened.query("select * from sales", frames={"sales": pd.DataFrame()})
+    assert "sales.reset_index()" in caught.value.hint
+
+
+_ODD = {
+    "interval": (pd.cut([1, 5], [0, 3, 6]), ["(0, 3]", "(3, 6]"]),
+    "period": (pd.period_range("2024-01", periods=2, freq="M"), ["2024-01", "2024-02"]),
+    "sparse": (pd.arrays.SparseArray([0, 1]), [0, 1]),
+    "complex": ([1 + 2j, 2], ["(1+2j)", "(2+0j)"]),
+    "mixed": ([1, "a"], ["1", "a"]),
+    "times and days": (pd.Series([dt.time(10, 30), dt.date(2024, 1, 31)], dtype=object), ["10:30:00", "2024-01-31"]),
+    "lists": (pd.Series([[1], [2, 3]], dtype=object), [[1], [2, 3]]),
+}
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("name", _ODD)
+def test_a_column_that_the_engine_has_no_type_for_leaves_the_others_alone(name: str, isolated: bool) -> None:
+    values, texts = _ODD[name]
+    frame = pd.DataFrame({"n": [1, 2], "odd": values})
+    with SqlSession(frames={"frame": frame}) as opened:
+        assert opened.query("select n, odd from frame", isolated=isolated).to_rows() == [[1, texts[0]], [2, texts[1]]]
+
+
+def test_truth_values_behind_many_numbers_are_read() -> None:
+    frame = pd.DataFrame({"o": pd.Series([*range(3000), True], dtype=object)})
+    with SqlSession(frames={"frame": frame}) as opened:
+        assert opened.query("select o from frame offset 2999").to_rows() == [["2999"], ["True"]]
+
+
+def test_the_widest_numbers_of_polars_are_texts() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"a": polars.Series([2**100], dtype=polars.Int128), "b": [1]})
+    with SqlSession(frames={"frame": frame}) as opened:
+        assert opened.query("from frame").to_rows() == [[str(2**100), 1]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-import math
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import SqlFailed, SqlInvalid
-from nbtools.sql.engines.duckdb.frames import quote_identifier, quote_text, register_frame
+from nbtools.sql.engines.duckdb.frames import gaps, quote_identifier, quote_text, register_frame, with_known_types
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
@@ -176,7 +176,7 @@ class FrameSource(TableSource):
         """Return the frame, with types that DuckDB knows; see `TableSource`."""
         # Not before something is sorted or filtered: every object of a mixed column is looked at.
         if self._for_sql is None:
-            self._for_sql = _for_sql(self._frame)
+            self._for_sql = with_known_types(self._frame, functools.partial(shown, longest=None))
         return {_UNNAMED: self._for_sql}
 
     def cells(
@@ -211,32 +211,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
 
 def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:
     """Return values of a pandas column with `None` for the missing ones."""
-    kind = str(frame.dtypes.iloc[column])
-    if kind not in {"str", "object"} or not any(isinstance(value, float) and math.isnan(value) for value in values):
-        return values
-    # Where anything but a number is missing, pandas holds NaN; among numbers it may be a value.
-    from pandas.api.types import infer_dtype
-
-    if kind == "object" and infer_dtype(frame.iloc[:, column], skipna=False) in {"floating", "mixed-integer-float"}:
-        return values
-    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
-
-
-def _for_sql(frame: Any) -> Any:
-    """Return a pandas frame whose columns DuckDB has types for: mixed objects and periods become text."""
-    if not hasattr(type(frame), "iloc"):
-        return frame
-    from pandas.api.types import infer_dtype
-
-    plain = {"string", "boolean", "bytes", "decimal", "date", "datetime", "datetime64", "time", "empty", "integer"}
-    made = frame
-    for place, (name, kind) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
-        word = str(kind).partition("[")[0]
-        odd = word in {"period", "interval", "Sparse", "complex128", "complex64", "geometry"}
-        if odd or (word == "object" and infer_dtype(frame[name], skipna=True) not in plain):
-            texts = [shown(value, None) for value in _with_gaps(frame, place, list(frame[name].array))]
-            made = made.assign(**{name: texts})
-    return made
+    return [None if gone else value for value, gone in zip(values, gaps(frame.iloc[:, column], values), strict=True)]
 
 
 class HeadSource(TableSource):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nbtools.sql.engines.duckdb.frames import RegisteredFrame, quote_text
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame, quote_text, with_known_types
 
 __all__ = ["SharedFrames"]
 
@@ -138,6 +138,7 @@ def _to_arrow(frame: Any) -> Any:
     """Turn a frame into a pyarrow Table for the way to another process."""
     import pyarrow as pa
 
+    frame = with_known_types(frame)
     module = type(frame).__module__.partition(".")[0]
     if module == "pyarrow":
         return frame if isinstance(frame, pa.Table) else pa.Table.from_batches([frame])

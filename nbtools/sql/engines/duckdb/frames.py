@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import math
 import sys
 import threading
 import weakref
@@ -26,10 +27,12 @@ __all__ = [
     "ParquetFrame",
     "RegisteredFrame",
     "StreamedFrame",
+    "gaps",
     "parts_of",
     "quote_identifier",
     "quote_text",
     "register_frame",
+    "with_known_types",
 ]
 
 # Idle cursors; a notebook asks about few frames in turn.
@@ -38,6 +41,12 @@ _KEPT = 8
 _SMALL_BYTES = 64_000_000
 # Rows from which reading in parallel saves more time than importing pyarrow.dataset takes.
 _LARGE_FRAME = 2_000_000
+
+
+# What pandas calls types that the engine lacks, and objects that may be of several.
+_UNKNOWN = frozenset({"period", "interval", "complex128", "complex64", "geometry"})
+_MIXED = frozenset({"mixed", "mixed-integer"})
+_WIDE = frozenset({"Int128", "UInt128"})
 
 
 def quote_identifier(name: str) -> str:
@@ -92,14 +101,74 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
         # A large table is worth the wait: then it is read in parallel.
         frame = StreamedFrame(frame) if frame.num_rows < _LARGE_FRAME else frame
     try:
-        cursor.register(name, frame)
+        cursor.register(name, with_known_types(frame))
     except duckdb.Error as exc:
         if not len(getattr(frame, "columns", "x")):
             what, hint = "it has no columns", f"Give it one: {name}.reset_index() has its index as a column."
         else:
             what = str(exc).partition(": ")[2].rstrip(".")
-            hint = f"Convert the column first, for instance {name}['x'] = {name}['x'].astype(str)."
+            is_polars = type(frame).__module__.startswith("polars")
+            hint = f"Leave the column out, or make it text: {name}.{'cast' if is_polars else 'astype'}(…)."
         raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint, tried="running SQL") from None
+
+
+def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:
+    """Return a frame whose columns DuckDB has types for: of pandas, mixed objects, periods and intervals become text.
+
+    So the other columns can be asked, and the odd one is not refused by a name that is not its own.
+
+    Parameters
+    ----------
+    text
+        Returns the text of a value.
+    """
+    if type(frame).__module__.startswith("polars") and hasattr(type(frame), "to_series"):
+        wide = [name for name, kind in frame.schema.items() if str(kind) in _WIDE]
+        return frame.with_columns(frame[name].cast(str) for name in wide) if wide else frame
+    if not hasattr(type(frame), "iloc"):
+        return frame
+    changed = {}
+    for place, kind in enumerate(frame.dtypes):
+        if getattr(kind, "kind", "") in "iufbmM" and not hasattr(kind, "subtype"):
+            continue
+        column = frame.iloc[:, place]
+        if str(kind).startswith("Sparse"):
+            changed[place] = column.sparse.to_dense()
+        elif _is_unknown(column):
+            values = column.tolist()
+            pairs = zip(values, gaps(column, values), strict=True)
+            changed[place] = [None if missing else text(value) for value, missing in pairs]
+    if changed:
+        frame = frame.copy(deep=False)
+        for place, values in changed.items():
+            frame.isetitem(place, values)
+    return frame
+
+
+def _is_unknown(column: Any) -> bool:
+    """Tell whether the engine has no type for a column of pandas."""
+    kind = column.dtype
+    kind = kind.categories.dtype if str(kind) == "category" else kind
+    if str(kind).partition("[")[0] in _UNKNOWN:
+        return True
+    if str(column.dtype) != "object":
+        return False
+    from pandas.api.types import infer_dtype
+
+    return infer_dtype(column, skipna=True) in _MIXED and len(set(map(type, column.dropna()))) > 1
+
+
+def gaps(column: Any, values: list[Any]) -> list[bool]:
+    """Return which of some values of a pandas column are missing ones: among numbers, NaN may be a value."""
+    missing = [value is None or type(value).__name__ in {"NAType", "NaTType"} for value in values]
+    odd = [isinstance(value, float) and math.isnan(value) for value in values]
+    if not any(odd) or getattr(column.dtype, "kind", "") in "fc" or str(column.dtype).startswith("Float"):
+        return missing
+    from pandas.api.types import infer_dtype
+
+    if str(column.dtype) == "object" and infer_dtype(column, skipna=False) in {"floating", "mixed-integer-float"}:
+        return missing
+    return [is_gone or is_odd for is_gone, is_odd in zip(missing, odd, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +206,7 @@ def parts_of(frame: Any) -> tuple[Any, ...] | None:
     blocks = getattr(manager, "blocks", None)
     if blocks is None or type(frame).__module__.partition(".")[0] != "pandas":
         return None
-    values = [block.values for block in blocks]
+    values = [block.values for block in blocks]  # noqa: PD011 - of the frame's own parts
     if sum(value.nbytes for value in values) > _SMALL_BYTES:
         return None
     # Text lies in an Arrow array that its wrapper may exchange.

@@ -12,14 +12,12 @@ import asyncio
 import collections
 import contextvars
 import dataclasses
-import enum
 import functools
 import inspect
 import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from nbtools.aio import NOT_CARRIED, in_thread, watched
@@ -31,11 +29,12 @@ from nbtools.errors import (
     Cancelled,
     InternalError,
     InvalidArguments,
-    LimitExceeded,
     NbtoolsError,
     PermissionDenied,
 )
 from nbtools.gate import ACTIONS, ApprovalRequest, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
+from nbtools.json_values import JsonValues, too_large
+from nbtools.label import UNLABELLED, Label, Marks, join, of_call
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact
@@ -46,22 +45,16 @@ from nbtools.tool import CALLERS, Context, Tool, ToolCall
 __all__ = ["CallLimits", "Door", "Services", "failure"]
 
 _MAX_TIMEOUT = 7 * 86_400.0
-_MAX_DEPTH = 200
-# Python writes no integer of more than 4,300 digits unless it is told to.
-_MAX_INT_BITS = 14_000
 _MAX_KEPT = 8 * 2**20
 _MAX_SAID = 4_000
 _MAX_ERROR = 20_000
 _MAX_TRACED = 8_000
-_SHOWN_STEPS = 8
 _CHANGED = "Whoever approved this call changed its arguments. It ran with "
-# The call whose tool runs, and who is asked for it: what it calls in turn, by whatever way, is called for the same
-# caller.
-_RUNNING: contextvars.ContextVar[tuple[ToolCall, Approver] | None] = contextvars.ContextVar(
+# The call whose tool runs, who is asked for it, and the labels of what it has read: what it calls in turn, by whatever
+# way, is called for the same caller.
+_RUNNING: contextvars.ContextVar[tuple[ToolCall, Approver, list[Label]] | None] = contextvars.ContextVar(
     "nbtools_call", default=None
 )
-# Where in a result something is: the place around it, and the step from there; `None` is the result itself.
-_Place: TypeAlias = "tuple[_Place, str] | None"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,7 +157,7 @@ class Door:
         """
         started_at, begun = time.time(), time.perf_counter()
         recorded: dict[str, Any] = {}
-        has_begun = False
+        context: Context | None = None
         call = self._with_run(call)
         facts = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name, "caller": call.caller}
         with span(f"execute_tool {tool.name}", **facts, **{"gen_ai.tool.call.id": call.call_id}) as timed:
@@ -186,12 +179,11 @@ class Door:
                     recorded=recorded,
                     effects=prepared.effects,
                 )
-                has_begun = True
                 result = await self._seen(prepared, context)
             except ApprovalPending as exc:
                 return failure(call, exc)  # it is recorded when it has run, or was refused
             except NbtoolsError as exc:
-                result = failure(call, exc) if has_begun else _refused(call, exc)
+                result = _refused(call, exc) if context is None else failure(call, exc)
             except BaseException as exc:
                 if _is_cancelled(exc):
                     self._keep(call, failure(call, Cancelled("the call was cancelled.")), started_at, begun)
@@ -201,11 +193,12 @@ class Door:
             timed.facts["ok"] = result.ok
             if result.error:
                 timed.outcome = result.error.code
+        label = UNLABELLED if context is None else await self._label(prepared, context, result)
         if call.approval is not None:
             result = _with_changes_told(result, call.approval)
         if recorded:
             call = call.but(arguments={**call.arguments, **recorded})
-        result = self._keep(call, result, started_at, begun)
+        result = self._keep(call, result, started_at, begun, label)
         if call.journal is not None:
             await call.journal.ended(call.call_id, result)
         return result if tool.on_error == "continue" else result.raise_for_error()
@@ -215,8 +208,32 @@ class Door:
         call = self._with_run(call)
         return self._keep(call, _refused(call, error), time.time(), time.perf_counter())
 
-    def _keep(self, call: ToolCall, result: ToolResult, started_at: float, begun: float) -> ToolResult:
-        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun)
+    async def _label(self, prepared: PreparedCall, context: Context, result: ToolResult) -> Label:
+        """Return the label of what a call gave; the call around it has read it too."""
+        label, call = of_call(prepared), context.call
+        if context.seen:
+            label |= join(context.seen)
+        if (marks := self._marks(context)) is not None:
+            if not label.strangers and await marks.shows(result):
+                label |= Label(strangers=True)
+            if result.artifacts and (label.strangers or call.label.strangers):
+                await marks.save_files(result)
+        if (outer := _RUNNING.get()) is not None:
+            outer[2].append(label)
+        return label
+
+    def _marks(self, context: Context) -> Marks | None:
+        """Return what knows strangers' files and notes, for a model's calls and for what is made of labelled things."""
+        call = context.call
+        if not (call.by_model or call.label) or (context.effects is not None and context.effects.public):
+            return None
+        marks: Callable[[], Marks] | None = context.services.get(Marks)
+        return None if marks is None else marks()
+
+    def _keep(
+        self, call: ToolCall, result: ToolResult, started_at: float, begun: float, label: Label = UNLABELLED
+    ) -> ToolResult:
+        finished = dataclasses.replace(result, duration_s=time.perf_counter() - begun, label=label)
         self.recorder.append(CallRecord.from_result(call, finished, started_at))
         return finished
 
@@ -228,7 +245,9 @@ class Door:
         if running is None:
             return call if call.run_id is not None else call.but(run_id=self.run_id)
         outer = running[0]
-        whose: dict[str, Any] = {"caller": outer.caller, "session": outer.session} if outer.by_model else {}
+        whose: dict[str, Any] = {"label": join((call.label, outer.label, *running[2])), "hosts": outer.hosts}
+        if outer.by_model:
+            whose |= {"caller": outer.caller, "session": outer.session}
         if outer.witnesses:
             whose["witnesses"] = tuple(dict.fromkeys((*outer.witnesses, *call.witnesses)))
         return call.but(parent_id=call.parent_id or outer.call_id, run_id=call.run_id or outer.run_id, **whose)
@@ -248,7 +267,9 @@ class Door:
             The changes do not fit.
         """
         decision = decide(self.rules, asked)
-        if decision.action == "allow" or (decision.action == "ask" and self.grants.covers(asked)):
+        if decision.action == "allow" or (
+            decision.action == "ask" and self.grants.covers(asked, by_label=decision.by_label)
+        ):
             return asked
         name = asked.tool.name
         if decision.action == "deny":
@@ -256,8 +277,11 @@ class Door:
                 f"{name} may not run: {decision.reason}.", hint="Change the policy in nbtools.toml to allow it."
             )
         outer, approver = _RUNNING.get(), self.approver
-        if isinstance(approver, Nobody) and outer is not None and outer[0].by_model:
-            approver = outer[1]  # whoever was asked for the call that makes this one
+        if outer is not None and outer[0].by_model:
+            if decision.by_label and outer[0].approval is not None and outer[0].label == asked.call.label:
+                return asked  # a part of what was said yes to, and nothing was seen since
+            # Whoever was asked for the call that makes this one.
+            approver = outer[1] if isinstance(approver, Nobody) else approver
         changed = functools.partial(self._with_changes, asked, services)
         request = ApprovalRequest(prepared=asked, reason=decision.reason, changed=changed)
         said = Reply.of(await approver.approve(request))
@@ -271,15 +295,15 @@ class Door:
                 f"{name} needs approval, and {told}{'' if told.endswith('.') else '.'}",
                 hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
             )
-        return await self._approved(asked, said, services)
+        return await self._approved(asked, said, services, by_label=decision.by_label)
 
-    async def _approved(self, asked: PreparedCall, said: Reply, services: Services) -> PreparedCall:
+    async def _approved(self, asked: PreparedCall, said: Reply, services: Services, *, by_label: bool) -> PreparedCall:
         """Return the call of a yes, which tells how it was approved; changes are validated like any arguments."""
         approval = {"answer": said.answer, "by": said.by, "at": time.time(), "proposed": dict(asked.call.arguments)}
         made = asked if said.arguments is None else await self._with_changes(asked, services, said.arguments)
         if made.digest != asked.digest:
             approval["changed"] = dict(made.call.arguments)
-        self.grants.remember(made, said.answer)
+        self.grants.remember(made, said.answer, by_label=by_label)
         return dataclasses.replace(made, call=made.call.but(approval=approval))
 
     async def _with_changes(
@@ -314,7 +338,15 @@ class Door:
         return prepared.tool.timeout or self.limits.timeout
 
     async def _seen(self, prepared: PreparedCall, context: Context) -> ToolResult:
-        """Run the tool before the eyes of its witnesses, where it may change something."""
+        """Run the tool before the eyes of its witnesses, where it may change something.
+
+        What it is about to write of strangers' texts is known as that before it is there.
+        """
+        if (marks := self._marks(context)) is not None:
+            if await marks.names(prepared):
+                context.seen.append(Label(strangers=True))
+            if context.call.label.strangers and not prepared.effects.read_only:
+                await marks.save(prepared)
         run: Callable[[Context], Awaitable[ToolResult]] = functools.partial(self._run, prepared)
         for witness in () if prepared.effects.read_only else context.call.witnesses:
             run = functools.partial(witness, prepared.tool, prepared.values, run)
@@ -335,7 +367,7 @@ class Door:
             # A large result is made plain where it was made, so that it holds up nobody.
             return returned if inspect.isawaitable(returned) else self._result(call, returned)
 
-        running = _RUNNING.set((call, self.approver))
+        running = _RUNNING.set((call, self.approver, context.seen))
         try:
             async with asyncio.timeout(timeout) as clock:
                 made = perform() if tool.is_async else await in_thread(perform)
@@ -364,8 +396,8 @@ class Door:
         data, text = output.data, output.text
         for said in (data, text):
             if isinstance(said, str) and len(said) > self.limits.output_bytes:
-                raise _too_large(f"{len(said):,}", self.limits.output_bytes, said)
-        data = redact(_JsonValues(self.limits.output_bytes).of(data))
+                raise too_large(f"{len(said):,}", self.limits.output_bytes, said)
+        data = redact(JsonValues(self.limits.output_bytes).of(data))
         if text is None:
             # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
             plain = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
@@ -462,81 +494,12 @@ def _traceback(exc: BaseException) -> str:
     return str(conceal("".join(traceback.format_exception(exc))[-2 * _MAX_TRACED :]))[-_MAX_TRACED:]
 
 
-@dataclasses.dataclass(slots=True)
-class _JsonValues:
-    """Makes JSON of what a tool returned: containers copied, frames, arrays, dates and records made plain.
-
-    Parameters
-    ----------
-    limit
-        Characters that it may have as JSON, escapes not counted; counted while it is copied, because what is a hundred
-        times too large must not be copied first.
-    """
-
-    limit: int
-    used: int = 0
-
-    def of(self, value: Any, place: _Place = None, depth: int = 0) -> Any:
-        """Return a value as JSON.
-
-        Raises
-        ------
-        InternalError
-            Some part of it is not JSON; the message says which.
-        LimitExceeded
-            It is too large.
-        """
-        self.used += 2 + (len(value) if isinstance(value, str) else 0)
-        if self.used > self.limit:
-            raise _too_large(f"more than {self.limit:,}", self.limit)
-        if value is None or isinstance(value, str | bool):
-            return value
-        if isinstance(value, int | float):
-            if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
-                raise _no_json(place, f"an integer of {value.bit_length():,} bits")
-            self.used += len(str(value))
-            # JSON has no NaN and no infinity; null is how frames write a missing number.
-            return value if isinstance(value, int) or math.isfinite(value) else None
-        if depth > _MAX_DEPTH:
-            raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
-        if isinstance(value, Mapping):
-            names = [str(key) for key in value]
-            self.used += sum(map(len, names))
-            items = zip(names, value.values(), strict=True)
-            return {name: self.of(item, (place, f".{name}"), depth + 1) for name, item in items}
-        if isinstance(value, list | tuple | set | frozenset):
-            return [self.of(item, (place, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
-        plain = _as_plain(value)
-        if plain is value:
-            raise _no_json(place, f"a {type(value).__name__}")
-        return self.of(plain, place, depth + 1)
-
-
-def _no_json(place: _Place, what: str) -> InternalError:
-    steps: list[str] = []
-    while place is not None and len(steps) < _SHOWN_STEPS:
-        place, step = place
-        steps.append(step)
-    whole = f"result{''.join(reversed(steps))}" if place is None else f"result…{''.join(reversed(steps))}"
-    return InternalError(
-        f"{whole} is {what}, which is not JSON.", hint="Return dicts, lists, text, numbers, booleans or None."
-    )
-
-
-def _too_large(found: str, allowed: int, text: str = "") -> LimitExceeded:
-    return LimitExceeded(
-        f"the output has {found} bytes; {allowed:,} are allowed.",
-        hint="Return less: a summary, fewer rows, or a file.",
-        data={"text": text[:2_000]},
-    )
-
-
 def _json_or_repr(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an error keeps as JSON, and what is not JSON by its ``repr``: an error must always be told."""
     made = {}
     for key, value in data.items():
         try:
-            made[key] = _JsonValues(_MAX_KEPT).of(value)
+            made[key] = JsonValues(_MAX_KEPT).of(value)
         except NbtoolsError:
             made[key] = _shorten(value, repr)
     return made
@@ -547,24 +510,3 @@ def _shorten(value: Any, form: Callable[[Any], str]) -> str:
         return form(value)[:_MAX_SAID]
     except BaseException:  # nested too deeply, or a class whose own form fails, in whatever way
         return f"<{type(value).__name__}>"
-
-
-def _as_plain(value: Any) -> Any:
-    """Return a well-known object in plain values, or the object itself when it is not known."""
-    module = type(value).__module__.partition(".")[0]
-    if isinstance(value, Path):
-        return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    if module == "decimal":
-        return float(value)
-    # Looked up on the class: the columns of a frame and the labels of a series look like attributes of their own.
-    kind = type(value)
-    if hasattr(kind, "iloc"):
-        return kind.to_dict(value, "records") if hasattr(kind, "columns") else kind.to_dict(value)
-    for method in ("model_dump", "tolist", "isoformat"):  # pydantic, numpy, dates
-        if hasattr(kind, method):
-            return getattr(kind, method)(value)
-    return value

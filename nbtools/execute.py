@@ -264,11 +264,17 @@ async def perform(
         except Exception as exc:
             failed.append(exc)
             raise
-        return Output(text=said(kept[0]))
+        return Output(text=said(kept[0]), value=kept[0])
 
     parameters = SchemaParameters({})
     tool = Tool(
-        name=call.tool, function=function, parameters=parameters, effects=effects, about=call.tool, origins=origins
+        name=call.tool,
+        function=function,
+        parameters=parameters,
+        effects=effects,
+        effects_of=lambda _values, _ctx: effects,  # of this very call
+        about=call.tool,
+        origins=origins,
     )
     result = await door.admit(tool, call)
     if result.error is None:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TextIO, cast
 
 from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, did_you_mean
+from nbtools.label import reason_to_ask
 from nbtools.prepared import PreparedCall, as_text
 from nbtools.redaction import redact
 from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool, ToolCall
@@ -53,7 +54,7 @@ Action = Literal["allow", "ask", "deny"]
 Answer = Literal["once", "tool", "content", "no", "later"]
 ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
 """From the mildest to the strictest."""
-_EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world", "undeclared")
+_EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world", "public", "undeclared")
 _ASKERS: Mapping[str, str] = {"model": "a model", "mcp": "an MCP client", "workflow": "a workflow", "magic": "a magic"}
 _YES: tuple[str, ...] = ("once", "tool", "content")
 _QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
@@ -204,6 +205,7 @@ class Decision:
 
     action: Action
     reason: str
+    by_label: bool = False
 
 
 # Worded once: most calls end here. The last rule fits every call.
@@ -229,6 +231,8 @@ def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
         return Decision(action=strictest.action, reason=strictest.why or f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
+    if (why := reason_to_ask(asked)) is not None:
+        return Decision(action="ask", reason=why, by_label=True)
     return next(decision for rule, decision in _BY_DEFAULT if rule.fits(asked))
 
 
@@ -566,17 +570,21 @@ class Grants:
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._seconds = seconds
-        self._kept: dict[tuple[str, str], float] = {}
+        self._kept: dict[tuple[str, str, bool], float] = {}
 
-    def covers(self, asked: PreparedCall) -> bool:
-        """Tell whether an earlier answer of the same session, which still holds, allows the call."""
+    def covers(self, asked: PreparedCall, *, by_label: bool = False) -> bool:
+        """Tell whether an earlier answer of the same session, which still holds, allows the call.
+
+        Where it is asked because of what the model has seen, only an answer to that counts.
+        """
         if not self._kept:
             return False
-        allowed = ((asked.call.session, what) for what in (asked.tool.fingerprint, asked.digest))
+        whats, reasons = (asked.tool.fingerprint, asked.digest), (True,) if by_label else (True, False)
+        allowed = ((asked.call.session, what, reason) for what in whats for reason in reasons)
         return time.monotonic() - max(self._kept.get(one, -math.inf) for one in allowed) < self._seconds
 
-    def remember(self, asked: PreparedCall, answer: Answer) -> None:
+    def remember(self, asked: PreparedCall, answer: Answer, *, by_label: bool = False) -> None:
         """Keep an answer that holds for the session."""
         if answer != "once":
             what = asked.tool.fingerprint if answer == "tool" else asked.digest
-            self._kept[asked.call.session, what] = time.monotonic()
+            self._kept[asked.call.session, what, by_label] = time.monotonic()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nbtools.kernels import Kernels
     from nbtools.kernels.warden.runtime_dir import RuntimeDir
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
+    from nbtools.memory.marks import StoredMarks
     from nbtools.memory.tables import TableFolder
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
@@ -392,6 +393,8 @@ class Parts:
             prompt.text,
             prompt.executor,
             run_id=prompt.run_id,
+            label=prompt.label,
+            words=prompt.node.prompt,
             on_text=lambda text: prompt.show("stdout", text),
             profile=prompt.settings,
             instructions=prompt.instructions,
@@ -405,7 +408,7 @@ class Parts:
             run.raise_for_error("The node takes what there is with accept: incomplete." if is_cut else None)
         used = run.usage
         tokens = used["input_tokens"] + used["output_tokens"]
-        return PromptAnswer(text=run.text, data=run.value, tokens=tokens, usd=used["usd"] or 0.0)
+        return PromptAnswer(text=run.text, data=run.value, label=run.seen, tokens=tokens, usd=used["usd"] or 0.0)
 
     @until_closed
     def agent(self) -> AgentService:
@@ -467,6 +470,7 @@ class Parts:
         return ByClassName(
             {
                 "nbtools.kernels.service.Kernels": lambda: self.kernels,
+                "nbtools.label.Marks": lambda: self._marks,
                 "nbtools.memory.files.tool.MemoryFiles": lambda: self.memory_files,
                 "nbtools.memory.store.AgentMemory": lambda: self.memory,
                 "nbtools.paths.Roots": lambda: self.roots,
@@ -482,6 +486,13 @@ class Parts:
                 "nbtools.toolbox.policies.WebPolicy": lambda: web,
             }
         )
+
+    @until_closed
+    def _marks(self) -> StoredMarks:
+        """What knows files and notes again that came of strangers' texts."""
+        from nbtools.memory.marks import StoredMarks
+
+        return StoredMarks(self.memory.repository, self.config.agent_id)
 
     def _model_services(self) -> Services:
         """Return what a model gets in place of a person's services: what a person opens or allows is theirs alone."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self
 
@@ -26,6 +27,7 @@ from nbtools.folder import Folder, open_below
 __all__ = [
     "ARTIFACTS",
     "HOW_TO_ALLOW",
+    "MOST_MATCHES",
     "EntryPath",
     "FilePath",
     "Place",
@@ -35,6 +37,9 @@ __all__ = [
     "open_plain",
     "real_path",
 ]
+
+MOST_MATCHES = 1_000
+"""Files of one pattern that are looked at."""
 
 ARTIFACTS = "artifacts"
 """The name under which tools read what scripts left."""
@@ -179,10 +184,23 @@ class Roots:
         except (InvalidArguments, PathNotAllowed):
             return False
 
-    def bases(self) -> tuple[Path, ...]:
-        """Return the folders at which a relative path in a query may start: of scripts' results the one above."""
+    def matching(self, name: str) -> Iterator[str]:
+        """Yield the files that a name in a query, or a pattern, can stand for: at least all that the engine reads.
+
+        More than `MOST_MATCHES` are not all told.
+        """
+        if not re.search(r"[*?\[]", name):
+            yield str(self.resolve(os.path.expanduser(name)))  # noqa: PTH111 - as the engine reads it
+            return
         place = self._artifacts()
-        return (self.start(), *([] if place is None else [place.parent]))
+        # Sets of characters are not spelled alike everywhere.
+        pattern = re.sub(r"[^/]*\[[^/]*", "*", name)
+        for base in (self.start(), *([] if place is None else [place.parent])):
+            whole = os.path.join(base, pattern)  # noqa: PTH118 - a pattern
+            for number, path in enumerate(glob.iglob(whole, recursive=True, include_hidden=True)):  # noqa: PTH207 - same
+                yield path
+                if number >= MOST_MATCHES:
+                    return
 
     def start(self) -> Path:
         """Return the folder from which relative paths are taken.

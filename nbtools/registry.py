@@ -189,6 +189,8 @@ class Registry(Mapping[str, Tool]):
         if fixed_config or exposed_inputs is not None:
             exposed = None if exposed_inputs is None else list(exposed_inputs)
             changes["parameters"] = PartialParameters(found.parameters, fixed=fixed_config, exposed=exposed)
+            # What is fixed is the person's, and may show in what it gives.
+            changes["effects"] = dataclasses.replace(found.effects, public=False)
             changes["examples"] = ()
         return dataclasses.replace(found.renamed(new_name or found.name), **changes)
 

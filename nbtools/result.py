@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from nbtools import errors, html_parts
 from nbtools.errors import NbtoolsError
+from nbtools.label import UNLABELLED, Label
 from nbtools.paths import open_plain
 
 __all__ = ["Artifact", "ErrorInfo", "Output", "ToolResult"]
@@ -173,6 +174,8 @@ class ToolResult:
     value
         An object for callers in this process, such as the table that a script made; `None` where there is none. It is
         in no `to_dict`.
+    label
+        What it may hold: text of strangers, values of the person's. It is in no `to_dict`.
     """
 
     ok: bool
@@ -185,6 +188,7 @@ class ToolResult:
     duration_s: float = 0.0
     said_by_door: str = dataclasses.field(default="", repr=False, compare=False)
     value: Any = dataclasses.field(default=None, repr=False, compare=False)
+    label: Label = dataclasses.field(default=UNLABELLED, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""

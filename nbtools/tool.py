@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Literal, TypeVar
 
 from nbtools.errors import InternalError, InvalidArguments
+from nbtools.label import UNLABELLED, Label, join
 from nbtools.parameters import FunctionParameters, Parameters
 from nbtools.result import ToolResult
 from nbtools.telemetry import fresh_id
@@ -66,6 +67,8 @@ class Effects:
         Repeating it with the same arguments has no further effect.
     open_world
         It talks to things outside this machine.
+    public
+        What it gives holds nothing of the person's: it follows from its arguments, and from what anybody can read.
     undeclared
         Nobody has said what it does: it may do anything. `False` where one of the others is declared, also as false.
     """
@@ -74,6 +77,7 @@ class Effects:
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
+    public: bool = False
     undeclared: bool = False
 
     @classmethod
@@ -134,6 +138,10 @@ class ToolCall:
     approval
         How it was approved, where somebody was asked: ``answer``, ``by``, ``at``, the arguments that were ``proposed``
         and, where they were changed, the ``changed`` ones.
+    label
+        What its arguments may be made of: what the model that chose them has seen.
+    hosts
+        Hosts that the person has named, where a model may ask for things although it has seen values.
     journal
         Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
         What the call calls in turn is a part of it.
@@ -151,6 +159,8 @@ class ToolCall:
     timeout: float | None = None
     on_output: Callable[[str, str, Any], None] | None = dataclasses.field(default=None, compare=False, repr=False)
     approval: Mapping[str, Any] | None = dataclasses.field(default=None, compare=False)
+    label: Label = dataclasses.field(default=UNLABELLED, compare=False)
+    hosts: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, repr=False)
     journal: CallJournal | None = dataclasses.field(default=None, compare=False, repr=False)
     witnesses: tuple[Witness, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
@@ -171,7 +181,8 @@ class Context:
     """What a running tool may use: who called, the services, a way to show output, and other tools.
 
     Annotate a parameter with it to have it handed in. What a tool puts into `recorded` stands in the record of the
-    call in place of the argument of that name.
+    call in place of the argument of that name. What it reads by other ways than its arguments and other calls it adds
+    to `seen` as a label.
     """
 
     call: ToolCall
@@ -181,6 +192,7 @@ class Context:
     judge: Callable[[Mapping[str, Any]], None] | None = dataclasses.field(default=None, repr=False)
     recorded: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     effects: Effects | None = None
+    seen: list[Label] = dataclasses.field(default_factory=list, repr=False)
 
     @property
     def call_id(self) -> str:
@@ -242,7 +254,7 @@ class Context:
         if self.perform is None:
             raise InternalError("this executor cannot call other tools from within a tool")
         own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self.call_id, "timeout": None, "approval": None}
-        own["journal"] = None
+        own["journal"], own["label"] = None, join((self.call.label, *self.seen))
         return await self.perform(dataclasses.replace(self.call, tool=name, arguments=dict(arguments), **own))
 
 
@@ -411,6 +423,7 @@ def tool(
     destructive: bool | None = None,
     idempotent: bool | None = None,
     open_world: bool | None = None,
+    public: bool | None = None,
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
@@ -429,6 +442,7 @@ def tool(
     destructive: bool | None = None,
     idempotent: bool | None = None,
     open_world: bool | None = None,
+    public: bool | None = None,
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
@@ -442,8 +456,10 @@ def tool(
     function
         The function. Its parameters need types that exist at run time (before Python 3.12 a TypedDict is that of
         ``typing_extensions``). The docstring describes them, ``Annotated[…]`` bounds them.
-    name, title, read_only, destructive, idempotent, open_world, effects_of, readings_of, examples, timeout, on_error
+    name, title, read_only, destructive, idempotent, open_world, public, effects_of, readings_of, examples, timeout
         See `Tool` and `Effects`; the name is the function's own when none is given.
+    on_error
+        ``"fail"`` or ``"continue"``.
 
     Raises
     ------
@@ -466,7 +482,7 @@ def tool(
             name=name or decorated.__name__,
             function=decorated,
             parameters=FunctionParameters(decorated, hints, hidden=Context),
-            effects=Effects.of(effects_of, read_only, destructive, idempotent, open_world),
+            effects=Effects.of(effects_of, read_only, destructive, idempotent, open_world, public),
             effects_of=effects_of,
             readings_of=readings_of,
             title=title,

@@ -56,6 +56,8 @@ FLOORS = {
     "framing": 0,
     "html_parts": 0,
     "result": 1,
+    "label": 1,
+    "json_values": 1,
     "docstring": 1,
     "parameters": 1,
     "tool": 1,

@@ -127,7 +127,10 @@ def test_effects_that_a_stranger_claims_are_not_believed() -> None:
         ({"x": "perhaps"}, "Use allow, ask or deny."),
         ({"x": {"acton": "deny"}}, "Did you mean 'action'?"),
         ({"x": {"arguments": {}}}, "Use allow, ask or deny."),
-        ({"x": {"action": "deny", "effects": ["harmless"]}}, "Use read_only, destructive, idempotent, open_world,"),
+        (
+            {"x": {"action": "deny", "effects": ["harmless"]}},
+            "Use read_only, destructive, idempotent, open_world, public, undeclared.",
+        ),
         ({"x": {"action": "deny", "callers": "modle"}}, "Did you mean 'model'?"),
         ({"x": {"action": "deny", "arguments": ["path"]}}, 'Use {"path": "out/*"}: a name and a pattern.'),
         ({"x": {"action": "deny", "base": "/"}}, "Use action, effects, callers, arguments."),

@@ -11,14 +11,13 @@ sheet whose types do not tell it from a row.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from nbtools.errors import NbtoolsError
-from nbtools.paths import Roots
+from nbtools.paths import MOST_MATCHES, Roots
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult, SqlSession
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnNames"]
 
-_MOST_FILES = 1_000
 # Files that hold no names of their own: which line of them is the header is a guess.
 _GUESSED = re.compile(r"\.(csv|tsv|tab|psv|txt|dat|xls[xm]?)(\.\w+)?\Z", re.IGNORECASE)
 _JSON = re.compile(r"json", re.IGNORECASE)
@@ -34,7 +32,6 @@ _IS_VALUE = re.compile(r"[\s\d.,:;+/%€$£()-]*\d[\s\d.,:;+/%€$£()TZe-]*")
 _TEXTS = frozenset({"VARCHAR", "NULL", "BLOB"})
 _NESTED = re.compile(r"STRUCT|UNION|VARIANT")
 _FILES = frozenset({"sqlite", "duckdb"})
-_WILD = re.compile(r"[*?\[]")
 
 
 class ColumnNames:
@@ -113,23 +110,9 @@ class ColumnNames:
 
     def _is_older(self, name: str) -> bool:
         """Tell whether a file of that name exists, or fits it, and none of them was written since."""
-        paths = list(self._matching(name))
-        return 0 < len(paths) <= _MOST_FILES and all(map(self._is_path_older, paths))
-
-    def _matching(self, name: str) -> Iterator[str]:
-        """Yield what a name, or a pattern, can stand for: at least all that the engine takes it for."""
         roots: Roots = self._services[Roots]()
-        if _WILD.search(name) is None:
-            yield str(roots.resolve(os.path.expanduser(name)))  # noqa: PTH111 - as the engine reads it
-            return
-        # Sets of characters are not spelled alike everywhere.
-        pattern = re.sub(r"[^/]*\[[^/]*", "*", name)
-        for base in roots.bases():
-            place = os.path.join(base, pattern)  # noqa: PTH118 - a pattern
-            for number, path in enumerate(glob.iglob(place, recursive=True, include_hidden=True)):  # noqa: PTH207 - same
-                yield path
-                if number >= _MOST_FILES:
-                    return
+        paths = list(roots.matching(name))
+        return 0 < len(paths) <= MOST_MATCHES and all(map(self._is_path_older, paths))
 
     def _is_path_older(self, path: str) -> bool:
         # A folder named key=value is a column too, and keeps the times of its files when it is renamed.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import hashlib
 import json
 import time
@@ -32,6 +31,7 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
     repair_messages,
 )
@@ -39,13 +39,13 @@ from pydantic_ai.native_tools import MemoryTool
 
 from nbtools.agent.answer_schema import object_schema, validator
 from nbtools.agent.approvals import PendingApproval, RunApprover
-from nbtools.agent.bridge import CallHooks, DoorToolset, count_untrusted, key_of_call, with_usable_calls
+from nbtools.agent.bridge import CallHooks, DoorToolset, count_untrusted, is_marked, key_of_call, with_usable_calls
 from nbtools.agent.column_names import ColumnNames
 from nbtools.agent.history import History
 from nbtools.agent.models.answers import GO_ON, end_of, end_of_last, error_of, last_text, whole_answer
 from nbtools.agent.models.failures import as_error
 from nbtools.agent.models.requests import RepeatedRequests
-from nbtools.agent.own_tools import LongResults, NotebookVariables, Person, Surroundings
+from nbtools.agent.own_tools import STRANGERS, LongResults, NotebookVariables, Person, Surroundings
 from nbtools.agent.records.events import (
     AgentEvent,
     AgentRunEnded,
@@ -57,22 +57,20 @@ from nbtools.agent.records.events import (
     TextDelta,
     UsageChanged,
 )
-from nbtools.agent.records.provenance import Provenance
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.agent.records.store import RunStore
 from nbtools.agent.records.writer import RunWriter
 from nbtools.agent.sharing import Sharing
 from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.aio import in_thread
-from nbtools.aio import run as run_blocking
-from nbtools.door import Door, Services
+from nbtools.door import Services
 from nbtools.errors import NbtoolsError
 from nbtools.execute import LocalExecutor
-from nbtools.gate import Reply, Rule
+from nbtools.gate import Reply
+from nbtools.label import Label, hosts_in
 from nbtools.redaction import redact
 from nbtools.result import ToolResult
 from nbtools.tool import Tool
-from nbtools.toolbox.policies import MemoryWatch, WebPolicy
 
 __all__ = ["RunLoop"]
 
@@ -92,19 +90,6 @@ _SPENT_BY_ANSWERS = ("tokens", "usd", "seconds")
 _MAY_HAVE_RUN = (
     "The process that made this call ended before it was known whether the call was done. It is not made again. Look "
     "whether its effect is there before you go on."
-)
-
-
-# An address can carry away what the model has seen, and a text in the data may ask for that. A policy of the person's
-# comes first.
-_CARRIES_VALUES_OUT = tuple(
-    Rule(
-        action="ask",
-        tool=name,
-        callers=("model",),
-        why=f'the model has seen values, which the request could carry away; policy {name} = "allow" lets it',
-    )
-    for name in ("web_search", "web_scrape")
 )
 
 
@@ -179,7 +164,9 @@ class RunLoop:
         self._typed: list[str] = []
         self._has_definitions = self._was_cut = False
         self._spent: tuple[str, float, float] | None = None
-        self._suspicions, self._strange_calls = 0, set[str]()
+        # How often it has read what strangers may have written, and what it has seen at all.
+        self._suspicions, self._label = 0, Label.of(record.options.seen)
+        self._hosts = frozenset(record.options.hosts)
         self._said_before, self._said, self._empty_answers = "", "", 0
         self._was_pending = {item["id"]: PendingApproval(**item) for item in record.pending}
         self._approver = RunApprover(
@@ -192,19 +179,16 @@ class RunLoop:
         )
         self._around = around
         self._history = History(self._keep, record.options.context_tokens)
-        sharing = Sharing.of(record.options.share, private_web=_reaches_private_web(executor.door))
-        rules = () if sharing.level == "schema" else _CARRIES_VALUES_OUT
-        door = executor.door.but(services=self._services(sharing), approver=self._approver, rules=rules)
+        sharing = Sharing.of(record.options.share)
+        door = executor.door.but(services=self._services(sharing), approver=self._approver)
         door.grants = executor.door.grants  # those of the session, which other runs of the conversation were given
         self._executor = LocalExecutor(executor.tools(), door=door)
-        self._provenance = Provenance(store)
         self._toolset = DoorToolset(
             self._executor,
             ledger=record.ledger,
             hooks=CallHooks(
                 emit=self.emit, known=self._known_call, started=self._call_started, ended=self._call_ended,
-                keep=self._keep, save=self._save, is_strangers=self._is_strangers,
-                suspect=self._suspect, fail=self._fail,
+                keep=self._keep, seen=lambda: self._label, hosts=lambda: self._hosts, see=self._see, fail=self._fail,
             ),
             witness=ChangeWitness(self._writer.take_changes, record.run_id, store.images).watch,
             run_id=record.run_id,
@@ -222,10 +206,14 @@ class RunLoop:
         services: dict[type, Callable[[], Any]] = {
             Person: lambda: Person(self._asked if self._around.ask is not None else None),
             LongResults: lambda: LongResults(self._load),
-            MemoryWatch: lambda: MemoryWatch(self._script_saves, self._script_reads),
         }
         if look is not None:
-            services[NotebookVariables] = functools.partial(NotebookVariables, functools.partial(look, sharing))
+
+            def told(names: Any) -> str:
+                self._see(Label(private=sharing.level != "schema"))
+                return look(sharing, names)
+
+            services[NotebookVariables] = lambda: NotebookVariables(told)
         return services
 
     # -- from outside --------------------------------------------------------------------------------------------------
@@ -241,6 +229,7 @@ class RunLoop:
 
     def say(self, text: str) -> None:
         """Hand the model a message at its next step; on nbtools' loop."""
+        self._hosts |= hosts_in(text)
         if self._ctx is None:
             self._typed.append(text)
         else:
@@ -275,6 +264,9 @@ class RunLoop:
             self._seen = thread.messages
             # Grants from before the model had read strangers' texts do not come back with the next run.
             self._suspicions = count_untrusted(self._seen)
+            returned = any(isinstance(part, ToolReturnPart) for message in self._seen for part in message.parts)
+            is_private = returned and not self.record.options.share.startswith("schema")
+            self._label |= Label(strangers=self._suspicions > 0, private=is_private)
             began = [message.timestamp.timestamp() for message in self._seen[:1] if message.timestamp is not None]
             self._began = min([self.record.started_at, *began])
             self._writer.is_new = prompt is not None
@@ -470,6 +462,9 @@ class RunLoop:
     async def _end(self, status: RunStatus) -> None:
         record = self.record
         record.status, record.ended_at = status, time.time()
+        record.options = dataclasses.replace(
+            record.options, seen=tuple(self._label.names()), hosts=tuple(sorted(self._hosts))
+        )
         record.pending = tuple(item.to_dict() for item in self._approver.pending.values())
         if status == "budget" and self._spent is not None:
             name, allowed, found = self._spent
@@ -510,8 +505,11 @@ class RunLoop:
     async def _call_ended(self, call_id: str, text: str, ok: bool) -> None:
         self._marks[call_id] = await self._writer.mark(call_id, "done", text=text, ok=ok)
 
-    async def _keep(self, text: str) -> str:
-        name = f"result-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    async def _keep(self, text: str, is_strangers: bool | None = None) -> str:
+        """Store a text that was given or is to be, and return its name, which tells whether strangers may be in it."""
+        is_strangers = is_marked(text) if is_strangers is None else is_strangers
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        name = f"{STRANGERS if is_strangers else 'result-'}{digest}"
         await self._store.put(self._store.text_values(f"{self.record.conversation_id}/{name}", text))
         return name
 
@@ -522,47 +520,19 @@ class RunLoop:
     async def _asked(self, question: str, choices: tuple[str, ...]) -> str | None:
         self.record.ledger.pause_clock()
         try:
-            return await Person(self._around.ask).answer(question, choices)
+            said = await Person(self._around.ask).answer(question, choices)
+            self._hosts |= hosts_in(said)
+            return said
         finally:
             self.record.ledger.resume_clock()
 
     def _session(self) -> str:
+        # Grants from before the model had read strangers' texts hold no more.
         return f"agent {self.record.conversation_id} {self._suspicions}"
 
-    def _save(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
-        """Mark what is to be saved, where it may have come of strangers' texts; a call with effects waits for that."""
-        if self._suspicions and (marks := self._provenance.marks((tool.name, *tool.origins), arguments)):
-            self._writer.soon(marks)
-
-    def _script_saves(self, name: str, given: Mapping[str, Any]) -> None:
-        """Mark what a script is about to save, and wait until that is stored; in the script's thread."""
-
-        async def store(marks: Mapping[str, Any]) -> None:
-            self._writer.soon(marks)
-            await self._writer.stored()
-
-        if self._suspicions and (marks := self._provenance.marks((name,), given)):
-            run_blocking(store(marks))
-
-    def _script_reads(self, call_id: str, name: str, given: Mapping[str, Any], found: Any) -> None:
-        """Let what a script saves or prints from now on be what strangers may have written, if it has read that."""
-        from_all = name == "sql_query"  # the query may look at every note
-        knows = self._provenance.has_any() if from_all else self._provenance.knows(given, found)
-        if run_blocking(knows):
-            self._strange_calls.add(call_id)
-            self._suspicions += 1
-
-    async def _is_strangers(self, tool: Tool, arguments: Mapping[str, Any], result: ToolResult) -> bool:
-        return result.call_id in self._strange_calls or await self._provenance.is_marked(tool, arguments, result)
-
-    def _suspect(self, tool: Tool) -> None:
-        """Let no grant hold any more: what the model has just read may have told it what to do."""
-        self._suspicions += 1
+    def _see(self, label: Label) -> None:
+        self._suspicions += label.strangers
+        self._label |= label
 
     def _fail(self, result: ToolResult) -> None:
         raise _CallFailedError(result.to_error())
-
-
-def _reaches_private_web(door: Door) -> bool:
-    policy = door.services.get(WebPolicy)
-    return policy is not None and bool(policy().allow_private)

@@ -13,12 +13,14 @@ from annotated_types import Interval
 from nbtools.agent.sharing import Sharing
 from nbtools.aio import in_thread
 from nbtools.errors import ApprovalDenied, FileMissing
+from nbtools.label import Label
 from nbtools.result import Output
 from nbtools.tool import Context, Tool, tool, tool_of
 from nbtools.visible import visible, wrapped
 
 __all__ = [
     "OWN_TOOLS",
+    "STRANGERS",
     "Ask",
     "LongResults",
     "Look",
@@ -139,7 +141,7 @@ class NotebookVariables:
         self.look = look
 
 
-@tool(title="Ask the person", read_only=True)
+@tool(title="Ask the person", read_only=True, public=True)
 async def ask_user(question: str, ctx: Context, choices: list[str] | None = None) -> str:
     """Ask the person you work for a question, and wait for the answer.
 
@@ -155,7 +157,7 @@ async def ask_user(question: str, ctx: Context, choices: list[str] | None = None
     return await ctx.use(Person).answer(question, choices or ())
 
 
-@tool(title="Read more of a long result", read_only=True, idempotent=True)
+@tool(title="Read more of a long result", read_only=True, idempotent=True, public=True)
 def artifact_read(
     name: str,
     ctx: Context,
@@ -174,6 +176,7 @@ def artifact_read(
         Characters to return.
     """
     text = ctx.use(LongResults).load(name)
+    ctx.seen.append(Label(strangers=name.startswith(STRANGERS)))
     if text is None:
         raise FileMissing(f"there is no result called {name!r}.", hint="Names are given where a result was cut.")
     part = text[offset : offset + length]
@@ -181,7 +184,7 @@ def artifact_read(
     return Output(data={"text": part, "offset": offset, "total": len(text)}, text=f"[{told}]\n{part}")
 
 
-@tool(title="Look at the notebook", read_only=True)
+@tool(title="Look at the notebook", read_only=True, public=True)
 def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
     """List the variables of the notebook: type, shape, memory, and the cell that made each.
 
@@ -194,6 +197,9 @@ def notebook_look(ctx: Context, names: list[str] | None = None) -> str:
     """
     return ctx.use(NotebookVariables).look(names)
 
+
+STRANGERS = "strangers-"
+"""How names of kept results begin in which strangers' texts may be."""
 
 OWN_TOOLS = (ask_user, artifact_read, notebook_look)
 

@@ -14,6 +14,7 @@ from nbtools.agent.approvals import PendingApproval
 from nbtools.agent.records.events import AgentEvent, CallEnded
 from nbtools.agent.records.run_record import RunRecord
 from nbtools.errors import ApprovalPending
+from nbtools.label import Label
 from nbtools.result import ErrorInfo, ToolResult
 from nbtools.visible import counted, visible, wrapped
 
@@ -80,6 +81,11 @@ class AgentRun:
     def model(self) -> str:
         """The model that answered."""
         return self._record.model
+
+    @property
+    def seen(self) -> Label:
+        """What its model has seen, and so what its answer may hold."""
+        return Label.of(self._record.options.seen)
 
     @property
     def label(self) -> str:

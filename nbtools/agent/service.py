@@ -27,6 +27,7 @@ from nbtools.agent.sharing import Sharing, level_after
 from nbtools.errors import InvalidArguments
 from nbtools.execute import LocalExecutor, perform
 from nbtools.gate import Approver, Grants, Reply
+from nbtools.label import UNLABELLED, Label, hosts_in
 from nbtools.memory import AgentMemory, MemoryFiles
 from nbtools.paths import Roots
 from nbtools.registry import Registry
@@ -133,6 +134,8 @@ class AgentService:
         *,
         run_id: str | None = None,
         on_text: Callable[[str], object] | None = None,
+        label: Label = UNLABELLED,
+        words: str | None = None,
         **settings: Unpack[RunSettings],
     ) -> AgentRun:
         """Run with an executor of somebody else, a workflow's for one, and return the run at its end.
@@ -147,6 +150,10 @@ class AgentService:
             The run under which calls are recorded; `None` records them under the agent's own.
         on_text
             Takes what the model writes.
+        label
+            What the prompt may hold besides the words of a person.
+        words
+            Those words; `None` is the prompt.
         **settings
             See `RunSettings`.
 
@@ -155,7 +162,7 @@ class AgentService:
         ConfigMissing, ConfigInvalid, InvalidArguments
             No model, key or script, or a setting that does not fit.
         """
-        run = await aio.here(self._start(prompt, dict(settings), executor, run_id))
+        run = await aio.here(self._start(prompt, dict(settings), executor, run_id, label, words))
         try:
             async for event in run:
                 if on_text is not None and isinstance(event, TextDelta):
@@ -401,8 +408,11 @@ class AgentService:
         settings: dict[str, Any],
         behind: LocalExecutor | None = None,
         recorded_as: str | None = None,
+        label: Label = UNLABELLED,
+        words: str | None = None,
     ) -> AgentRun:
         self._check_open()
+        words = prompt if words is None else words
         if not prompt.strip():
             raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.", tried="starting an agent")
         given = await aio.in_thread(with_profile, settings)
@@ -416,10 +426,15 @@ class AgentService:
             model = self._host.model if options.script is None else SCRIPTED
         choice = choose_model(model, self._host.models)
         conversation, before = (None, None) if after is None else await self._conversation_after(after)
-        share = level_after(given.get("share"), choice, before)
-        options = dataclasses.replace(options, recorded_as=recorded_as, share=share)
+        share = level_after(given.get("share"), choice, None if before is None else before.share)
         if context is not None and (more := await aio.in_thread(context, Sharing.of(share))):
             prompt = f"{prompt}\n\n{more}"
+            label |= Label(private=share != "schema")
+        label |= Label.of(before.seen if before else ())
+        hosts = tuple(sorted(hosts_in(words).union(before.hosts if before else ())))
+        options = dataclasses.replace(
+            options, recorded_as=recorded_as, share=share, seen=tuple(label.names()), hosts=hosts
+        )
         executor = await aio.in_thread(self._executor, options, behind or approver, around)
         record = RunRecord(
             asked_as=model if isinstance(model, str) else choice.name,
@@ -434,8 +449,8 @@ class AgentService:
             record.conversation_id = conversation
         return self._launch(record, choice, executor, around, prompt)
 
-    async def _conversation_after(self, after: str | AgentRun) -> tuple[str, str]:
-        """Return the conversation of a run, or a branch of it where it has gone on since, and what its models saw."""
+    async def _conversation_after(self, after: str | AgentRun) -> tuple[str, RunOptions]:
+        """Return the conversation of a run, or a branch of it where it has gone on since, and how the run worked."""
         store = self._store()
         run_id = after.run_id if isinstance(after, AgentRun) else after
         record = await self._record(run_id)
@@ -445,9 +460,9 @@ class AgentService:
         known = await store.read_record(record.conversation_id)
         # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
         if record.state != "pending" and (known is None or record.ended_with in {None, known.head_id}):
-            return record.conversation_id, record.options.share
+            return record.conversation_id, record.options
         branch = await store.fork(record.conversation_id, from_entry=record.ended_with)
-        return branch.conversation_id, record.options.share
+        return branch.conversation_id, record.options
 
     async def _start_again(self, run: str | AgentRun, answers: _Answers, settings: ResumeSettings) -> AgentRun:
         self._check_open()

@@ -32,9 +32,6 @@ __all__ = ["Sharing", "default_level", "is_own", "level_after", "runs_freely"]
 _LEVELS = ("schema", "sample", "values")
 _ROWS = 5
 _SAMPLE_LINE = 200
-# Nothing but the model's own arguments, or what a person says to it.
-_PASS = frozenset({"ask_user", "artifact_read", "notebook_look", "calculator", "get_current_datetime", "string_length"})
-_PUBLIC = frozenset({"web_search", "web_scrape"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,24 +44,19 @@ class Sharing:
         ``"schema"``, ``"sample"`` or ``"values"``.
     rows
         How many rows, items or lines a sample has.
-    public
-        Names of tools of ours that read nothing but the public web.
     """
 
     level: str
     rows: int = _ROWS
-    public: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, text: str, *, private_web: bool = True) -> Sharing:
+    def of(cls, text: str) -> Sharing:
         """Return the level that a text says: ``schema``, ``sample``, ``sample:N`` or ``values``.
 
         Parameters
         ----------
         text
             The level.
-        private_web
-            Whether the tools for the web may reach private networks, so that what they find is not public.
 
         Raises
         ------
@@ -75,8 +67,7 @@ class Sharing:
         fits = level in _LEVELS and (not sign or (level == "sample" and number.isdecimal() and int(number) > 0))
         if not fits:
             raise ConfigInvalid(f"share is {text!r}.", hint="Use schema, sample, sample:N or values.")
-        public = frozenset() if private_web else _PUBLIC
-        return cls(level=level, rows=int(number) if sign else _ROWS, public=public)
+        return cls(level=level, rows=int(number) if sign else _ROWS)
 
     @property
     def told(self) -> str:
@@ -89,9 +80,9 @@ class Sharing:
             "and types of columns; let scripts and queries compute, and say where the person finds the answer."
         )
 
-    def allows(self, tool: Tool) -> bool:
-        """Tell whether results of a tool pass as they are; tools of others may have the names of ours."""
-        return self.level == "values" or (not tool.origins and tool.name in _PASS | self.public and is_own(tool))
+    def allows(self, result: ToolResult) -> bool:
+        """Tell whether a result passes as it is: the person's values are in none of it, or may be seen."""
+        return self.level == "values" or not result.label.private
 
     def text_of(self, tool: Tool, result: ToolResult, columns: Sequence[tuple[str, str]] | None = None) -> str:
         """Return what a model may read of a result.
@@ -105,7 +96,7 @@ class Sharing:
             what is no query.
         """
         error, said = result.error, result.said_by_door
-        if self.allows(tool):
+        if self.allows(result):
             return str(result) if error is not None else result.text
         if error is not None:
             hidden = f"{error.code}: the call failed; its message may hold values and is not shared."

@@ -227,6 +227,11 @@ class Kernels:
         if self._roots is not None:
             self._roots.add(folder)
 
+    @property
+    def has_network(self) -> bool:
+        """Whether kernels may use the network, also strictly confined ones."""
+        return self._base.network
+
     def _options(
         self,
         language: str,

@@ -27,6 +27,7 @@ from nbtools.errors import FileMissing, MemoryNotFound, NbtoolsError, PathNotAll
 from nbtools.execute import Executor, LocalExecutor
 from nbtools.gate import ApprovalRequest
 from nbtools.health import not_offered
+from nbtools.label import UNLABELLED, Label
 from nbtools.lazy import need
 from nbtools.mcp_server.approval import CLIENT, ElicitationApprover, McpClient, Questions, client_forms
 from nbtools.mcp_server.arguments import decoded
@@ -69,6 +70,7 @@ class _ToolServer:
         self._questions = Questions()
         self._files: collections.OrderedDict[str, tuple[str | None, Artifact]] = collections.OrderedDict()
         self._levels: dict[str | None, int | None] = {}
+        self._seen: dict[str | None, tuple[Label, int]] = {}
         self.subscriptions = Subscriptions(self._versions)
         completions = {"path": self._paths_like, "key": self._keys_like, "topic": self._keys_like}
         self.prompts = Prompts(prompts, blocks=self._prompt_blocks, completions=completions, client=self._client)
@@ -129,6 +131,7 @@ class _ToolServer:
             if client.pending is not None:
                 return self._ask_client(client, client.pending)
             self._keep(result, who)
+            self._see(who, result.label)
             # Beside the loop, because files are read for it.
             return await aio.in_thread(self._to_call_result, result)
         except asyncio.CancelledError:
@@ -142,8 +145,15 @@ class _ToolServer:
         return McpClient(context, params, self._questions, lasting=self._who(context) is not None)
 
     def _call(self, who: str | None, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        # Without a session, "always this session" is a promise to nobody.
-        return ToolCall(tool=tool, arguments=arguments, caller="mcp", run_id=who, session=who or fresh_id())
+        # Without a session, "always this session" is a promise to nobody; one from before strangers' texts is none.
+        label, times = self._seen.get(who, (UNLABELLED, 0))
+        session = f"{who} {times}" if who and times else who or fresh_id()
+        return ToolCall(tool=tool, arguments=arguments, caller="mcp", run_id=who, session=session, label=label)
+
+    def _see(self, who: str | None, label: Label) -> None:
+        """Keep what a client has seen; those without a session are one."""
+        before, times = self._seen.get(who, (UNLABELLED, 0))
+        self._seen[who] = before | label, times + label.strangers
 
     def _ask_client(self, client: McpClient, request: ApprovalRequest) -> Any:
         text, schema, state = client.question(request)
@@ -248,6 +258,7 @@ class _ToolServer:
     def _forget(self, who: str) -> None:
         """Keep nothing of a session that its client, or its idle time, has ended."""
         self._levels.pop(who, None)
+        self._seen.pop(who, None)
         self.subscriptions.forget(who)
 
     async def _versions(self, uris: frozenset[str], state: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -309,7 +320,8 @@ class _ToolServer:
                 raise missing
             call = self._call(who, "artifact_read", {"uri": uri, "path": artifact.path})
             how: dict[str, Any] = {"effects": Effects(read_only=True), "door": self._door}
-            content, _ = await self._bench.aperform(call, artifact.read, **how)
+            content, made = await self._bench.aperform(call, artifact.read, **how)
+            self._see(who, made.label)
         except (FileMissing, PathNotAllowed, MemoryNotFound, ToolNotFound, ToolNotEnabled, KeyError):
             raise missing from None
         except NbtoolsError as exc:
@@ -323,6 +335,7 @@ class _ToolServer:
     async def _item(self, who: str | None, uri: str) -> Any:
         arguments = {"key": unquote(uri.removeprefix(_MEMORY))}
         result = (await self._executor.acall(self._call(who, _RETRIEVE, arguments))).raise_for_error()
+        self._see(who, result.label)
         text = json.dumps(result.data, ensure_ascii=False)
         content = self.types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
         return self.types.ReadResourceResult(contents=[content])

@@ -142,7 +142,13 @@ def _field(value: Any) -> Any:
         raise LimitExceeded("a field is nested too deep to be written as JSON.") from None
 
 
-@tool(title="Parse JSON", read_only=True, idempotent=True, examples=({"json_string": '{"a": [1, 2.5, null]}'},))
+@tool(
+    title="Parse JSON",
+    read_only=True,
+    idempotent=True,
+    public=True,
+    examples=({"json_string": '{"a": [1, 2.5, null]}'},),
+)
 def json_parse(json_string: str) -> Parsed:
     """Read a JSON text; gives parsed.
 
@@ -166,7 +172,13 @@ def json_parse(json_string: str) -> Parsed:
     return {"parsed": from_json(json_string)}
 
 
-@tool(title="Parse YAML", read_only=True, idempotent=True, examples=({"yaml_string": "name: tour\nsteps: [1, 2]\n"},))
+@tool(
+    title="Parse YAML",
+    read_only=True,
+    idempotent=True,
+    public=True,
+    examples=({"yaml_string": "name: tour\nsteps: [1, 2]\n"},),
+)
 def yaml_parse(yaml_string: str) -> Parsed:
     """Read a YAML text (version 1.1, one document) by the safe loader; gives parsed.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nbtools.confine import Level
 
-__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "MemoryWatch", "OfferedFrames", "SandboxPolicy", "WebPolicy"]
+__all__ = ["SEARCH_KEYS", "Acts", "CommandPolicy", "OfferedFrames", "SandboxPolicy", "WebPolicy"]
 
 # Provider of web_search to the variable that holds its key.
 SEARCH_KEYS = {"serper": "SERPER_API_KEY", "tavily": "TAVILY_API_KEY"}
@@ -27,22 +27,6 @@ class Acts:
     """
 
     perform: Callable[..., Coroutine[Any, Any, tuple[Any, Any]]]
-
-
-@dataclasses.dataclass(frozen=True)
-class MemoryWatch:
-    """Who is told what a model's script, or its query, does with the memory, in the thread that does it.
-
-    Attributes
-    ----------
-    saves
-        Is told before something is saved: under which name it is judged, and with which arguments.
-    reads
-        Is told what was read: by which call, under which name, with which arguments, and what came of it.
-    """
-
-    saves: Callable[[str, Mapping[str, Any]], None]
-    reads: Callable[[str, str, Mapping[str, Any], Any], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from nbtools.aio import in_thread
+from nbtools.label import Label, Marks
 from nbtools.parameters import AlsoCalled
+from nbtools.paths import Roots
 from nbtools.result import Output
 from nbtools.tool import Context, Effects, tool
-from nbtools.toolbox.policies import MemoryWatch
 from nbtools.toolbox.result_types import QueryRows
 
 __all__ = ["ACTS", "TOOLS", "sql_query"]
@@ -33,10 +35,16 @@ ACTS: Mapping[str, Mapping[str, Any]] = {
 """What people do by SQL, by the name under which it is judged: its effects, and whose rules hold for it."""
 
 
+def _effects_of_query(values: Mapping[str, Any], ctx: Context) -> Effects:
+    # Files of the web are named by their URLs, which can carry values away.
+    return Effects(read_only=True, idempotent=True, open_world="://" in values["query"])
+
+
 @tool(
     title="Ask by SQL",
     read_only=True,
     idempotent=True,
+    effects_of=_effects_of_query,
     examples=(
         {"query": "select 6 * 7 as answer"},
         {"query": "select species, count(*) as n from 'penguins.csv' group by species order by n desc", "limit": 10},
@@ -94,7 +102,20 @@ async def sql_query(
         frames=_own_records(ctx) if ctx.by_model else None,
         on_progress=lambda share: ctx.emit("progress", f"{share:.0%}", {"share": share}),
     )
+    if ctx.by_model and Marks in ctx.services:
+        await in_thread(_see_files, ctx, result.sources)
     return Output(data=result.to_dict(), text=result.text())
+
+
+def _see_files(ctx: Context, sources: Iterable[str]) -> None:
+    """Let the result be strangers' where a file that the query read is."""
+    marks = ctx.use(Marks)
+    if not marks.has_any():
+        return
+    files = [name for source in sources for kind, _, name in [source.partition(" ")] if kind == "file"]
+    paths = [path for name in files for path in ctx.use(Roots).matching(name)]
+    if any(marks.knows_file(Path(path)) for path in paths):
+        ctx.seen.append(Label(strangers=True))
 
 
 def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
@@ -103,8 +124,8 @@ def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
     from nbtools.record import CallRecorder, name_of
 
     def memory() -> Any:
-        if MemoryWatch in ctx.services:
-            ctx.use(MemoryWatch).reads(ctx.call_id, "sql_query", {}, None)
+        if Marks in ctx.services and ctx.use(Marks).has_any():  # the query may look at every note
+            ctx.seen.append(Label(strangers=True))
         return ctx.use(AgentMemory).snapshot("memory", own=True)
 
     def calls() -> Any:

@@ -23,6 +23,7 @@ __all__ = ["TOOLS", "calculator", "get_current_datetime", "string_length"]
     title="Calculator",
     read_only=True,
     idempotent=True,
+    public=True,
     examples=({"expression": "2**0.5 + 0.1 + 0.2"}, {"expression": "comb(49, 6) * 1/3"}),
 )
 def calculator(expression: str) -> Output[Number]:
@@ -53,7 +54,7 @@ def calculator(expression: str) -> Output[Number]:
     return Output(data={"value": value}, text=str(value))
 
 
-@tool(title="Current date and time", read_only=True, examples=({}, {"timezone": "Europe/Zurich"}))
+@tool(title="Current date and time", read_only=True, public=True, examples=({}, {"timezone": "Europe/Zurich"}))
 def get_current_datetime(timezone: str | None = None) -> Output[Moment]:
     """Tell the current date and time.
 
@@ -111,7 +112,7 @@ def _local_name() -> str | None:
         return None
 
 
-@tool(title="Length of a text", read_only=True, idempotent=True, examples=({"text": "Grüezi mitenand"},))
+@tool(title="Length of a text", read_only=True, idempotent=True, public=True, examples=({"text": "Grüezi mitenand"},))
 def string_length(text: str) -> Output[Lengths]:
     """Count the characters, bytes and words of a text.
 

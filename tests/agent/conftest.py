@@ -94,6 +94,7 @@ def open_bench(tmp_path: Path) -> Iterator[Any]:
 
     def open_one(**settings: Any) -> Workbench:
         settings.setdefault("memory_url", ":memory:")
+        settings.setdefault("policy", {"fetc*": "allow"})  # whatever the model has seen before
         tools = settings.pop("tools", (look, add_line, wipe, long_text, fetch))
         opened.append(Workbench(home=tmp_path / "home", allowed_paths=[tmp_path], tools=tools, **settings))
         return opened[-1]

@@ -383,16 +383,17 @@ def test_a_refusal_is_the_persons_word_and_no_strangers(wb: Workbench, done: lis
 
 
 def test_a_model_that_saw_values_asks_before_it_reaches_the_web(open_bench: Any) -> None:
-    script = "turns:\n  - calls: [{tool: web_scrape, arguments: {url: 'http://127.0.0.1:9/?q=Ann'}}]\n  - say: Done.\n"
+    scrape = "  - calls: [{tool: web_scrape, arguments: {url: 'http://127.0.0.1:9/?q=Ann'}}]\n"
+    script = f"turns:\n  - calls: [{{tool: look}}]\n{scrape}  - say: Done.\n"
     bench = open_bench()
     approver, asked = _asking("no")
-    assert bench.agent("Go!", script=script, approver=approver).calls[0].result.error.code == "APPROVAL_DENIED"
+    assert bench.agent("Go!", script=script, approver=approver).calls[1].result.error.code == "APPROVAL_DENIED"
     assert "could carry away" in asked[0].text()
     approver, asked = _asking()
     at_schema = bench.agent("Go!", script=script, approver=approver, share="schema")
-    assert at_schema.calls[0].result.error.code == "PERMISSION_DENIED"  # the address is private: nobody was asked
+    assert at_schema.calls[1].result.error.code == "PERMISSION_DENIED"  # the address is private: nobody was asked
     allowed = open_bench(policy={"web_scrape": "allow"})
-    assert allowed.agent("Go!", script=script, approver=approver).calls[0].result.error.code == "PERMISSION_DENIED"
+    assert allowed.agent("Go!", script=script, approver=approver).calls[1].result.error.code == "PERMISSION_DENIED"
 
 
 def test_all_of_a_long_call_that_waits_can_be_read(open_bench: Any, tmp_path: Path) -> None:

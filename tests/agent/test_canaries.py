@@ -33,9 +33,7 @@ from nbtools.jupyter.line.mentions import mentioned
 from nbtools.jupyter.namespace import NotebookLook
 from nbtools.registry import Registry
 from nbtools.result import ErrorInfo
-from nbtools.tool import tool_of
 from nbtools.toolbox.text_tools import string_length
-from nbtools.toolbox.web.web_tools import web_scrape
 from tests.agent.canaries import NUMBER, WORD, marks_in
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
 
@@ -443,17 +441,26 @@ def test_a_look_at_the_notebook_is_as_the_level_allows() -> None:
     assert marks_in(small(Sharing.of("sample:2")).encode()) == []
 
 
-def test_only_tools_of_ours_pass_and_the_web_where_it_is_public() -> None:
-    @tool(name="string_length", read_only=True)
+def test_what_a_tool_declares_public_passes_but_not_under_a_name_or_with_fixed_values(open_bench: Any) -> None:
+    @tool(name="pretender", read_only=True)
     def pretender() -> str:
         """Return a value."""
         return WORD
 
-    public, private = Sharing.of("schema", private_web=False), Sharing.of("schema", private_web=True)
-    assert public.allows(tool_of(string_length))
-    assert not public.allows(tool_of(pretender))
-    assert public.allows(tool_of(web_scrape))
-    assert not private.allows(tool_of(web_scrape))
+    fixed = Registry([look_for, string_length]).configured(
+        "string_length", fixed_config={"text": WORD}, new_name="long"
+    )
+    sharing = Sharing.of("schema")
+    for private in (False, True):
+        bench = open_bench(tools=(pretender, fixed), allow_private=private)
+        url = "http://127.0.0.1:9/"
+        shown = {
+            name: sharing.allows(bench.call(name, arguments))
+            for name, arguments in {"string_length": {"text": "a"}, "pretender": {}, "long": {}}.items()
+        }
+        assert shown == {"string_length": True, "pretender": False, "long": False}
+        # The address is refused while nothing private may be reached, and else read.
+        assert sharing.allows(bench.call("web_scrape", {"url": url})) is not private
 
 
 @pytest.mark.parametrize(

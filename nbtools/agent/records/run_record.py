@@ -50,6 +50,8 @@ class RunOptions:
         The run under which calls are recorded, where it is another one's.
     share
         What the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``.
+    seen, hosts
+        What the model has seen, as a label (`nbtools.label`), and the hosts that its person named.
     """
 
     script: str | None = None
@@ -66,6 +68,8 @@ class RunOptions:
     end_strategy: str = "graceful"
     recorded_as: str | None = None
     share: str = "values"
+    seen: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> RunOptions:

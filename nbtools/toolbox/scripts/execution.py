@@ -17,12 +17,13 @@ from nbtools.errors import NbtoolsError
 from nbtools.kernels.interface import Execution
 from nbtools.kernels.interface import OutputPiece as Piece
 from nbtools.kernels.runs.ending import to_the_end
+from nbtools.label import join
 from nbtools.paths import ARTIFACTS
 from nbtools.result import Artifact
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context
 from nbtools.toolbox.memory_tools import ACTS, effects_of_save
-from nbtools.toolbox.policies import Acts, MemoryWatch, SandboxPolicy
+from nbtools.toolbox.policies import Acts, SandboxPolicy
 
 __all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
 
@@ -64,12 +65,10 @@ class _ScriptMemory:
         own: dict[str, Any] = {"call_id": fresh_id(), "parent_id": self._ctx.call_id, "timeout": None}
         # The journal is that of the script's call, of which this is a part: its end is not the script's.
         call = self._ctx.call.but(tool=name, arguments=dict(given), on_output=None, journal=None, **own)
-        watch = self._ctx.use(MemoryWatch) if MemoryWatch in self._ctx.services else None
-        if watch is not None:
-            watch.saves(name, given)
-        found = run_blocking(self._ctx.use(Acts).perform(call, work, **how))[0]
-        if watch is not None:
-            watch.reads(self._ctx.call_id, name, given, found)
+        # It is not within the script's call for Python: it comes by a thread of the kernel's.
+        call = call.but(label=join((call.label, *self._ctx.seen)))
+        found, result = run_blocking(self._ctx.use(Acts).perform(call, work, **how))
+        self._ctx.seen.append(result.label)
         return found
 
 

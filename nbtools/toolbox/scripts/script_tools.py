@@ -50,7 +50,16 @@ _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JS
 
 
 async def _effects_of_running(values: Mapping[str, Any], ctx: Context) -> Effects:
-    return Effects(destructive=await is_loose(ctx))
+    return await _effects(ctx)
+
+
+async def _effects(ctx: Context, *, replaces: bool = False) -> Effects:
+    """Return what a script may do: where it is not confined it may change anything, and send it anywhere."""
+    from nbtools.kernels import Kernels
+
+    is_free = await is_loose(ctx)
+    reaches_out = is_free or (ctx.by_model and ctx.use(Kernels).has_network)
+    return Effects(destructive=replaces or is_free, open_world=reaches_out)
 
 
 async def _read_language(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
@@ -74,7 +83,7 @@ def _language_of_kernel(name: str) -> str:
 async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
     target = values["output_image_path"]
     replaces = isinstance(target, Place) and target.real.exists()
-    return Effects(destructive=replaces or await is_loose(ctx))
+    return await _effects(ctx, replaces=replaces)
 
 
 @tool(

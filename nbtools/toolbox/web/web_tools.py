@@ -12,7 +12,7 @@ from annotated_types import Interval, Len
 from nbtools.errors import ConfigMissing, HttpError, InvalidArguments, LimitExceeded
 from nbtools.parameters import Canonical
 from nbtools.result import Output
-from nbtools.tool import Context, tool
+from nbtools.tool import Context, Effects, tool
 from nbtools.toolbox.policies import SEARCH_KEYS, WebPolicy
 from nbtools.toolbox.result_types import HttpAnswer, PageText, SearchResults
 
@@ -35,7 +35,18 @@ _SHOWN = 20_000
 _ENDPOINTS = {"serper": "https://google.serper.dev/search", "tavily": "https://api.tavily.com/search"}
 
 
-@tool(title="Search the web", read_only=True, open_world=True, examples=({"query": "DuckDB 2.0 release notes"},))
+def _effects_of_reading(values: Mapping[str, Any], ctx: Context) -> Effects:
+    # What is not public may be the person's own.
+    return Effects(read_only=True, open_world=True, public=not ctx.use(WebPolicy).allow_private)
+
+
+@tool(
+    title="Search the web",
+    read_only=True,
+    open_world=True,
+    effects_of=_effects_of_reading,
+    examples=({"query": "DuckDB 2.0 release notes"},),
+)
 def web_search(
     query: Annotated[str, Len(1, 2_000)],
     num_results: Annotated[int, Interval(ge=1, le=50)] = 10,
@@ -128,6 +139,7 @@ def _is_object(body: bytes) -> bool:
     title="Read a web page",
     read_only=True,
     open_world=True,
+    effects_of=_effects_of_reading,
     examples=({"url": "https://example.org/"}, {"url": "https://example.org/", "selector": "h1"}),
 )
 def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Output[PageText]:

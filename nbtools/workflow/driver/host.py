@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.execute import LocalExecutor
 from nbtools.gate import Approver
+from nbtools.label import UNLABELLED, Label
 from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.spec import PromptNode
@@ -40,6 +41,8 @@ class Prompt:
         The run, under which calls are recorded.
     folder
         Where messages may be kept.
+    label
+        What the text may hold of what other nodes gave.
     show
         Takes ``(stream, text)`` while the model answers.
     """
@@ -53,15 +56,17 @@ class Prompt:
     usd: float | None
     run_id: str
     folder: Path
+    label: Label
     show: Callable[[str, str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PromptAnswer:
-    """What a model answered: the text, the structured answer where one was wanted, and what that took."""
+    """What a model answered: the text, the structured answer where one was wanted, what it may hold, what it took."""
 
     text: str
     data: Any = None
+    label: Label = UNLABELLED
     tokens: int = 0
     usd: float = 0.0
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nbtools.errors import CallTimeout, NbtoolsError
+from nbtools.label import join
 from nbtools.result import ToolResult
 from nbtools.telemetry import span
 from nbtools.tool import CallJournal
@@ -508,6 +509,7 @@ class Drive:
             "data": dict(state.outputs or {}) if error is None else None,
             "error": error,
             "artifacts": [found for one in state.nodes.values() for found in one.view()["artifacts"]],
+            "label": join(one.label() for one in state.nodes.values()).names(),
             "duration_s": round(time.perf_counter() - begun, 6),
             "usage": {"tokens": state.tokens, "usd": state.usd},
         }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbtools.label import join
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.files import named_files
 from nbtools.workflow.driver.steps import StepAttempt
@@ -67,6 +68,7 @@ class StepFactory:
             fence=state.fence,
             values=fill(definition.texts(node), {**views, "env": os.environ}),
             inputs=state.inputs,
+            label=join(state.nodes[name].label() for name in done),
             nodes={name: view["data"] for name, view in done.items()},
             item=value,
             files={name: named_files(view["artifacts"]) for name, view in done.items()},

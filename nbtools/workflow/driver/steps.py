@@ -31,6 +31,7 @@ from nbtools.errors import (
 from nbtools.execute import LocalExecutor
 from nbtools.gate import ApprovalRequest, Reply, Rule
 from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
+from nbtools.label import UNLABELLED, Label
 from nbtools.registry import Registry
 from nbtools.result import Artifact
 from nbtools.tool import CallJournal, Effects, ToolCall
@@ -79,6 +80,8 @@ class StepAttempt:
         Which attempt, and by which driver.
     values
         The node's texts with expressions filled in, by field.
+    label
+        What the results of the needed nodes may hold.
     inputs, nodes, item, files
         What code sees; `files` are those of the needed nodes, by node and name.
     tables
@@ -113,6 +116,7 @@ class StepAttempt:
     fence: int = 1
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    label: Label = UNLABELLED
     nodes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     item: Any = None
     files: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -223,6 +227,7 @@ class StepRunner:
             arguments=await self._readable(step, step.values.get("args", {})),
             caller="workflow",
             run_id=step.run_id,
+            label=step.label,
             timeout=node.timeout_s,
             on_output=lambda kind, text, _: show(kind, text),
             journal=journal,
@@ -230,6 +235,7 @@ class StepRunner:
         result = await self.executor(step).acall(call)
         done = result.to_dict()
         made = {name: done[name] for name in ("ok", "text", "data", "error", "artifacts", "duration_s")}
+        made["label"] = (step.label | result.label).names()
         if made["artifacts"]:
             made["artifacts"] = await in_thread(keep, made["artifacts"], self._host.artifacts(), step.place)
         return made if result.ok else made | _waits(result.to_error())
@@ -295,6 +301,7 @@ class StepRunner:
             "data": done.value if is_python else _printed(done.stdout, node),
             "error": None if error is None else error.to_dict(),
             "artifacts": await in_thread(_files_of, done, step.place),
+            "label": (step.label | Label(private=True)).names(),
             "duration_s": round(done.duration_s, 6),
         }
         return {**made, "notes": list(done.notes)} if done.notes else made
@@ -324,6 +331,7 @@ class StepRunner:
             usd=usd,
             run_id=step.run_id,
             folder=step.place,
+            label=step.label,
             show=show,
         )
         try:
@@ -335,6 +343,7 @@ class StepRunner:
             raise CallTimeout(f"the model did not answer within {node.timeout_s:g} s.") from None
         data = answer.text if node.answer is None else answer.data
         made: dict[str, Any] = {"ok": True, "text": answer.text, "data": data, "error": None, "artifacts": []}
+        made["label"] = (step.label | answer.label).names()
         return {**made, "usage": {"tokens": answer.tokens, "usd": answer.usd}}
 
     def _offered(self, step: StepAttempt) -> Registry:

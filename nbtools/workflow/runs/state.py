@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from nbtools.label import UNLABELLED, Label
 from nbtools.workflow.runs.events import (
     BudgetUsed,
     CallState,
@@ -124,6 +125,14 @@ class NodeState(StepState):
     def ended_items(self) -> int:
         """How many items have ended."""
         return sum(self.counts[state] for state in ENDED)
+
+    def label(self) -> Label:
+        """Return what its results may hold; where one does not say it, values of the person's."""
+        made = UNLABELLED
+        for one in (self, *self.steps):
+            if one.result is not None:
+                made |= Label.of(one.result.get("label", ["private"]))
+        return made
 
 
 @dataclasses.dataclass(kw_only=True)

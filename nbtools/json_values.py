@@ -1,0 +1,112 @@
+"""What a tool returned as JSON values: counted while it is copied, and never guessed at."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nbtools.errors import InternalError, LimitExceeded
+
+__all__ = ["JsonValues", "too_large"]
+
+# Python writes no integer of more than 4,300 digits unless it is told to.
+_MAX_INT_BITS = 14_000
+_MAX_DEPTH = 200
+_SHOWN_STEPS = 8
+# Where in a result something is: the place around it, and the step from there; `None` is the result itself.
+_Place: TypeAlias = "tuple[_Place, str] | None"
+
+
+@dataclasses.dataclass(slots=True)
+class JsonValues:
+    """Makes JSON of what a tool returned: containers copied, frames, arrays, dates and records made plain.
+
+    Parameters
+    ----------
+    limit
+        Characters that it may have as JSON, escapes not counted; counted while it is copied, because what is a hundred
+        times too large must not be copied first.
+    """
+
+    limit: int
+    used: int = 0
+
+    def of(self, value: Any, place: _Place = None, depth: int = 0) -> Any:
+        """Return a value as JSON.
+
+        Raises
+        ------
+        InternalError
+            Some part of it is not JSON; the message says which.
+        LimitExceeded
+            It is too large.
+        """
+        self.used += 2 + (len(value) if isinstance(value, str) else 0)
+        if self.used > self.limit:
+            raise too_large(f"more than {self.limit:,}", self.limit)
+        if value is None or isinstance(value, str | bool):
+            return value
+        if isinstance(value, int | float):
+            if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
+                raise _no_json(place, f"an integer of {value.bit_length():,} bits")
+            self.used += len(str(value))
+            # JSON has no NaN and no infinity; null is how frames write a missing number.
+            return value if isinstance(value, int) or math.isfinite(value) else None
+        if depth > _MAX_DEPTH:
+            raise _no_json(place, f"nested more than {_MAX_DEPTH} levels deep")
+        if isinstance(value, Mapping):
+            names = [str(key) for key in value]
+            self.used += sum(map(len, names))
+            items = zip(names, value.values(), strict=True)
+            return {name: self.of(item, (place, f".{name}"), depth + 1) for name, item in items}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.of(item, (place, f"[{i}]"), depth + 1) for i, item in enumerate(value)]
+        plain = _as_plain(value)
+        if plain is value:
+            raise _no_json(place, f"a {type(value).__name__}")
+        return self.of(plain, place, depth + 1)
+
+
+def _no_json(place: _Place, what: str) -> InternalError:
+    steps: list[str] = []
+    while place is not None and len(steps) < _SHOWN_STEPS:
+        place, step = place
+        steps.append(step)
+    whole = f"result{''.join(reversed(steps))}" if place is None else f"result…{''.join(reversed(steps))}"
+    return InternalError(
+        f"{whole} is {what}, which is not JSON.", hint="Return dicts, lists, text, numbers, booleans or None."
+    )
+
+
+def too_large(found: str, allowed: int, text: str = "") -> LimitExceeded:
+    """Return the error for an output of more bytes than are allowed."""
+    return LimitExceeded(
+        f"the output has {found} bytes; {allowed:,} are allowed.",
+        hint="Return less: a summary, fewer rows, or a file.",
+        data={"text": text[:2_000]},
+    )
+
+
+def _as_plain(value: Any) -> Any:
+    """Return a well-known object in plain values, or the object itself when it is not known."""
+    module = type(value).__module__.partition(".")[0]
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if module == "decimal":
+        return float(value)
+    # Looked up on the class: the columns of a frame and the labels of a series look like attributes of their own.
+    kind = type(value)
+    if hasattr(kind, "iloc"):
+        return kind.to_dict(value, "records") if hasattr(kind, "columns") else kind.to_dict(value)
+    for method in ("model_dump", "tolist", "isoformat"):  # pydantic, numpy, dates
+        if hasattr(kind, method):
+            return getattr(kind, method)(value)
+    return value

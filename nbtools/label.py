@@ -1,0 +1,159 @@
+"""What a result may hold besides its words: the one label that travels with it.
+
+The door gives it, from what the tool declares and what the call read (`of_call`). Whatever is made of labelled things
+has their labels joined: a call within a call, a node of a workflow and what its prompt is filled with, a file or a note
+that is written. Two rules follow from it (`reason_to_ask`), for every caller that is a model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from nbtools.prepared import PreparedCall
+    from nbtools.result import ToolResult
+
+__all__ = ["UNLABELLED", "Label", "Marks", "hosts_in", "join", "of_call", "reason_to_ask"]
+
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
+_HOST = re.compile(
+    r"(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+\b|(?<![\w.])\d+\.\d+\.\d+\.\d+\b|\blocalhost\b", re.IGNORECASE
+)
+# Readers of URLs do not agree on what these mean.
+_ODD = re.compile(r"[\\@\s\0-\x1f]|[^\0-\x7f]")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Label:
+    """Two facts of a result, a file or a note.
+
+    Attributes
+    ----------
+    strangers
+        Text in it came from outside: others may have written it.
+    private
+        Values of the person's data are in it, or exact sizes of such.
+    """
+
+    strangers: bool = False
+    private: bool = False
+
+    def __or__(self, other: Label) -> Label:
+        """Return both joined."""
+        return Label(self.strangers or other.strangers, self.private or other.private)
+
+    def __bool__(self) -> bool:
+        return self.strangers or self.private
+
+    def names(self) -> list[str]:
+        """Return the names of the facts that hold, as they are stored."""
+        return [name for name in ("strangers", "private") if getattr(self, name)]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Label:
+        """Return the label of stored names."""
+        return cls(**dict.fromkeys(names, True))
+
+
+UNLABELLED = Label()
+_ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
+
+
+def join(labels: Iterable[Label]) -> Label:
+    """Return all labels joined."""
+    made = UNLABELLED
+    for label in labels:
+        made |= label
+    return made
+
+
+class Marks:
+    """Knows files and notes again that came of strangers' texts, whoever reads them later; this one knows none.
+
+    What a model reads of a person's is private in any case, so that is not kept.
+    """
+
+    async def save(self, asked: PreparedCall) -> None:
+        """Mark what a call is about to write."""
+
+    async def save_files(self, result: ToolResult) -> None:
+        """Mark the files that a call made."""
+
+    async def names(self, asked: PreparedCall) -> bool:
+        """Tell whether a call names something that is marked."""
+        return False
+
+    async def shows(self, result: ToolResult) -> bool:
+        """Tell whether a result shows something that is marked."""
+        return False
+
+    def has_any(self) -> bool:
+        """Tell whether anything at all is marked; blocks."""
+        return False
+
+    def knows_file(self, path: Path) -> bool:
+        """Tell whether a file is marked, by where it lies or what it holds; blocks."""
+        return False
+
+
+def of_call(asked: PreparedCall) -> Label:
+    """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
+    effects = asked.effects
+    return _ALL[effects.may_reach_out or not asked.tool.trusted, not effects.public]
+
+
+def hosts_in(text: str) -> frozenset[str]:
+    """Return the hosts that a text of a person names, by URLs or by names alone.
+
+    Examples
+    --------
+    >>> sorted(hosts_in("compare https://example.org/a?b with data.example.com, by mail to me@evil.example"))
+    ['data.example.com', 'example.org']
+    """
+    return frozenset(host.lower() for host in _HOST.findall(re.sub(r"//[^\s/]*@", "//", text)))
+
+
+def reason_to_ask(asked: PreparedCall) -> str | None:
+    """Return why a call of a model has to be asked for because of what the model has seen; `None` where it has not."""
+    call, effects = asked.call, asked.effects
+    if not call.by_model or not call.label:
+        return None
+    # A tool that judges each call, and says of this one that it destroys nothing, makes what keeps its label.
+    is_contained = asked.tool.effects_of is not None and not (effects.destructive or effects.may_reach_out)
+    if call.label.strangers and not effects.read_only and not is_contained:
+        return "the model has read what strangers may have written, and that may have told it to"
+    if call.label.private and effects.may_reach_out and not _is_named(call.arguments, call.hosts):
+        told = f"to {', '.join(found)}, " if (found := sorted(_hosts_of(call.arguments))) else ""
+        return (
+            f"the model has seen values, which the request could carry away {told}where nobody has named the place; "
+            f'policy {asked.tool.name} = "allow" lets it'
+        )
+    return None
+
+
+def _is_named(arguments: Mapping[str, Any], hosts: frozenset[str]) -> bool:
+    """Tell whether all places that arguments name, and one at least, are hosts that the person named."""
+    found = _hosts_of(arguments)
+    return bool(found) and all(any(host == one or host.endswith(f".{one}") for one in hosts) for host in found)
+
+
+def _hosts_of(value: Any) -> set[str]:
+    if isinstance(value, Mapping):
+        return {host for item in value.values() for host in _hosts_of(item)}
+    if isinstance(value, list | tuple):
+        return {host for item in value for host in _hosts_of(item)}
+    if not isinstance(value, str):
+        return set()
+    found = set()
+    for url in _URL.findall(value):
+        try:
+            host = urlsplit(url).hostname or ""
+        except ValueError:
+            host = ""
+        found.add("an odd address" if _ODD.search(url) or not host else host.lower())
+    return found

@@ -1,0 +1,146 @@
+"""Files and notes that came of strangers' texts: they keep that mark, whoever reads them later.
+
+A caller that has read what strangers may have written may have it in all that it saves. So what it saves is marked
+before it is saved: a note by the hash of its value, which its copies and restored versions have too, a file by its path
+and, once it is there, by its content, which a renamed or copied one has too. The marks lie beside the records of runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.aio import in_thread
+from nbtools.errors import NbtoolsError
+from nbtools.label import Marks
+from nbtools.memory.records import Scope
+from nbtools.memory.repository import Change, Query, Repository
+from nbtools.paths import open_plain
+from nbtools.prepared import PreparedCall
+from nbtools.result import ToolResult
+
+__all__ = ["StoredMarks"]
+
+_SCOPE = "nbtools.agent"
+_ANY = "strangers/any"
+_PATHS = ("path", "old_path")
+_MOST_BYTES = 64 * 2**20
+_BLOCK = 1 << 20
+
+
+class StoredMarks(Marks):
+    """Marks in a repository; see `nbtools.label.Marks`.
+
+    Parameters
+    ----------
+    repository
+        Where they lie.
+    agent_id
+        Whose they are.
+    """
+
+    def __init__(self, repository: Repository, agent_id: str) -> None:
+        self._repository = repository
+        self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
+
+    async def save(self, asked: PreparedCall) -> None:
+        """Mark what a call is about to write."""
+        await in_thread(self._put, {*_saved(asked), *(_key("path", str(path)) for path in _paths(asked))})
+
+    async def save_files(self, result: ToolResult) -> None:
+        """Mark the files that a call made, also those that it wrote where its arguments said."""
+        paths = {_key("path", artifact.path) for artifact in result.artifacts}
+        hashes = {f"strangers/content/{artifact.sha256}" for artifact in result.artifacts if artifact.sha256}
+        await in_thread(self._put, paths | hashes)
+
+    async def names(self, asked: PreparedCall) -> bool:
+        """Tell whether a call names something that is marked."""
+        return await in_thread(self._names, asked)
+
+    async def shows(self, result: ToolResult) -> bool:
+        """Tell whether a result shows a note, or a file of the memory, that is marked."""
+        return bool(await in_thread(self._known, set(_shown(result))))
+
+    def has_any(self) -> bool:
+        """Tell whether anything may have come of strangers' texts; blocks."""
+        return bool(self._known({_ANY}))
+
+    def knows_file(self, path: Path) -> bool:
+        """Tell whether a file came of strangers' texts, by where it lies or what it holds; blocks."""
+        return self.has_any() and bool(self._known(set(_keys_of(path))))
+
+    def _names(self, asked: PreparedCall) -> bool:
+        keys = {_key("path", str(path)) for path in _paths(asked)}
+        keys |= {_key("file", _path(path)) for name in _PATHS if (path := asked.call.arguments.get(name))}
+        known = self._known({*keys, _ANY}) if keys else set()
+        if known - {_ANY} or _ANY not in known:
+            return bool(known - {_ANY})
+        # Only where something is marked at all is it worth reading whole files.
+        return bool(self._known({key for path in _paths(asked) for key in _keys_of(path)}))
+
+    def _known(self, keys: set[str]) -> set[str]:
+        if not keys:
+            return set()
+        return {record.key for record in self._repository.query(Query(scope=self._scope, keys=tuple(keys))).records}
+
+    def _put(self, keys: set[str]) -> None:
+        if keys:
+            keys = {*keys, _ANY}
+            self._repository.apply(
+                [Change(kind="write", scope=self._scope, key=key, value="true") for key in sorted(keys)]
+            )
+
+
+def _paths(asked: PreparedCall) -> Iterator[Path]:
+    return (place for name in asked.values if (place := asked.place(name)) is not None)
+
+
+def _saved(asked: PreparedCall) -> Iterable[str]:
+    """Yield the keys of the notes, and of the files of the memory, that a call may save."""
+    names, arguments = {asked.tool.name, *asked.tool.origins}, asked.call.arguments
+    if "memory_save" in names and "value" in arguments:
+        yield _key("note", _text_of(arguments["value"]))
+    elif "memory" in names and arguments.get("command") not in {"view", "delete"}:
+        yield from (_key("file", _path(arguments[name])) for name in ("path", "new_path") if arguments.get(name))
+    if isinstance(content := arguments.get("content"), str):
+        yield f"strangers/content/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _shown(result: ToolResult) -> Iterable[str]:
+    found = result.value if result.value is not None else result.text if result.data is None else result.data
+    yield _key("note", _text_of(found))
+    for item in found if isinstance(found, list | tuple) else (found,):
+        record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}
+        if record.keys() >= {"key", "value"}:
+            yield _key("note", _text_of(record["value"]))
+            yield _key("file", _path(record["key"]))
+
+
+def _keys_of(path: Path) -> Iterator[str]:
+    yield _key("path", str(path))
+    try:
+        with os.fdopen(open_plain(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                return
+            digest = hashlib.sha256()
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except (NbtoolsError, OSError):
+        return
+    yield f"strangers/content/{digest.hexdigest()}"
+
+
+def _path(given: Any) -> str:
+    return str(given).rstrip("/")
+
+
+def _text_of(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _key(kind: str, text: str) -> str:
+    return f"strangers/{kind}/{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

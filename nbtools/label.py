@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nbtools.prepared import PreparedCall
     from nbtools.result import ToolResult
 
-__all__ = ["UNLABELLED", "Label", "Marks", "hosts_in", "join", "of_call", "reason_to_ask"]
+__all__ = ["UNLABELLED", "Label", "Marks", "hosts_in", "is_contained", "join", "of_call", "reason_to_ask"]
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 _HOST = re.compile(
@@ -123,9 +123,7 @@ def reason_to_ask(asked: PreparedCall) -> str | None:
     call, effects = asked.call, asked.effects
     if not call.by_model or not call.label:
         return None
-    # A tool that judges each call, and says of this one that it destroys nothing, makes what keeps its label.
-    is_contained = asked.tool.effects_of is not None and not (effects.destructive or effects.may_reach_out)
-    if call.label.strangers and not effects.read_only and not is_contained:
+    if call.label.strangers and not effects.read_only and not is_contained(asked):
         return "the model has read what strangers may have written, and that may have told it to"
     if call.label.private and effects.may_reach_out and not _is_named(call.arguments, call.hosts):
         told = f"to {', '.join(found)}, " if (found := sorted(_hosts_of(call.arguments))) else ""
@@ -134,6 +132,14 @@ def reason_to_ask(asked: PreparedCall) -> str | None:
             f'policy {asked.tool.name} = "allow" lets it'
         )
     return None
+
+
+def is_contained(asked: PreparedCall) -> bool:
+    """Tell whether a tool judges each call, and says of this one that it destroys nothing: what it makes is labelled.
+
+    It writes no file that an argument names, but what it leaves.
+    """
+    return asked.tool.effects_of is not None and not (asked.effects.destructive or asked.effects.may_reach_out)
 
 
 def _is_named(arguments: Mapping[str, Any], hosts: frozenset[str]) -> bool:

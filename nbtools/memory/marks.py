@@ -16,7 +16,7 @@ from typing import Any
 
 from nbtools.aio import in_thread
 from nbtools.errors import NbtoolsError
-from nbtools.label import Marks
+from nbtools.label import Marks, is_contained
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
 from nbtools.paths import open_plain
@@ -49,7 +49,8 @@ class StoredMarks(Marks):
 
     async def save(self, asked: PreparedCall) -> None:
         """Mark what a call is about to write."""
-        await in_thread(self._put, {*_saved(asked), *(_key("path", str(path)) for path in _paths(asked))})
+        paths = () if is_contained(asked) else _paths(asked)
+        await in_thread(self._put, {*_saved(asked), *(_key("path", str(path)) for path in paths)})
 
     async def save_files(self, result: ToolResult) -> None:
         """Mark the files that a call made, also those that it wrote where its arguments said."""

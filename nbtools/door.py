@@ -34,7 +34,8 @@ from nbtools.errors import (
 )
 from nbtools.gate import ACTIONS, ApprovalRequest, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.json_values import JsonValues, too_large
-from nbtools.label import UNLABELLED, Label, Marks, join, of_call
+from nbtools.label import UNLABELLED, Label, join
+from nbtools.label_rules import Marks, of_call
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.record import CallRecord, CallRecorder
 from nbtools.redaction import RedactedOutput, conceal, conceal_start, redact

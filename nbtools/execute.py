@@ -266,16 +266,7 @@ async def perform(
             raise
         return Output(text=said(kept[0]), value=kept[0])
 
-    parameters = SchemaParameters({})
-    tool = Tool(
-        name=call.tool,
-        function=function,
-        parameters=parameters,
-        effects=effects,
-        effects_of=lambda _values, _ctx: effects,  # of this very call
-        about=call.tool,
-        origins=origins,
-    )
+    tool = _tool_of(call.tool, function, effects, origins)
     result = await door.admit(tool, call)
     if result.error is None:
         return kept[0], result
@@ -285,3 +276,15 @@ async def perform(
     # Its own class says more than the code's, and the result has its words without secrets.
     cause.message, cause.hint = result.error.message, result.error.hint
     raise cause
+
+
+def _tool_of(name: str, function: Callable[..., Any], effects: Effects, origins: tuple[str, ...]) -> Tool:
+    return Tool(
+        name=name,
+        function=function,
+        parameters=SchemaParameters({}),
+        effects=effects,
+        effects_of=lambda _values, _ctx: effects,  # they are those of this very call
+        about=name,
+        origins=origins,
+    )

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TextIO, cast
 
 from nbtools.aio import in_thread
 from nbtools.errors import ConfigInvalid, did_you_mean
-from nbtools.label import reason_to_ask
+from nbtools.label_rules import reason_to_ask
 from nbtools.prepared import PreparedCall, as_text
 from nbtools.redaction import redact
 from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool, ToolCall

@@ -1,31 +1,20 @@
 """What a result may hold besides its words: the one label that travels with it.
 
-The door gives it, from what the tool declares and what the call read (`of_call`). Whatever is made of labelled things
-has their labels joined: a call within a call, a node of a workflow and what its prompt is filled with, a file or a note
-that is written. Two rules follow from it (`reason_to_ask`), for every caller that is a model.
+Whatever is made of labelled things has their labels joined: a call within a call, a node of a workflow and what its
+prompt is filled with, a file or a note that is written. Where it comes from and what follows is in `label_rules`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from nbtools.prepared import PreparedCall
-    from nbtools.result import ToolResult
+__all__ = ["UNLABELLED", "Label", "hosts_in", "join"]
 
-__all__ = ["UNLABELLED", "Label", "Marks", "hosts_in", "is_contained", "join", "of_call", "reason_to_ask"]
-
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 _HOST = re.compile(
     r"(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+\b|(?<![\w.])\d+\.\d+\.\d+\.\d+\b|\blocalhost\b", re.IGNORECASE
 )
-# Readers of URLs do not agree on what these mean.
-_ODD = re.compile(r"[\\@\s\0-\x1f]|[^\0-\x7f]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +50,6 @@ class Label:
 
 
 UNLABELLED = Label()
-_ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
 
 
 def join(labels: Iterable[Label]) -> Label:
@@ -70,41 +58,6 @@ def join(labels: Iterable[Label]) -> Label:
     for label in labels:
         made |= label
     return made
-
-
-class Marks:
-    """Knows files and notes again that came of strangers' texts, whoever reads them later; this one knows none.
-
-    What a model reads of a person's is private in any case, so that is not kept.
-    """
-
-    async def save(self, asked: PreparedCall) -> None:
-        """Mark what a call is about to write."""
-
-    async def save_files(self, result: ToolResult) -> None:
-        """Mark the files that a call made."""
-
-    async def names(self, asked: PreparedCall) -> bool:
-        """Tell whether a call names something that is marked."""
-        return False
-
-    async def shows(self, result: ToolResult) -> bool:
-        """Tell whether a result shows something that is marked."""
-        return False
-
-    def has_any(self) -> bool:
-        """Tell whether anything at all is marked; blocks."""
-        return False
-
-    def knows_file(self, path: Path) -> bool:
-        """Tell whether a file is marked, by where it lies or what it holds; blocks."""
-        return False
-
-
-def of_call(asked: PreparedCall) -> Label:
-    """Return the label of what a call gives by what its tool declares: what is not declared public is private."""
-    effects = asked.effects
-    return _ALL[effects.may_reach_out or not asked.tool.trusted, not effects.public]
 
 
 def hosts_in(text: str) -> frozenset[str]:
@@ -116,50 +69,3 @@ def hosts_in(text: str) -> frozenset[str]:
     ['data.example.com', 'example.org']
     """
     return frozenset(host.lower() for host in _HOST.findall(re.sub(r"//[^\s/]*@", "//", text)))
-
-
-def reason_to_ask(asked: PreparedCall) -> str | None:
-    """Return why a call of a model has to be asked for because of what the model has seen; `None` where it has not."""
-    call, effects = asked.call, asked.effects
-    if not call.by_model or not call.label:
-        return None
-    if call.label.strangers and not effects.read_only and not is_contained(asked):
-        return "the model has read what strangers may have written, and that may have told it to"
-    if call.label.private and effects.may_reach_out and not _is_named(call.arguments, call.hosts):
-        told = f"to {', '.join(found)}, " if (found := sorted(_hosts_of(call.arguments))) else ""
-        return (
-            f"the model has seen values, which the request could carry away {told}where nobody has named the place; "
-            f'policy {asked.tool.name} = "allow" lets it'
-        )
-    return None
-
-
-def is_contained(asked: PreparedCall) -> bool:
-    """Tell whether a tool judges each call, and says of this one that it destroys nothing: what it makes is labelled.
-
-    It writes no file that an argument names, but what it leaves.
-    """
-    return asked.tool.effects_of is not None and not (asked.effects.destructive or asked.effects.may_reach_out)
-
-
-def _is_named(arguments: Mapping[str, Any], hosts: frozenset[str]) -> bool:
-    """Tell whether all places that arguments name, and one at least, are hosts that the person named."""
-    found = _hosts_of(arguments)
-    return bool(found) and all(any(host == one or host.endswith(f".{one}") for one in hosts) for host in found)
-
-
-def _hosts_of(value: Any) -> set[str]:
-    if isinstance(value, Mapping):
-        return {host for item in value.values() for host in _hosts_of(item)}
-    if isinstance(value, list | tuple):
-        return {host for item in value for host in _hosts_of(item)}
-    if not isinstance(value, str):
-        return set()
-    found = set()
-    for url in _URL.findall(value):
-        try:
-            host = urlsplit(url).hostname or ""
-        except ValueError:
-            host = ""
-        found.add("an odd address" if _ODD.search(url) or not host else host.lower())
-    return found

@@ -470,7 +470,7 @@ class Parts:
         return ByClassName(
             {
                 "nbtools.kernels.service.Kernels": lambda: self.kernels,
-                "nbtools.label.Marks": lambda: self._marks,
+                "nbtools.label_rules.Marks": lambda: self._marks,
                 "nbtools.memory.files.tool.MemoryFiles": lambda: self.memory_files,
                 "nbtools.memory.store.AgentMemory": lambda: self.memory,
                 "nbtools.paths.Roots": lambda: self.roots,

@@ -57,6 +57,7 @@ FLOORS = {
     "html_parts": 0,
     "result": 1,
     "label": 1,
+    "label_rules": 1,
     "json_values": 1,
     "docstring": 1,
     "parameters": 1,

@@ -16,7 +16,7 @@ from typing import Any
 
 from nbtools.aio import in_thread
 from nbtools.errors import NbtoolsError
-from nbtools.label import Marks, is_contained
+from nbtools.label_rules import Marks, is_contained
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
 from nbtools.paths import open_plain
@@ -33,7 +33,7 @@ _BLOCK = 1 << 20
 
 
 class StoredMarks(Marks):
-    """Marks in a repository; see `nbtools.label.Marks`.
+    """Marks in a repository; see `nbtools.label_rules.Marks`.
 
     Parameters
     ----------

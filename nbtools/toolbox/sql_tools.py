@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from annotated_types import Ge
 
 from nbtools.aio import in_thread
-from nbtools.label import Label, Marks
+from nbtools.label import Label
+from nbtools.label_rules import Marks
 from nbtools.parameters import AlsoCalled
 from nbtools.paths import Roots
 from nbtools.result import Output

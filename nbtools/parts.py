@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nbtools.kernels import Kernels
     from nbtools.kernels.warden.runtime_dir import RuntimeDir
     from nbtools.memory import AgentMemory, CallLog, MemoryFiles
-    from nbtools.memory.marks import StoredMarks
+    from nbtools.memory.rules.marks import StoredMarks
     from nbtools.memory.tables import TableFolder
     from nbtools.sql import SqlSession
     from nbtools.sql.frames import Frames
@@ -490,7 +490,7 @@ class Parts:
     @until_closed
     def _marks(self) -> StoredMarks:
         """What knows files and notes again that came of strangers' texts."""
-        from nbtools.memory.marks import StoredMarks
+        from nbtools.memory.rules.marks import StoredMarks
 
         return StoredMarks(self.memory.repository, self.config.agent_id)
 

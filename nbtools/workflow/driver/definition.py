@@ -16,7 +16,7 @@ from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.expressions import parse, walk
-from nbtools.workflow.graph import edges, texts
+from nbtools.workflow.graph import edges, references
 from nbtools.workflow.runs.environment import variables_of, without_variables
 from nbtools.workflow.runs.keys import MaskedEnvironment
 from nbtools.workflow.runs.log import FrozenRun, RunLog
@@ -179,17 +179,19 @@ class RunDefinition:
 
     def reads_value_of(self, node: NodeFields) -> bool:
         """Tell whether anything needs what a node gave, and not only that it has ended."""
-        if isinstance(node, CodeNode | ToolNode | PromptNode) and node.output is not None:
-            return True
-        if any(_reads(text, node.id) for _, text in walk(self.workflow.outputs)):
-            return True
-        for other in self.workflow.nodes:
-            if any(_reads(text, node.id) for _, text in texts(other)):
-                return True
-            is_needed = any(edge.target == node.id for edge in edges(other))
-            if isinstance(other, CodeNode) and is_needed and re.search(r"\bnodes\b", self.source(other)):
-                return True
-        return False
+        return node.id in self._values_read
+
+    @functools.cached_property
+    def _values_read(self) -> frozenset[str]:
+        """The nodes whose values are read: by an expression, by code, or by the schema of their output."""
+        found = [one for _, text in walk(self.workflow.outputs) for one in parse(text).expressions]
+        read = {node.id for node in self.workflow.nodes if node.output is not None}
+        for node in self.workflow.nodes:
+            found += [one for _, one in references(node)]
+            if isinstance(node, CodeNode) and re.search(r"\bnodes\b", self.source(node)):
+                read |= {edge.target for edge in edges(node)}
+        how = {"ok", "state", "error", "duration_s"}
+        return frozenset(read | {one.node for one in found if one.node and one.steps[1:2] and one.steps[1] not in how})
 
     def may_reuse(self, node: NodeFields) -> bool:
         """Tell whether an earlier result of a node can stand for a new one: never that of a destructive tool."""
@@ -235,12 +237,6 @@ class RunDefinition:
             return log, False
         log.freeze_again(files=(), inputs=values, main=main)
         return log, True
-
-
-def _reads(text: str, node: str) -> bool:
-    """Tell whether an expression in a text reads more of a node than how it ended."""
-    found = [one for one in parse(text).expressions if one.node == node]
-    return any(one.steps[1:2] and one.steps[1] not in {"ok", "state", "error", "duration_s"} for one in found)
 
 
 def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:

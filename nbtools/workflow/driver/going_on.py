@@ -16,7 +16,7 @@ from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHisto
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import NodeFields
 
-__all__ = ["Choice", "GoingOn"]
+__all__ = ["FRESH", "Choice", "GoingOn"]
 
 _STOPPED = "It was stopped in the middle, and whether it has done its work is not known."
 
@@ -39,6 +39,10 @@ class Choice:
     action: Literal["run", "keep", "again", "unknown"] = "run"
     why: str = ""
     earlier: EarlierStep | None = None
+
+
+FRESH = Choice()
+"""A step that was not there before."""
 
 
 class GoingOn:
@@ -75,7 +79,7 @@ class GoingOn:
     def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
         """Return what becomes of a step that depends on these parts."""
         if not self._history:
-            return Choice()
+            return FRESH
         is_safe = self._definition.is_repeatable(node)
         earlier = self._history.find(node.id, self._identity(node.id, item), parts)
         if earlier is None:

@@ -23,7 +23,7 @@ from nbtools.result import ToolResult
 from nbtools.telemetry import span
 from nbtools.tool import CallJournal
 from nbtools.workflow.driver.definition import RunDefinition
-from nbtools.workflow.driver.going_on import Choice, GoingOn
+from nbtools.workflow.driver.going_on import FRESH, Choice, GoingOn
 from nbtools.workflow.driver.questions import accept, ended_by, question_of, unknown_result
 from nbtools.workflow.driver.reuse import EarlierRuns
 from nbtools.workflow.driver.step_factory import StepFactory
@@ -302,7 +302,7 @@ class Drive:
         parts = self._factory.parts(step)
         # What was tried in this round, or what a person has said yes to, is decided.
         is_decided = of.attempt > 0 or of.answer is True
-        choice = Choice() if is_decided else self._going_on.choose(node, item, parts)
+        choice = FRESH if is_decided else self._going_on.choose(node, item, parts)
         if choice.action != "run":
             self._keep_or_ask(step, parts, choice)
             return True

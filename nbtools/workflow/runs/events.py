@@ -67,10 +67,10 @@ class RunEvent:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON values; fields that have their default are left out, the time is not."""
         made: dict[str, Any] = {"event": self.kind, "at": round(self.at, 6)}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name != "at" and value != field.default:
-                made[field.name] = value
+        for name, default in _defaults(self.kind):
+            value = getattr(self, name)
+            if value != default:
+                made[name] = value
         return made
 
 
@@ -301,6 +301,13 @@ class RunEnded(RunEvent):
     state: Literal["ok", "failed", "cancelled", "declined", "waiting", "unknown"]
     outputs: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
+
+
+@functools.cache
+def _defaults(kind: str) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of an event but its time, each with its default: a run writes two events a step."""
+    fields = [field for field in dataclasses.fields(_kinds()[kind]) if field.name != "at"]
+    return tuple((f.name, {} if f.default_factory is dict else f.default) for f in fields)
 
 
 @functools.cache

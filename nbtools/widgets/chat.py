@@ -360,6 +360,8 @@ class Chat(LiveWidget):
                 return f"  {item['asked']['tool']} asks for approval: {item['told'] or 'it waits'}"
             case "user":
                 return f"> {item['text']}"
+            case "end":
+                return "\n".join(filter(None, [f"✗ {item['error']}" if item["error"] else "", item["text"]]))
         return str(item.get("text", ""))
 
     def plain_text(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 from nbtools import Workbench
 from nbtools.errors import NbtoolsError
 from nbtools.gate import AskFunction
+from tests.conftest import wait_until
 
 WORDS = " ".join(f"word{number} 🐘" for number in range(400))
 SCRIPT = f"""
@@ -221,3 +222,11 @@ def test_a_message_is_shown_before_its_run_has_begun(workbench: Workbench) -> No
     with pytest.raises(NbtoolsError):
         wrong.answer_send(asked)
     assert (wrong.state, wrong.items) == ("idle", []), "the page has the text again"
+
+
+def test_a_chat_says_why_an_answer_is_none(workbench: Workbench) -> None:
+    chat = workbench.chat(script="turns: [{say: '', repeat: true}]\n")
+    chat.answer_send(type("Asked", (), {"given": {"text": "Say hello"}})())
+    wait_until(lambda: chat.state == "idle")
+    assert "✗ scripted answered nothing, several times." in chat.plain_text()
+    assert "is incomplete" in chat.plain_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import html
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from nbtools.result import Artifact, ToolResult
 __all__ = ["ShownResult", "display_form", "loss_note", "picture_bundles"]
 
 _LARGEST = 8 * 2**20
-_TEXTUAL = ("image/svg+xml",)
-_KINDS = ("image/png", "image/jpeg", *_TEXTUAL)
+_SVG = "image/svg+xml"
+_KINDS = ("image/png", "image/jpeg", _SVG)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -82,6 +83,9 @@ def picture_bundles(artifacts: Collection[Artifact]) -> list[Mapping[str, Any]]:
                 content = artifact.read()
             except (OSError, NbtoolsError):
                 continue  # it is gone already; the footer still names it
-            data = content.decode() if artifact.mime in _TEXTUAL else base64.b64encode(content).decode()
-            bundles.append({artifact.mime: data, "text/plain": f"<picture {Path(artifact.path).name}>"})
+            data, name = base64.b64encode(content).decode(), Path(artifact.path).name
+            # A front end may run what stands in an SVG, or fetch what it names; a picture of a page does neither.
+            image = f'<img alt="{html.escape(name)}" src="data:{_SVG};base64,{data}">'
+            shown = {"text/html": image} if artifact.mime == _SVG else {artifact.mime: data}
+            bundles.append({**shown, "text/plain": f"<picture {name}>"})
     return bundles

@@ -9,10 +9,13 @@ upward, then in the home. Everything is read when a workbench opens, never at im
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import os
 import re
+import stat
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
@@ -415,11 +418,31 @@ def _find_file(start: Path, env: Mapping[str, str], home: Any) -> Path | None:
     return last if last.is_file() else None
 
 
+def _refusal(facts: os.stat_result) -> str:
+    """Return why nothing of a settings file may hold: it can start programs, so it is its reader's own or nobody's."""
+    if not hasattr(os, "getuid"):
+        return ""
+    if facts.st_uid not in {0, os.getuid()}:
+        return "it belongs to another user"
+    is_open = facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and facts.st_gid != os.getgid())
+    return "other users may write it" if is_open and not stat.S_ISLNK(facts.st_mode) else ""
+
+
+@functools.cache
+def _tell(line: str) -> None:
+    sys.stderr.write(f"nbtools: {line}\n")
+
+
 def _read_file(file: Path) -> dict[str, Any]:
     import tomllib  # most folders have no file of settings
 
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            facts, content = os.fstat(opened.fileno()), opened.read()
+        if refusal := _refusal(facts) or _refusal(file.lstat()):
+            _tell(f"{file} is left out: {refusal}")
+            return {}
+        return tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         what, remedy = f"is not valid TOML: {exc}", "Correct the file"
     except OSError as exc:

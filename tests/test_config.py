@@ -212,3 +212,24 @@ def test_settings_for_another_machine_hold_no_secret(tmp_path: Path) -> None:
     told = Config.load(environ={}, start=tmp_path, **given).without_secrets()
     assert told.keys() == {"home", "agent_id", "allowed_paths"}
     assert Config.load(environ={}, start=tmp_path, **told).agent_id == "a"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
+@pytest.mark.parametrize(
+    ("mode", "owner", "told"), [(0o644, None, ""), (0o666, None, "may write it"), (0o644, 12345, "another user")]
+)
+def test_a_settings_file_that_others_own_or_may_write_is_left_out_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, owner: int | None, told: str
+) -> None:
+    file = tmp_path / "nbtools.toml"
+    file.write_text('agent_id = "theirs"\n')
+    file.chmod(mode)
+    if owner is not None:
+        if os.getuid() != 0:
+            pytest.skip("only root gives files away")
+        os.chown(file, owner, -1)
+    below = tmp_path / "below"
+    below.mkdir()
+    found = Config.load(environ={}, start=below, home=tmp_path / "home").agent_id
+    assert found == ("default" if told else "theirs")
+    assert told in capsys.readouterr().err

@@ -165,11 +165,12 @@ class JupyterRun(OngoingRun):
         """
         collector, reply, report = self.collector, self.reply, self.report
         if reply is not None:
-            if reply["status"] != "error":
+            is_error = reply["status"] == "error"
+            if collector.error is not None and not is_error:
                 collector.clear_error()
-            elif collector.error is None:
+            elif collector.error is None and is_error:
                 self._add_error(reply)
-            else:
+            elif is_error:
                 collector.set_error(reply.get("ename", ""), reply.get("evalue", ""))
         if "exit_code" in report:
             collector.exit_code = report["exit_code"]
@@ -304,7 +305,16 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> JupyterRun:
         if self._memory_rpc is not None:
             self._memory_rpc.memory = context.memory
-        file = _write_script(code, context, self._folder) if self._python else None
+        file: Path | None = None
+        # Beside its data where it asks for its own place, else in the kernel's folder.
+        is_asked = self._python is not None and ("__file__" in code or "argv" in code)
+        for place in (context.cwd if is_asked else None, self._folder):
+            if place is not None and file is None:
+                with contextlib.suppress(OSError):
+                    own = place / f".nbtools-{secrets.token_hex(4)}.py"
+                    with own.open("x", encoding="utf-8", errors="surrogatepass") as script:
+                        script.write(code)
+                    file = own
         run = self._request(code, collector, context, file=None if file is None else str(file))
         run.file = file
         return run
@@ -413,18 +423,6 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         self._sockets.clear()
         if self._memory_rpc is not None:
             self._memory_rpc.close()
-
-
-def _write_script(code: str, context: RunContext, folder: Path) -> Path | None:
-    """Write a script to a file: beside its data where it asks for its place, else in the kernel's folder."""
-    is_asked = context.cwd is not None and ("__file__" in code or "argv" in code)
-    for place in (context.cwd if is_asked else None, folder):
-        if place is not None:
-            file = place / f".nbtools-{secrets.token_hex(4)}.py"
-            with contextlib.suppress(OSError), file.open("x", encoding="utf-8", errors="surrogatepass") as script:
-                script.write(code)
-                return file
-    return None
 
 
 def code_content(code: str, *, silent: bool, recorded: bool = False) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from typing import Any
 
 from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, SqlFailed, SqlInvalid
 from nbtools.lazy import need
+from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import ArrowRows, unique_names
 
 __all__ = [
     "EXCEL",
     "FILES",
+    "NOTES",
     "Frames",
     "as_lookup",
     "find_frames",
@@ -40,6 +42,10 @@ _CLASSES = {
     "polars": {"DataFrame", "LazyFrame"},
     "pyarrow": {"Table", "RecordBatch"},
 }
+NOTES = "nbtools"
+"""The attribute of a frame, and of an Arrow schema, that says what is to be told of how it was read."""
+# What pandas calls columns of one kind that is not text.
+_ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "date", "datetime", "time"})
 # A workbook unpacks to many times its size.
 _EXCEL_BYTES = 64_000_000
 
@@ -214,7 +220,14 @@ def read_excel(path: Path) -> Any:
     if path.suffix.lower() in {".xlsx", ".xlsm"}:
         need("openpyxl", extra="engines", why="Reading Excel files")
     try:
-        return _with_text_names(pd.read_excel(path))
+        with pd.ExcelFile(path) as book:
+            # What stands in a cell is its text; only an empty one is missing.
+            frame = pd.read_excel(book, keep_default_na=False, na_values=[""])
+            others = len(book.sheet_names) - 1
+        notes = [f"its first sheet; {others} more {'is' if others == 1 else 'are'} there"] if others else []
+        frame = _with_text_names(frame)
+        frame.attrs[NOTES] = [*notes, *_take_words(frame)]
+        return frame
     except ImportError as exc:
         raise MissingExtra(
             f"Reading {path.suffix} files needs another package: {exc}.", hint="Save the sheet as CSV."
@@ -229,6 +242,22 @@ def read_excel(path: Path) -> Any:
             ) from exc
         what = str(exc) or type(exc).__name__
         raise SqlInvalid(f"{str(path)!r} is no workbook that can be read: {what}.", tried="running SQL") from exc
+
+
+def _take_words(frame: Any) -> list[str]:
+    """Make missing ones of the words for that in columns of numbers, dates or truth values; return what was done."""
+    from pandas.api.types import infer_dtype
+
+    notes = []
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        is_word = column.isin(MISSING_WORDS)
+        rest = column[~is_word & column.notna()]
+        if str(column.dtype) == "object" and is_word.any() and infer_dtype(rest, skipna=True) in _ONE_KIND:
+            words = " or ".join(sorted({repr(word) for word in column[is_word]}))
+            notes.append(f"{name}: {is_word.sum():,} \u00d7 {words} read as missing")
+            frame.isetitem(place, column.where(~is_word, None).infer_objects())
+    return notes
 
 
 def _is_changed(path: Path, before: os.stat_result) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from nbtools.sql.connections import SessionEngines
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
 from nbtools.sql.files.remote import RemoteFiles
-from nbtools.sql.frames import EXCEL, find_frames, read_excel
+from nbtools.sql.frames import EXCEL, NOTES, find_frames, read_excel
 from nbtools.sql.parameters import Style, bind, placeholders
 from nbtools.sql.suggestions import way_out
 from nbtools.sql.verdict.inquiries import spelled_out
@@ -150,6 +151,8 @@ class Preparation:
         for name in (*verdict.tables, *verdict.files):
             if name.lower().endswith(EXCEL) and name not in frames and (path := self.readable(name)) is not None:
                 frames[name] = self._engines.read_workbook(path, control) if call.isolated else read_excel(path)
+                told = "; ".join(_notes_of(frames[name]))
+                files = tuple(f"{file} ({told})" if told and file == f"file {name}" else file for file in files)
         rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
         return frames, (*found, *rest, *files)
 
@@ -169,3 +172,11 @@ class Preparation:
         if isinstance(engine, IsolatedEngine):
             return engine.transpile(text, call.dialect, control)
         return transpile(text, read=call.dialect, write=engine.dialect)
+
+
+def _notes_of(frame: Any) -> list[str]:
+    """Return what is to be told of a workbook that was read, here or in a process of its own."""
+    if hasattr(frame, "attrs"):
+        return list(frame.attrs.get(NOTES, ()))
+    metadata = frame.schema.metadata or {}
+    return list(json.loads(metadata.get(NOTES.encode(), b"[]")))

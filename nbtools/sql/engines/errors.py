@@ -28,6 +28,10 @@ _SETTINGS = re.compile(
     re.DOTALL,
 )
 _LONG = 400
+# Files that pandas or a library of a script reads, and no reader of the engine here.
+_NO_READER = re.compile(
+    r"Table with name (.+\.(?:arrow|bz2|dta|feather|html|orc|pkl|sas7bdat|sav|xlsb|xml|xpt|xz|zip)) does not"
+)
 
 
 def from_position(kind: type[NbtoolsError], what: str, sql: str, line: int, column: int, **more: Any) -> NbtoolsError:
@@ -59,8 +63,11 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
         kind = SqlInvalid
     elif isinstance(exc, duckdb.CatalogException):
         kind = SqlInvalid
+        odd = _NO_READER.search(str(exc))
         hint = (
-            "Tables are frames of the notebook, files in quotes, or tables of the connection. "
+            f"SQL cannot read {odd[1]}; %%data_analyze '{odd[1]}' reads what pandas reads."
+            if odd
+            else "Tables are frames of the notebook, files in quotes, or tables of the connection. "
             "A file without an ending such as .csv is read by FROM read_csv('FILE')."
         )
     elif found := _UNWRITTEN.search(str(exc)):
@@ -85,8 +92,9 @@ def _csv_fault(text: str) -> SqlFailed:
     what = " ".join(_ADVICE.sub("", _HEAD.sub("", text)).split())
     if "not utf-8" in text:
         return SqlFailed(
-            f"{what}: the file is not UTF-8.",
-            hint="Name its encoding: FROM read_csv('FILE', encoding = 'latin-1').",
+            what,
+            hint="Name its encoding: FROM read_csv('FILE', encoding = 'latin-1'), or 'utf-16'; a script reads all "
+            "others: %%data_analyze 'FILE' with pd.read_csv('FILE', encoding='cp1252').",
             tried="running SQL",
         )
     return SqlFailed(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import dataclasses
 import functools
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nbtools.errors import NbtoolsError
@@ -100,6 +103,9 @@ class TextFiles:
         if known is not None:
             return known
         names = [str(row[0]) for row in files]
+        wide = call.form == "csv" and "encoding" not in call.options and _is_utf_16(names)
+        if wide:
+            call = dataclasses.replace(call, options={**call.options, "encoding": "'utf-16'"})
         size = sum(row[1] * (_PACKED if row[0].endswith((".gz", ".zst")) else 1) for row in files)
         if size > most_bytes:
             share = "its first 20,480 lines" if call.form == "csv" else "its first 20,480 objects"
@@ -111,11 +117,20 @@ class TextFiles:
         if call.form == "csv":
             skipped = skipped_lines(call, names[:_MOST_FILES], ask)
             found = found._replace(notes=(*skipped, *found.notes))
+        if wide and found.text is None:
+            found = found._replace(text=call.text({}))
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = found
         return found
+
+
+def _is_utf_16(names: Sequence[str]) -> bool:
+    """Tell whether files say by their first bytes that they are UTF-16 as DuckDB reads it, and Excel writes it."""
+    with contextlib.suppress(OSError, ValueError), Path(names[0]).open("rb") as file:
+        return file.read(2) == codecs.BOM_UTF16_LE
+    return False
 
 
 def point_back(error: NbtoolsError, reading: TextReading, sql: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from nbtools.errors import LimitExceeded
 from nbtools.lazy import has
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueryControl, QueryRequest
-from nbtools.sql.frames import read_excel
+from nbtools.sql.frames import NOTES, read_excel
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
 
 __all__ = ["WorkbookReader"]
@@ -61,7 +62,8 @@ def _tuples(frame: Any) -> list[tuple[Any, ...]]:
 def _table(frame: Any) -> Any:
     import pyarrow as pa
 
-    return pa.table([_array(frame.iloc[:, index]) for index in range(frame.shape[1])], names=list(frame.columns))
+    table = pa.table([_array(frame.iloc[:, index]) for index in range(frame.shape[1])], names=list(frame.columns))
+    return table.replace_schema_metadata({NOTES: json.dumps(frame.attrs[NOTES])})
 
 
 def _array(column: Any) -> Any:

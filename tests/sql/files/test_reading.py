@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.errors import SqlInvalid
+from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
@@ -175,3 +175,39 @@ def test_pages_have_the_types_of_all_lines_once_all_are_read(
         assert pages.source.types == ("DOUBLE",)
         assert pages.cells(_MANY - 1, _MANY + 2, [0]) == [["1.0"], ["19.99"], [None]]
         assert pages.source.notes == ("v: 1 \u00d7 'N/A' read as missing",)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_file_that_says_it_is_utf_16_is_read(session: SqlSession, isolated: bool) -> None:
+    Path("wide.csv").write_bytes("\ufeffname,n\nM\u00fcller,1\nMeier,N/A\n".encode("utf-16-le"))
+    rows = session.query("from 'wide.csv'", isolated=isolated).to_rows()
+    assert rows == [["M\u00fcller", 1], ["Meier", None]]
+
+
+def test_other_encodings_and_forms_are_told_with_the_way(session: SqlSession) -> None:
+    Path("latin.csv").write_bytes("name,n\nM\u00fcller,1\n".encode("latin-1"))
+    with pytest.raises(SqlFailed) as caught:
+        session.query("from 'latin.csv'")
+    assert "pd.read_csv('FILE', encoding=" in str(caught.value.hint)
+    Path("big.csv").write_bytes("\ufeffname,n\nM\u00fcller,1\n".encode("utf-16-be"))
+    with pytest.raises(SqlFailed):
+        session.query("from 'big.csv'")
+    Path("x.feather").write_bytes(b"ARROW1")
+    with pytest.raises(SqlInvalid) as refused:
+        session.query("from 'x.feather'")
+    assert refused.value.hint == "SQL cannot read x.feather; %%data_analyze 'x.feather' reads what pandas reads."
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_cells_of_a_workbook_keep_their_words_and_its_other_sheets_are_told(
+    session: SqlSession, isolated: bool
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["code", "n", "mix"], ["NA", 1, "x"], ["DE", "N/A", 5], [None, 2.5, None]):
+        book.active.append(row)
+    book.create_sheet("more")
+    book.save("words.xlsx")
+    found = session.query("from 'words.xlsx'", isolated=isolated)
+    assert found.to_rows() == [["NA", 1.0, "x"], ["DE", None, "5"], [None, 2.5, None]]
+    assert "words.xlsx (its first sheet; 1 more is there; n: 1 \u00d7 'N/A' read as missing)" in found.footer()

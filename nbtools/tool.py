@@ -233,7 +233,9 @@ class Context:
         Parameters
         ----------
         kind
-            ``"stdout"``, ``"stderr"``, ``"display"`` (`data` is a MIME bundle) or ``"progress"``.
+            ``"stdout"``, ``"stderr"``, ``"display"`` (`data` is a MIME bundle, which may have a ``display_id``),
+            ``"update"`` (of the display of this id), ``"clear"`` (all before it; a `text` of ``"wait"`` says that what
+            takes its place follows at once) or ``"progress"``.
         """
         if self.call.on_output is not None:
             self.call.on_output(kind, text, data)

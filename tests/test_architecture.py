@@ -54,6 +54,7 @@ FLOORS = {
     "home": 0,
     "visible": 0,
     "framing": 0,
+    "shown": 0,
     "html_parts": 0,
     "result": 1,
     "label": 1,

@@ -104,7 +104,7 @@ class Dispatcher:
             request.note(f"{request.out}: {loss_note(value)}")
         if request.quiet:
             return None
-        return request.shown if request.shown is not None else display_form(value, streamed=request.streamed)
+        return request.shown if request.shown is not None else display_form(value, live=request.live)
 
     def _traceback(self, exc: NbtoolsError) -> list[str]:
         """Return the script's own traceback when a script raised, else ours."""

@@ -66,8 +66,6 @@ class MagicRequest:
         Variable that the result is bound to.
     muted
         Whether the line ended with ``;``.
-    streamed
-        What was printed while a tool ran, or else the values that were shown.
     pictured
         Whether pictures were shown while it ran.
     shown
@@ -82,7 +80,6 @@ class MagicRequest:
     text: str = ""
     out: str | None = None
     muted: bool = False
-    streamed: str = ""
     pictured: bool = False
     shown: Any = None
     live: Live | None = None
@@ -125,7 +122,6 @@ class MagicRequest:
             tool,
             lambda live: workbench.acall(tool, given, caller="magic", timeout=timeout, on_output=live),
         )
-        self.streamed = live.stdout or live.values
         self.pictured = any(mime.startswith("image/") for mime in live.displayed)
         self.live = live
         return result.raise_for_error()

@@ -12,18 +12,20 @@ kills after the grace, and *returns* the execution so far with status ``"stopped
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from nbtools import html_parts
 from nbtools.errors import CallTimeout, Cancelled, ExecutionFailed, KernelDied, LimitExceeded, NbtoolsError
+from nbtools.shown import STREAMS, ShownOutput, told
 from nbtools.visible import brief, visible
 
 if TYPE_CHECKING:
     from nbtools.confine import Level
 
 __all__ = [
+    "DISPLAY_ID",
     "Backend",
     "Cap",
     "ErrorDetail",
@@ -52,7 +54,9 @@ Status = Literal[
     "process_limit",
     "file_limit",
 ]
-Kind = Literal["stdout", "stderr", "display", "error", "progress"]
+Kind = Literal["stdout", "stderr", "display", "update", "clear", "error", "progress"]
+DISPLAY_ID = "display_id"
+"""Under this, the bundle of a display tells the name by which an ``"update"`` replaces it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,10 @@ class OutputPiece:
     kind
         Where it belongs.
     text
-        The text of a stream, or the plain form of a display or an error.
+        The text of a stream, or the plain form of a display or an error; of a ``"clear"``, whether it comes with what
+        takes the place of all before (``"wait"``).
     data
-        The MIME bundle of a display; `None` for anything else.
+        The MIME bundle of a display or an update, which may have a `DISPLAY_ID`; `None` for anything else.
     """
 
     kind: Kind
@@ -120,8 +125,11 @@ class Execution:
     status
         ``"ok"`` and ``"error"`` speak of the code; the others say what ended it. After ``"timeout"``, ``"stopped"``,
         ``"died"`` and the four limits the output is what had arrived.
+    outputs
+        All that was shown, in the order in which it came, cut at the caps: pairs of ``"stdout"``, ``"stderr"`` or
+        ``"display"`` and a text or a MIME bundle. Where none are given they are made of the three that follow.
     stdout, stderr
-        The text of both streams, cut at the cap.
+        The text of both streams.
     displays
         MIME bundles in order of appearance: type to data, as in a notebook cell.
     error
@@ -152,6 +160,7 @@ class Execution:
     """
 
     status: Status
+    outputs: tuple[ShownOutput, ...] = ()
     stdout: str = ""
     stderr: str = ""
     displays: tuple[dict[str, Any], ...] = ()
@@ -168,6 +177,18 @@ class Execution:
     session: str | None = None
     notes: tuple[str, ...] = ()
     value: Any = None
+
+    def __post_init__(self) -> None:
+        given = (("stdout", self.stdout), ("stderr", self.stderr), *(("display", each) for each in self.displays))
+        outputs = self.outputs or tuple((kind, what) for kind, what in given if what)
+        parts = {name: "".join(what for kind, what in outputs if kind == name) for name in STREAMS}
+        shown = tuple(what for kind, what in outputs if kind == "display")
+        for name, value in {"outputs": outputs, "displays": shown, **parts}.items():
+            object.__setattr__(self, name, value)  # frozen, and these are one thing
+
+    def told(self, streams: Sequence[str] = STREAMS) -> str:
+        """Return what was shown as a text, in its order, with these streams."""
+        return told(self.outputs, streams)
 
     @property
     def ok(self) -> bool:
@@ -266,9 +287,6 @@ class Execution:
         hint = "Something outside of it killed it: too little memory, or somebody did."
         return KernelDied(f"the kernel died, {how}.", hint=hint, data=data)
 
-    def _shown(self) -> str:
-        return "\n".join(str(bundle["text/plain"]) for bundle in self.displays if "text/plain" in bundle)
-
     def _summary(self) -> str:
         session = f"session {self.session}" if self.session else ""
         files = f"{len(self.artifacts)} files" if self.artifacts else ""
@@ -276,18 +294,18 @@ class Execution:
         return " · ".join(filter(None, facts))
 
     def __repr__(self) -> str:
-        texts = {"stdout": self.stdout, "stderr": self.stderr, "shown": self._shown(), "error": str(self.error or "")}
+        texts = {"stdout": self.stdout, "stderr": self.stderr, "shown": self.told(()), "error": str(self.error or "")}
         shown = "".join(f", {name}={brief(text)!r}" for name, text in texts.items() if text)
         return f"Execution({self._summary()}{shown})"
 
     def _repr_html_(self) -> str:
         """Render for a notebook: both streams and the error, cut where they are long, and a line of facts."""
-        told = "\n".join(text.rstrip("\n") for text in (self.stdout, self.stderr, self._shown()) if text)
-        more = len(told) - _SHOWN
-        told = visible(told[:_SHOWN], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
+        text = self.told().rstrip("\n")
+        more = len(text) - _SHOWN
+        text = visible(text[:_SHOWN], lines=True) + (f"\n… {more:,} more characters" if more > 0 else "")
         error = self.to_error()
         failure = html_parts.error_block(type(error).__name__, visible(error.message, lines=True)) if error else ""
-        return f"<div>{html_parts.preformatted(told)}{failure}{html_parts.footer(self._summary())}</div>"
+        return f"<div>{html_parts.preformatted(text)}{failure}{html_parts.footer(self._summary())}</div>"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import traitlets
 from nbtools import html_parts
 from nbtools.errors import InvalidArguments, SqlInvalid
 from nbtools.result import ToolResult
+from nbtools.shown import Shown
 from nbtools.sql import Pager
 from nbtools.sql.chart import ResultChart
 from nbtools.sql.engines.protocol import QueryControl
@@ -204,18 +205,12 @@ class Explorer(GridWidget):
             columns = self._shape.columns or ()
             found = self._pager.ask(lambda query: query, control, columns=columns, most_bytes=_MOST_BYTES)
         self._scripts += 1
-        name, pictures = f"script-{self._scripts}", []
-
-        def show(kind: str, text: str = "", data: Any = None) -> None:
-            if kind in {"stdout", "stderr"}:
-                self.text(name).write(text)
-            elif kind == "display" and isinstance(data, dict) and "image/png" in data:
-                pictures.append({"name": "figure", "uri": f"data:image/png;base64,{data['image/png']}"})
-            elif kind == "display" and isinstance(data, dict):
-                self.text(name).write(f"{data.get('text/plain', '')}\n")
-
+        name, shown = f"script-{self._scripts}", Shown()
+        show = self.output_into(name, shown)
         calling = self._place_of_rows.run_script(asked.given["code"], self.sql, found.rows.to_pandas(), show)
         told = shown_result(self.wait_for_call(asked, calling, name))
+        drawn = [what["image/png"] for kind, what in shown.outputs if kind == "display" and "image/png" in what]
+        pictures = [{"name": "figure", "uri": f"data:image/png;base64,{picture}"} for picture in drawn]
         return {**told, "pictures": [*pictures, *told["pictures"]]}
 
     def _finish(self, asked: Asked, control: QueryControl) -> None:

@@ -9,6 +9,7 @@ import traitlets
 
 from nbtools import html_parts
 from nbtools.errors import InvalidArguments, NbtoolsError
+from nbtools.shown import Shown
 from nbtools.visible import aligned
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 from nbtools.widgets.forms.results import cell_of, shown_result
@@ -82,11 +83,7 @@ class ToolForm(LiveWidget):
             return {"problems": problems_of(exc, self._tool.schema["properties"])}
         self._runs += 1
         name = f"output-{self._runs}"
-
-        def show(kind: str, text: str = "", data: Any = None) -> None:
-            if kind in {"stdout", "stderr"}:
-                self.text(name).write(text)
-
+        show = self.output_into(name, Shown())
         result = self.wait_for_call(asked, self._call(self._tool.name, values, caller="form", on_output=show), name)
         self.result = shown_result(result)
         problems = {} if result.ok or result.error is None else self._problems(result)

@@ -63,9 +63,13 @@ def test_every_call_gets_a_clean_kernel_and_a_session_keeps_its_state(call):
     assert analyze(call, "print(left + 1)", session="s").text == "42\n"
 
 
-def test_a_last_value_is_shown_as_in_a_cell_when_nothing_was_printed(call):
+def test_a_last_value_is_shown_as_in_a_cell(call):
     assert analyze(call, "6 * 7").text == "42\n"
-    assert analyze(call, "print('said')\n6 * 7").text == "said\n"
+    assert analyze(call, "print('said')\n6 * 7").text == "said\n42\n"
+    assert analyze(call, "display('a')\nprint('said', end='')\n6 * 7").text == "'a'\nsaid\n42\n"
+    noise = "import sys\nprint('noise', file=sys.stderr)\n"
+    assert analyze(call, f"{noise}6 * 7").text == "42\n"
+    assert analyze(call, noise).text == "noise\n"
     assert analyze(call, "x = 1").text == ""
 
 

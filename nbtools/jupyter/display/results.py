@@ -12,6 +12,7 @@ from typing import Any
 from nbtools import html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display.blocks import duration
+from nbtools.jupyter.display.streaming import Live
 from nbtools.result import Artifact, ToolResult
 
 __all__ = ["ShownResult", "display_form", "loss_note", "picture_bundles"]
@@ -35,8 +36,10 @@ class ShownResult(ToolResult):
 
     @property
     def footer(self) -> str:
-        """Tool, duration and files on one line."""
-        files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in self.artifacts)
+        """Tool, duration, and the files that the text has not named, on one line."""
+        named = self.shown_text() if self.repeats else ""
+        others = (a for a in self.artifacts if Path(a.path).name not in named)
+        files = ", ".join(f"{Path(a.path).name} ({a.size:,} B)" for a in others)
         return " · ".join(part for part in (self.tool, duration(self.duration_s), files, loss_note(self)) if part)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -55,19 +58,19 @@ def loss_note(value: Any) -> str:
     return "output cut at its cap: what came after is not kept" if is_cut else ""
 
 
-def display_form(value: Any, *, streamed: str = "") -> Any:
+def display_form(value: Any, *, live: Live | None = None) -> Any:
     """Return what the cell displays for a value.
 
     Parameters
     ----------
     value
         What the magic answered.
-    streamed
-        What was printed while it ran; a text that says the same is not repeated.
+    live
+        What has shown its output; a text that says the same is not repeated.
     """
     if not isinstance(value, ToolResult) or not value.ok:
         return value
-    repeats = not streamed or value.text.strip() != streamed.strip()
+    repeats = live is None or not live.has_told(value.text)
     if repeats and value.text and not any(artifact.mime.startswith("image/") for artifact in value.artifacts):
         return value
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(ToolResult)}

@@ -25,6 +25,8 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
 from nbtools.jupyter.catalogue import CATALOGUE
+from nbtools.kernels.interface import DISPLAY_ID
+from nbtools.shown import STREAMS, Shown, told
 from nbtools.telemetry import fresh_id
 
 __all__ = ["Live"]
@@ -94,12 +96,8 @@ class Live:
 
     Attributes
     ----------
-    stdout
-        What was printed so far.
     displayed
         MIME types that were shown so far.
-    values
-        The plain forms of what was shown and is no picture, a line each.
     """
 
     def __init__(self, label: str, shell: Any, *, progress: bool = True) -> None:
@@ -107,22 +105,22 @@ class Live:
         self._shell = shell
         self._progress = progress
         self._stage = ""
-        self._parts: list[str] = []
         self._window = _Window()
-        self._shown: list[tuple[str, Any]] = []
+        self._shown = Shown()
         self._again = 0
         self._displays = 0
         self._display_id: str | None = None
-        self._chart: tuple[str, dict[str, Any]] | None = None
+        # By what the notebook calls the displays of the run that can be updated: one run's "a" is not another's.
+        self._names: dict[str, str] = {}
+        self._chart: str | None = None
         self._owns_cell = _ALONE.match(_code_of(shell)) is not None
         self._context = contextvars.copy_context()
         self.displayed: set[str] = set()
-        self.values = ""
 
-    @property
-    def stdout(self) -> str:
-        """What was printed so far."""
-        return "".join(self._parts)
+    def has_told(self, text: str) -> bool:
+        """Tell whether a text says what the cell has shown, with or without what went to standard error."""
+        shown = self._shown.outputs
+        return bool(shown) and text.strip() in {told(shown, ("stdout",)).strip(), told(shown).strip()}
 
     def __call__(self, kind: str, text: str = "", data: Any = None) -> None:
         """Show one piece of output; see `nbtools.tool.Context.emit` for the kinds."""
@@ -130,44 +128,59 @@ class Live:
         self._context.copy().run(self._put, kind, text, data)
 
     def _put(self, kind: str, text: str, data: Any) -> None:
-        if kind in {"stdout", "stderr"}:
-            if kind == "stdout":
-                self._parts.append(text)
+        if kind in STREAMS:
+            self._shown.stream(kind, text)
             self._show(kind, self._window.part(text))
-        elif kind == "display" and data:
-            self.displayed.update(data)
-            if "text/plain" in data and not any(mime.startswith("image/") for mime in data):
-                self.values += f"{data['text/plain']}\n"
-            self._displays += 1
-            if self._displays <= _MOST_DISPLAYS:
-                shown = dict(data)
-                if any(mime.startswith(_CHARTS) for mime in shown):
-                    self._chart = fresh_id(), shown
-                self._show(kind, shown)
+        elif kind in {"display", "update"} and data:
+            bundle = dict(data)
+            name = self._name_of(bundle.pop(DISPLAY_ID, None), bundle)
+            self.displayed.update(bundle)
+            if kind == "update" and name is not None:
+                self._shown.update(bundle, name)
+                self._show(kind, bundle, name)
+            else:
+                self._shown.display(bundle, name)
+                self._displays += 1
+                if self._displays <= _MOST_DISPLAYS:
+                    self._show("display", bundle, name)
+        elif kind == "clear":
+            self._clear(wait=text == "wait")
         elif kind == "progress":
             self._stage = text
 
-    def _show(self, kind: str, what: Any) -> None:
-        """Show something, and remember it in case the cell is to be shown again."""
+    def _name_of(self, display_id: str | None, bundle: Mapping[str, Any]) -> str | None:
+        """Return what the notebook calls a display; `None` for one that is shown once and for all."""
+        if display_id is not None:
+            return self._names.setdefault(display_id, fresh_id())
+        if any(mime.startswith(_CHARTS) for mime in bundle):
+            self._chart = fresh_id()
+            return self._chart
+        return None
+
+    def _clear(self, *, wait: bool) -> None:
+        """Clear the cell; with `wait` when the next output comes, which is at once."""
+        self._shown.clear()
+        self._window, self._again, self._displays = _Window(), 0, 0
+        # The time is gone with the rest, and is shown again in a second.
+        self._chart = None
+        if self._display_id != "terminal":
+            self._display_id = None
+        self._shell.display_pub.clear_output(wait=wait)
+
+    def _show(self, kind: str, what: Any, name: str | None = None) -> None:
+        """Show something."""
         if not what:
             return
         if self._display_id == "terminal":
             self._display_id = None
             self._write(sys.stderr, "\r\x1b[K")
-        if kind != "display" and self._shown and self._shown[-1][0] == kind:
-            self._shown[-1] = (kind, self._shown[-1][1] + what)
-        else:
-            self._shown.append((kind, what))
         self._again += len(what) if isinstance(what, str) else sum(len(str(part)) for part in what.values())
-        self._send(kind, what)
-
-    def _send(self, kind: str, what: Any) -> None:
-        if kind == "display" and self._chart is not None and what is self._chart[1]:
-            self._publish(what, transient={"display_id": self._chart[0]})
-        elif kind == "display":
+        if kind in STREAMS:
+            self._write(sys.stdout if kind == "stdout" else sys.stderr, what)
+        elif name is None:
             self._publish(what)
         else:
-            self._write(sys.stdout if kind == "stdout" else sys.stderr, what)
+            self._publish(what, transient={"display_id": name}, update=kind == "update")
 
     @staticmethod
     def _write(stream: Any, text: str) -> None:
@@ -182,13 +195,13 @@ class Live:
 
         A front end shows the richest form that it knows, so what needs the network to be drawn is taken out.
         """
-        if self._chart is None:
+        chart = self._shown.bundle_of(self._chart) if self._chart is not None else None
+        if chart is None:
             return False
-        place, chart = self._chart
         chart.pop("text/html", None)
         chart.update({mime: drawn for mime, drawn in picture.items() if mime.startswith("image/")})
         if hasattr(self._shell, "kernel"):
-            self._publish(chart, transient={"display_id": place}, update=True)
+            self._publish(chart, transient={"display_id": self._chart}, update=True)
         return True
 
     async def watch(self, work: Awaitable[T]) -> T:
@@ -225,8 +238,8 @@ class Live:
             self._write(sys.stderr, f"\r{line}\x1b[K")
 
     def _is_within_a_line(self) -> bool:
-        kind, what = self._shown[-1] if self._shown else ("", "")
-        return kind in {"stdout", "stderr"} and not what.endswith("\n")
+        kind, what = self._shown.outputs[-1] if self._shown.outputs else ("", "")
+        return kind in STREAMS and not what.endswith("\n")
 
     def _redraw(self, time_so_far: dict[str, Any] | None) -> None:
         """Show the cell again, with the time above the output, or without it."""
@@ -236,11 +249,16 @@ class Live:
             self._publish(time_so_far or {}, **how, update=time_so_far is None)
             return
         # Clearing waits for what comes next, so that nothing flickers.
-        self._shell.display_pub.clear_output(wait=bool(self._shown or time_so_far))
+        self._shell.display_pub.clear_output(wait=bool(self._shown.outputs or time_so_far))
         if time_so_far is not None:
             self._publish(time_so_far, **how)
-        for kind, what in self._shown:
-            self._send(kind, what)
+        self._window, self._again, displays = _Window(), 0, 0
+        for kind, what, name in self._shown.named():
+            displays += kind == "display"
+            if kind in STREAMS:
+                self._show(kind, self._window.part(what))
+            elif displays <= _MOST_DISPLAYS:
+                self._show(kind, what, name)
 
     def _end_time(self) -> None:
         """Take the time away, and say what the cell does not show."""
@@ -251,7 +269,8 @@ class Live:
         self._display_id = None
         more = self._displays - _MOST_DISPLAYS
         left_out = f"\n… {more:,} displays are not shown here …\n" if more > 0 else ""
-        self._show("stdout", self._window.end() + left_out)
+        if rest := self._window.end() + left_out:
+            self._write(sys.stdout, rest)
 
 
 def _code_of(shell: Any) -> str:

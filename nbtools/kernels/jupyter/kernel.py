@@ -101,7 +101,7 @@ class JupyterRun(OngoingRun):
             case "display_data" | "execute_result" | "update_display_data":
                 self._display(message.type, content)
             case "clear_output":
-                self.collector.clear()
+                self.collector.clear(wait=bool(content.get("wait")))
             case "error":
                 self._add_error(content)
             case "status":

@@ -16,7 +16,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from nbtools.kernels.interface import ErrorDetail, Execution, OnOutput, OutputLimits, OutputPiece, Status
+from nbtools.kernels.interface import (
+    DISPLAY_ID,
+    ErrorDetail,
+    Execution,
+    Kind,
+    OnOutput,
+    OutputLimits,
+    OutputPiece,
+    Status,
+)
+from nbtools.shown import Shown
 
 __all__ = ["Collector", "PipeReader"]
 
@@ -26,6 +36,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RUNAWAY = 4
 # A display that is updated occupies no more than its last state, so it may be sent more often.
 _RUNAWAY_UPDATES = 40
+_WIDGETS = "application/vnd.jupyter.widget-"
 _OWN_ENDS = frozenset({"ok", "error"})
 # An exception may quote whole frames; what is in the middle of its message or traceback is left out.
 _MOST_MESSAGE, _MOST_TRACEBACK = 10_000, 100_000
@@ -118,12 +129,10 @@ class Collector:
     def __init__(self, on_output: OnOutput | None = None, limits: OutputLimits | None = None) -> None:
         self._on_output = on_output
         self.limits = limits or OutputLimits()
-        self._text: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        self._displays: list[dict[str, Any]] = []
-        self._sizes: list[int] = []
-        self._by_display_id: dict[str, int] = {}
-        self._text_bytes = 0
+        self._shown = Shown()
+        self._text_bytes = self._room_taken = 0
         self._display_bytes = self._dropped_bytes = 0
+        self._most_text = _RUNAWAY * self.limits.text_bytes
         self.is_runaway = False
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self.truncated = False
@@ -134,19 +143,22 @@ class Collector:
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
-        room = self.limits.text_bytes - self._text_bytes
+        if text:
+            self._make_room()
+        room = self.limits.text_bytes - self._room_taken
         # Most text is ASCII, which is told without making a copy.
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         self._text_bytes += size
+        self._room_taken += size
+        self.is_runaway |= self._text_bytes > self._most_text
         if size > room:
             self.truncated = True
-            self.is_runaway |= self._text_bytes > _RUNAWAY * self.limits.text_bytes
             if room <= 0:
                 return
             # Half a character at the cut is left out.
             text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
         if text:
-            self._text[name].append(text)
+            self._shown.stream(name, text)
             self._emit(OutputPiece(kind=name, text=text))
 
     def raw(self, name: Literal["stdout", "stderr"], data: bytes, *, final: bool = False) -> None:
@@ -159,23 +171,23 @@ class Collector:
 
     def display(self, data: Mapping[str, Any], *, display_id: str | None = None, update: bool = False) -> None:
         """Take a MIME bundle; an update replaces the bundle that was shown under the same id."""
-        bundle = dict(data)
+        self._make_room()
+        # A widget lives in the process that made it, which no page of ours speaks to: its text is shown.
+        bundle = {kind: what for kind, what in data.items() if not kind.startswith(_WIDGETS)}
         size = sum(map(_bytes, bundle.items()))
-        known = self._by_display_id.get(display_id) if update and display_id else None
-        replaced = self._sizes[known] if known is not None else 0
+        replaced = self._shown.size_of(display_id) if update and display_id else None
         self._display_bytes += size
         self.is_runaway |= self._display_bytes > _RUNAWAY_UPDATES * self.limits.display_bytes
-        if sum(self._sizes) - replaced + size > self.limits.display_bytes:
+        if self._shown.display_size - (replaced or 0) + size > self.limits.display_bytes:
             self.drop(size)
             return
-        if known is not None:
-            self._displays[known], self._sizes[known] = bundle, size
+        if display_id and replaced is not None:
+            self._shown.update(bundle, display_id, size=size)
         else:
-            if display_id:
-                self._by_display_id[display_id] = len(self._displays)
-            self._displays.append(bundle)
-            self._sizes.append(size)
-        self._emit(OutputPiece(kind="display", text=str(bundle.get("text/plain", "")), data=bundle))
+            self._shown.display(bundle, display_id, size=size)
+        named = bundle if display_id is None else {**bundle, DISPLAY_ID: display_id}
+        kind: Kind = "display" if replaced is None else "update"
+        self._emit(OutputPiece(kind=kind, text=str(bundle.get("text/plain", "")), data=named))
 
     def drop(self, size: int) -> None:
         """Count a MIME bundle of `size` bytes that is not kept: here, or already in the kernel."""
@@ -183,13 +195,19 @@ class Collector:
         self._dropped_bytes += size
         self.is_runaway |= self._dropped_bytes > (_RUNAWAY - 1) * self.limits.display_bytes
 
-    def clear(self) -> None:
-        """Forget what was shown so far, as ``clear_output`` asks."""
-        for parts in self._text.values():
-            parts.clear()
-        self._displays.clear()
-        self._sizes.clear()
-        self._by_display_id.clear()
+    def clear(self, *, wait: bool = False) -> None:
+        """Forget what was shown so far, as ``clear_output`` asks; with `wait`, when something else is shown."""
+        if self._shown.clear(wait=wait):
+            self._cleared("")
+
+    def _make_room(self) -> None:
+        if self._shown.make_room():
+            self._cleared("wait")
+
+    def _cleared(self, how: str) -> None:
+        # What is cleared again and again occupies no more than its last state.
+        self._room_taken, self._most_text = 0, _RUNAWAY_UPDATES * self.limits.text_bytes
+        self._emit(OutputPiece(kind="clear", text=how))
 
     def add_error(self, name: str, value: str, traceback: str = "", line: int | None = None) -> None:
         """Add an exception; the last one counts as the end of the code until `set_error` or `clear_error` decides."""
@@ -228,8 +246,8 @@ class Collector:
             self.clear_error()
         for other in self._others:
             text = other.traceback or f"{other.name}: {other.value}"
-            so_far = self._text["stderr"][-1:] or ["\n"]
-            self.stream("stderr", "\n" * (not so_far[0].endswith("\n")) + text.rstrip("\n") + "\n")
+            so_far = self._shown.text_of("stderr") or "\n"
+            self.stream("stderr", "\n" * (not so_far.endswith("\n")) + text.rstrip("\n") + "\n")
         error = self.error if status == "error" else None
         if error is not None:
             self._emit(
@@ -241,9 +259,7 @@ class Collector:
             )
         return Execution(
             status=status,
-            stdout="".join(self._text["stdout"]),
-            stderr="".join(self._text["stderr"]),
-            displays=tuple(self._displays),
+            outputs=self._shown.outputs,
             error=error,
             duration_s=time.perf_counter() - self.begun,
             truncated=self.truncated,

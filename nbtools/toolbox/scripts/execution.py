@@ -28,7 +28,7 @@ from nbtools.toolbox.policies import Acts, SandboxPolicy
 __all__ = ["is_confined", "is_loose", "level_of", "run", "summary"]
 
 _MOST_HASHED = 256 * 2**20  # bytes of all files that one run left
-_SHOWN = frozenset({"stdout", "stderr", "display", "progress"})
+_SHOWN = frozenset({"stdout", "stderr", "display", "update", "clear", "progress"})
 
 # What a script may do with the memory, and under which name that is judged.
 _JUDGED: Mapping[str, str] = {

@@ -36,6 +36,7 @@ _Language = Annotated[str, Canonical(language_of, choices=tuple(LANGUAGES))]
 _PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg")
 _PICTURE_BYTES = 64 * 2**20
 _HEAD_BYTES = 1 << 16
+_MOST_NAMED = 20  # files in a text; all are in the data
 _HOW_TO_DRAW = "Save with plt.savefig(output_image_path), or leave a matplotlib figure open."
 _BEGINNINGS = {".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b"\xff\xd8\xff", ".pdf": b"%PDF-"}
 # What a run notes of its figure begins so; "saved" or the error follows.
@@ -113,9 +114,9 @@ async def data_analyze(
 
     The script finds the file's absolute path in input_file_path, tables under the names given in inputs, and the notes
     of this agent in memory; pandas, numpy, matplotlib and duckdb load fast. It gets copies of the tables.
-    The text is its standard output; data has stdout, stderr, artifacts (files that it wrote in its working folder,
-    under the names by which other tools read them) and duration (seconds). A script that raises is an error with its
-    own line and message; what it printed before is kept.
+    The text is what it prints and shows, in that order: tables as text, pictures by name. data has stdout, stderr,
+    artifacts (files that it wrote in its working folder, under the names by which other tools read them) and duration
+    (seconds). A script that raises is an error with its own line and message; what it printed before is kept.
 
     Parameters
     ----------
@@ -324,7 +325,7 @@ async def code_execute(
         raise Cancelled("the code was stopped.", data=data)
     if execution.status == "died" and execution.signal is not None and (error := execution.to_error(data=data)):
         raise error
-    return Output(data=data, text=_report(data), artifacts=artifacts)
+    return Output(data=data, text=_report(execution, data), artifacts=artifacts)
 
 
 async def _run_script(
@@ -405,9 +406,9 @@ def _exit_code(execution: Execution) -> int:
     return 0 if execution.status == "ok" else 1
 
 
-def _report(data: dict[str, Any]) -> str:
-    """Return both streams, and how it ended when that was not well."""
-    parts = [str(data["stdout"]), str(data["stderr"])]
+def _report(execution: Execution, data: dict[str, Any]) -> str:
+    """Return what was printed and shown, and how it ended when that was not well."""
+    parts = [execution.told(), str(data["stderr"]).removeprefix(execution.stderr), _kept_files(execution)]
     if data["timed_out"]:
         parts.append(f"[timed out after {data['duration_seconds']:.3g} s]")
     elif not data["success"]:
@@ -444,17 +445,20 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
 
 
 def _output_text(execution: Execution) -> str:
-    """Return the standard output, else the values that were shown as in a cell, else the files that are kept."""
-    if execution.stdout:
-        return execution.stdout
-    shown = [
-        str(bundle["text/plain"])
-        for bundle in execution.displays
-        if "text/plain" in bundle and not any(kind.startswith("image/") for kind in bundle)
-    ]
-    if not shown and execution.kept is not None and execution.artifacts:
-        return f"wrote {', '.join(summary(execution)['artifacts'])}\n"
-    return "".join(f"{text}\n" for text in shown)
+    """Return what was printed and shown and which files are kept, else what went to standard error."""
+    text, files = execution.told(("stdout",)), _kept_files(execution)
+    if not files:
+        return text or execution.told()
+    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{files}\n"
+
+
+def _kept_files(execution: Execution) -> str:
+    """Return the names of files that nobody knows who does not see them; empty where they are in the working folder."""
+    if execution.kept is None or not execution.artifacts:
+        return ""
+    names = summary(execution)["artifacts"]
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"wrote {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _picture_path(roots: Roots, path: str) -> Path:

@@ -32,6 +32,8 @@ import traitlets
 
 from nbtools import aio, html_parts
 from nbtools.errors import Cancelled, NbtoolsError
+from nbtools.kernels.interface import DISPLAY_ID
+from nbtools.shown import STREAMS, Shown, plain_form, told
 from nbtools.widgets.live.lanes import Lane
 
 __all__ = ["VIEW_S", "Asked", "GrowingText", "LiveWidget", "Perform", "has_kernel", "saved_output"]
@@ -150,15 +152,21 @@ class GrowingText:
                 self._timer.daemon = True
                 self._timer.start()
 
+    def replace(self, text: str) -> None:
+        """Put another text in the place of all."""
+        with self._lock:
+            self._parts, self._sent_parts, self._offset = [text], 0, 0
+            self._flush(empty=True)
+
     def flush(self) -> None:
         """Send what was not sent yet."""
         with self._lock:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, *, empty: bool = False) -> None:
         self._timer = None
         piece = "".join(self._parts[self._sent_parts :])
-        if piece:
+        if piece or empty:
             self._send(self._offset, piece)
             self._sent_parts = len(self._parts)
             # The offset counts as JavaScript does: in units of UTF-16.
@@ -227,6 +235,27 @@ class LiveWidget(anywidget.AnyWidget):
         if name not in self._texts:
             self._texts[name] = GrowingText(functools.partial(self._send_piece, name))
         return self._texts[name]
+
+    def output_into(self, name: str, shown: Shown) -> Callable[..., None]:
+        """Return what takes the output of a call, see `nbtools.tool.Context.emit`, into a text and a list."""
+
+        def show(kind: str, text: str = "", data: Any = None) -> None:
+            bundle = dict(data) if kind in {"display", "update"} else {}
+            display_id = bundle.pop(DISPLAY_ID, None)
+            if kind in STREAMS:
+                shown.stream(kind, text)
+                self.text(name).write(text)
+            elif kind == "display":
+                shown.display(bundle, display_id)
+                self.text(name).write(f"{plain_form(bundle)}\n")
+            elif kind == "update":
+                shown.update(bundle, display_id)
+                self.text(name).replace(told(shown.outputs))
+            elif kind == "clear":
+                shown.clear()
+                self.text(name).replace("")
+
+        return show
 
     def wait_for_call(self, asked: Asked, calling: Coroutine[Any, Any, T], name: str) -> T:
         """Wait for a call whose output goes to a text, which views show from now on; Stop cancels it."""

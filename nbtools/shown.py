@@ -1,0 +1,192 @@
+"""What a run has shown: one list of outputs in the order in which they came, and its text.
+
+Every reader has the same list: the collector of a run, the cell that shows it live, the text that a person or a model
+gets. ``clear_output`` and updates of displays change it in place, as they change a cell.
+"""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["STREAMS", "Shown", "ShownOutput", "plain_form", "told"]
+
+ShownOutput = tuple[str, Any]
+"""``("stdout", text)``, ``("stderr", text)`` or ``("display", MIME bundle)``."""
+
+STREAMS = ("stdout", "stderr")
+# Escapes of terminals, for colours and for erasing what the next piece writes over.
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# What Python writes of an object that has no text of its own.
+_NO_TEXT = re.compile(r"<[\w.<>]+ object(?: at 0x[0-9a-f]+)?>\Z")
+_CHARTS = ("application/vnd.plotly", "application/vnd.vega")
+
+
+class _Entry:
+    def __init__(self, kind: str, what: Any, name: str | None = None, size: int = 0) -> None:
+        self.kind, self.what, self.name, self.size = kind, what, name, size
+        self.more: list[str] = []
+
+    def output(self) -> ShownOutput:
+        if self.more:
+            self.what, self.more = "".join([self.what, *self.more]), []
+        return self.kind, self.what
+
+
+class Shown:
+    """The outputs of one run."""
+
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+        self._by_id: dict[str, list[_Entry]] = {}
+        self._clears_next = False
+
+    @property
+    def outputs(self) -> tuple[ShownOutput, ...]:
+        """All that is shown now; neighbouring texts of a stream are one."""
+        return tuple(entry.output() for entry in self._entries)
+
+    def named(self) -> list[tuple[str, Any, str | None]]:
+        """Return all that is shown, displays with their ids."""
+        return [(*entry.output(), entry.name) for entry in self._entries]
+
+    def bundle_of(self, display_id: str) -> dict[str, Any] | None:
+        """Return the MIME bundle itself that has an id now; `None` where none has."""
+        return next((entry.what for entry in self._by_id.get(display_id, ())), None)
+
+    @property
+    def display_size(self) -> int:
+        """What the sizes of the displays come to."""
+        return sum(entry.size for entry in self._entries)
+
+    def text_of(self, stream: str) -> str:
+        """Return the whole text of a stream."""
+        return "".join(what for kind, what in self.outputs if kind == stream)
+
+    def clear(self, *, wait: bool = False) -> bool:
+        """Take all away, or with `wait` only when something else comes; tell whether it is done."""
+        self._clears_next = wait
+        if not wait:
+            self._entries.clear()
+            self._by_id.clear()
+        return not wait
+
+    def make_room(self) -> bool:
+        """Say that something else comes: take all away if that was put off until now, and tell whether it was."""
+        return self._clears_next and self.clear()
+
+    def stream(self, name: str, text: str) -> None:
+        """Add text of a stream."""
+        if self._entries and self._entries[-1].kind == name:
+            self._entries[-1].more.append(text)
+        else:
+            self._entries.append(_Entry(name, text))
+
+    def display(self, bundle: dict[str, Any], display_id: str | None = None, *, size: int = 0) -> None:
+        """Add a MIME bundle, which updates of its id replace."""
+        entry = _Entry("display", bundle, display_id, size)
+        self._entries.append(entry)
+        if display_id is not None:
+            self._by_id.setdefault(display_id, []).append(entry)
+
+    def size_of(self, display_id: str) -> int | None:
+        """Return the size of what an update would replace; `None` where nothing has this id."""
+        found = self._by_id.get(display_id)
+        return None if found is None else sum(entry.size for entry in found)
+
+    def update(self, bundle: dict[str, Any], display_id: str, *, size: int = 0) -> None:
+        """Put a MIME bundle in the place of those that have this id."""
+        for entry in self._by_id.get(display_id, ()):
+            entry.what, entry.size = bundle, size
+
+
+def told(outputs: Iterable[ShownOutput], streams: Sequence[str] = STREAMS) -> str:
+    """Return outputs as the text that a person would read: carriage returns applied, displays in their plain form.
+
+    Parameters
+    ----------
+    outputs
+        In their order.
+    streams
+        Those whose text is wanted.
+    """
+    merged = Shown()
+    for kind, what in outputs:
+        if kind == "display":
+            merged.display(what)
+        elif kind in streams:
+            merged.stream(kind, what)
+    text = ""
+    for kind, what in merged.outputs:
+        part = _as_on_screen(what) if kind != "display" else f"{plain_form(what).rstrip()}\n"
+        text += "\n" * (kind == "display" and bool(text) and not text.endswith("\n")) + part
+    return text
+
+
+def _as_on_screen(text: str) -> str:
+    """Return what a terminal would show in the end: a line that begins anew is written over."""
+    if "\r" not in text and "\x1b" not in text:
+        return text
+    lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines):
+        written = ""
+        for piece in line.split("\r"):
+            written = piece + written[len(piece) :]
+        lines[number] = written
+    return "\n".join(lines)
+
+
+def plain_form(bundle: Mapping[str, Any]) -> str:
+    """Return a MIME bundle as text; of a picture, a chart or a script its name alone."""
+    plain = str(bundle.get("text/plain", ""))
+    says_nothing = not plain or _NO_TEXT.match(plain) is not None
+    for kind in bundle:
+        if kind.startswith("image/"):
+            return f"[picture: {kind if says_nothing else plain.strip('<>')}]"
+        if kind.startswith(_CHARTS):
+            return f"[chart: {kind}]"
+    for kind in ("text/markdown", "text/latex"):
+        if kind in bundle:
+            return str(bundle[kind])
+    if not says_nothing:
+        return plain
+    if "text/html" in bundle:
+        return _text_of_html(str(bundle["text/html"]))
+    if "application/json" in bundle:
+        return json.dumps(bundle["application/json"], ensure_ascii=False, default=str)
+    others = [kind for kind in bundle if kind != "text/plain"]
+    return f"[shown: {', '.join(others)}]" if others else plain
+
+
+class _Text(html.parser.HTMLParser):
+    """Gathers the text of HTML: a line for each block, cells apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._hidden += tag in {"style", "script"}
+        if tag in {"br", "div", "h1", "h2", "h3", "h4", "li", "p", "pre", "table", "tr", "ul"}:
+            self.parts.append("\n")
+        elif tag in {"td", "th"}:
+            self.parts.append("  ")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in {"style", "script"} and self._hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def _text_of_html(page: str) -> str:
+    found = _Text()
+    found.feed(page)
+    found.close()
+    lines = (line.strip() for line in "".join(found.parts).split("\n"))
+    return "\n".join(filter(None, lines)) or "[shown: text/html]"

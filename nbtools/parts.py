@@ -595,4 +595,6 @@ def _portable(made: Tool) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     plain.__kwdefaults__ = found.__kwdefaults__
     plain.__annotations__ = typing.get_type_hints(found, include_extras=True)
     kept = ("name", "effects_of", "readings_of", "title", "examples", "timeout", "on_error")
-    return plain, {**{name: getattr(made, name) for name in kept}, **dataclasses.asdict(made.effects)}
+    declared = dataclasses.asdict(made.effects)
+    is_silent = declared.pop("undeclared")  # what nobody has said is not said there either
+    return plain, {**{name: getattr(made, name) for name in kept}, **({} if is_silent else declared)}

@@ -92,7 +92,7 @@ def _csv_fault(text: str) -> SqlFailed:
     what = " ".join(_ADVICE.sub("", _HEAD.sub("", text)).split())
     if "not utf-8" in text:
         return SqlFailed(
-            what,
+            f"{what.partition(' Invalid unicode')[0]}: the file is not UTF-8.",
             hint="Name its encoding: FROM read_csv('FILE', encoding = 'latin-1'), or 'utf-16'; a script reads all "
             "others: %%data_analyze 'FILE' with pd.read_csv('FILE', encoding='cp1252').",
             tried="running SQL",

@@ -128,6 +128,8 @@ class TextFiles:
 
 def _is_utf_16(names: Sequence[str]) -> bool:
     """Tell whether files say by their first bytes that they are UTF-16 as DuckDB reads it, and Excel writes it."""
+    if not names:
+        return False
     with contextlib.suppress(OSError, ValueError), Path(names[0]).open("rb") as file:
         return file.read(2) == codecs.BOM_UTF16_LE
     return False

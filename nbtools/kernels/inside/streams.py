@@ -133,8 +133,9 @@ class Cap:
         """Write text, or the part of it that there is room for; return its length."""
         if self._is_closed:
             raise ValueError("I/O operation on closed file.")
-        # What a child has written before comes before.
-        if self._source is not None and self._watch.poll(0) and threading.current_thread() is not self._watcher:
+        # What a child has written before comes before; the line end that `print` writes belongs to its text.
+        is_late = self._source is not None and text != "\n" and self._watch.poll(0)
+        if is_late and threading.current_thread() is not self._watcher:
             settle(self._stream, _TURN_S)
         room = self._cap + 1 - self._sent
         self._sent += len(text)

@@ -136,7 +136,7 @@ class Parts:
     @property
     def artifacts(self) -> Path:
         """The folder of what confined scripts left, which tools read as ``artifacts/NAME``; it goes with `close`."""
-        return self._folder.path / ARTIFACTS
+        return self._folder.hold(ARTIFACTS)
 
     def _artifacts_folder(self) -> Path | None:
         folder: RuntimeDir | None = self.__dict__.get("_folder")
@@ -181,7 +181,7 @@ class Parts:
             spares=config.spares,
             memory_bytes=config.kernel_memory,
             preloads=config.preloads,
-            place=self.artifacts,
+            place=lambda: self.artifacts,
             idle_s=config.kernel_idle,
             warm_s=config.kernel_warm,
             timeout=config.kernel_timeout,

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -97,7 +97,8 @@ class Kernels:
     limits, cap
         How much output a run may make; `cap` is the earlier name.
     place
-        Where files go that a script left in a folder of the kernel's own; `None` takes a folder that goes with `close`.
+        Where files go that a script left in a folder of the kernel's own, or what returns it; `None` takes a folder
+        that goes with `close`.
     gateway_url, gateway_token
         The Jupyter server for remote kernels, which ``"auto"`` takes where it is set.
     """
@@ -121,7 +122,7 @@ class Kernels:
         timeout: float = 300.0,
         limits: OutputLimits | None = None,
         cap: OutputLimits | None = None,
-        place: Path | None = None,
+        place: Path | Callable[[], Path] | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:
@@ -139,8 +140,7 @@ class Kernels:
         self._preloads = (preloads,) if isinstance(preloads, str) else tuple(preloads)
         self._warm_s = warm_s
         self._limits = validation.check_output(cap if limits is None else limits)
-        self._given_place = place
-        self._place = place
+        self._find_place = (lambda: place) if isinstance(place, Path) else place
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
         self._base = KernelOptions(
             network=network,
@@ -247,7 +247,7 @@ class Kernels:
         if level != "strict":
             return dataclasses.replace(base, read_paths=(), network=True)
         # Only what no root covers is named, so that one spare fits runs with different inputs below a root.
-        roots = (*base.read_paths, *filter(None, (folder, self._given_place)))
+        roots = (*base.read_paths, *filter(None, (folder, self._find_place and self._find_place())))
         return dataclasses.replace(
             base,
             cwd=folder,
@@ -258,7 +258,9 @@ class Kernels:
     @property
     def place(self) -> Path | None:
         """Where files go that a script left in a folder of the kernel's own; `None` before there is one."""
-        return self._place
+        if self._find_place is not None:
+            return self._find_place()
+        return None if self._folder is None else self._folder.hold(ARTIFACTS)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -350,7 +352,7 @@ class Kernels:
                 limits=self._limits,
                 context=context,
             )
-            place = (request.place or self._place) if is_own else None
+            place = (request.place or self.place) if is_own else None
             collecting = aio.in_thread(_collect, execution, context, before, place=place, move=request.session is None)
             # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
             execution = await to_the_end(collecting)
@@ -378,6 +380,7 @@ class Kernels:
         async with session.lock:
             notes = await self._sessions.revive(session)
             assert session.lease is not None
+            notes = (*notes, *session.lease.mend())
             session.begin(request.code)
             session.guards = request.context.cwd if request.is_guarded else None
             execution = await self._run(session.lease, request)
@@ -448,8 +451,7 @@ class Kernels:
             )
         if self._pool is None:
             self._folder = RuntimeDir(self._home)
-            self._place = self._given_place or self._folder.make(ARTIFACTS)
-            self._shared = self._folder.make_in_memory()
+            self._shared = self._folder.hold_in_memory()
             warm = None
             if self._warm_s and self._home is not None and ForkedBackend.is_supported():
                 warm = WarmClient(self._home, idle_s=self._warm_s, preloads=self._preloads)
@@ -460,9 +462,11 @@ class Kernels:
                 self._backends.open,
                 self._folder,
                 spares=self._spares,
-                readable=(self._place, self._shared),
+                readable=(self.place or self._folder.path, self._shared),
                 is_stale=self._backends.is_stale,
             )
+        elif self._folder is not None:
+            self._folder.restore()
         return self._pool
 
     async def awarm(self, *, sandbox: Level | None = None) -> None:

@@ -152,7 +152,7 @@ def test_nothing_is_left_of_what_was_exchanged(tmp_path: Path) -> None:
 
 def test_a_folder_in_memory_goes_when_its_owners_folder_is_gone(tmp_path: Path) -> None:
     owner = RuntimeDir()
-    in_memory = owner.make_in_memory()
+    in_memory = owner.hold_in_memory()
     if not (owner.path / "memory").is_symlink():
         pytest.skip("the system has no folder in memory, or no room there")
     shutil.rmtree(owner.path)

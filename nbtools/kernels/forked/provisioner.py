@@ -117,6 +117,8 @@ class ForkedProvisioner(KernelProvisionerBase):
         zygotes, folder = _share_zygotes(os.getpid(), tuple(self.preloads))
         if self._place is None:
             self._place = folder.make(secrets.token_hex(6))
+        elif not self._place.exists():
+            folder.make(self._place.name)
         # A restart binds the same addresses, where the sockets of the dead kernel may still lie.
         for left in self._place.glob("s-*"):
             left.unlink()

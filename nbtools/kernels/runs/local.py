@@ -30,6 +30,7 @@ _INLINE = "module://matplotlib_inline.backend_inline"
 # A killed process is gone within milliseconds. One that the system cannot end (a disk that does not answer) is left
 # to the warden, so that `close` returns.
 _EXIT_S = 5.0
+_TEMPORARY = "tmp"  # beside the sockets
 _LIMITS, _CONTEXT = OutputLimits(), RunContext()
 
 
@@ -145,6 +146,11 @@ class LocalKernel(RunningKernel[R]):
         return self.process.pid
 
     @property
+    def temporary(self) -> Path:
+        """Its folder for temporary files."""
+        return self._folder / _TEMPORARY
+
+    @property
     def alive(self) -> bool:
         """Whether it can run code."""
         return not (self._is_closed or self._is_used_up or self.process.exited.done())
@@ -243,7 +249,7 @@ def start_message(options: KernelOptions, folder: Path, variables: Mapping[str, 
         Further variables of the environment.
     """
     env = dict(os.environ) if options.sandbox == "off" else scrub_environment(os.environ)
-    temporary = folder / "tmp"
+    temporary = folder / _TEMPORARY
     # Scripts leave temporary files behind; these go with the kernel's folder.
     temporary.mkdir()
     writable = [folder, *options.write_paths, *([options.cwd] if options.cwd else [])]

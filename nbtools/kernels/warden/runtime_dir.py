@@ -2,6 +2,9 @@
 
 The name is short, because the path of a local socket may have 107 bytes. The lock is held as long as the owner's
 process exists, however it ends, so that a folder whose lock can be had is nobody's: it is swept at the next start.
+
+Folders for temporary files are cleaned, by systemd for example, while an owner lives. Its folder is locked itself,
+which systemd respects, and looks used; what is removed all the same is made again under its name when it is needed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -51,40 +55,105 @@ class RuntimeDir:
         # Beside the first script, which need not wait: a dead owner may have left thousands of files.
         start_thread(sweep, place, name="nbtools-sweep")
         self.path = place / f"{_PREFIX}{secrets.token_hex(4)}"
+        self._locks: list[int] = []
+        self._lasting: set[str] = set()
+        self._is_in_memory = False
         self.path.mkdir(mode=0o700)
-        self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Nobody else can hold it: the name is random and the folder is new.
-        try_lock(self._lock)
+        self._lock()
         if holding is not None:
-            self.make(holding)
+            self.hold(holding)
+
+    def _lock(self) -> None:
+        """Lock the folder, and the file in it that says so to other owners; nobody else has ever had them."""
+        self._unlock()
+        self._locks.append(os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if hasattr(os, "O_DIRECTORY"):
+            self._locks.append(os.open(self.path, _FOLDER | os.O_CLOEXEC))
+        for descriptor in self._locks:
+            try_lock(descriptor)
+
+    def _unlock(self) -> None:
+        while self._locks:
+            os.close(self._locks.pop())
 
     def make(self, name: str) -> Path:
         """Make a folder inside, for one kernel."""
+        self.restore()
         made = self.path / name
         made.mkdir(mode=0o700)
         return made
 
-    def make_in_memory(self) -> Path:
-        """Make a folder whose files lie in memory where the system has that, with room; it goes with this one."""
-        made = _IN_MEMORY / self.path.name
+    def hold(self, name: str) -> Path:
+        """Return a folder inside that is there as long as this one, made if need be."""
+        self._lasting.add(name)
+        self.restore()
+        return self.path / name
+
+    def restore(self) -> None:
+        """Make again what somebody has removed of this folder and those that last as long, and show that it is used.
+
+        Raises
+        ------
+        OSError
+            It cannot be made, or another user has made something under its name.
+        """
+        if not self._locks:
+            return
+        if not self._is_whole():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _make_own(self.path)
+            self._lock()
+        for name in self._lasting:
+            (self.path / name).mkdir(mode=0o700, exist_ok=True)
+        if self._is_in_memory:
+            self._link_memory()
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+            os.utime(self.path / OWNER_LOCK)
+
+    def _is_whole(self) -> bool:
+        """Tell whether the file that is locked is the one that others find."""
+        try:
+            return os.path.samestat((self.path / OWNER_LOCK).stat(), os.fstat(self._locks[0]))
+        except OSError:
+            return False
+
+    def hold_in_memory(self) -> Path:
+        """Return a folder whose files lie in memory where the system has that, with room; it lasts as long as this one.
+
+        It lies in this one where there is no such room.
+        """
         try:
             room = os.statvfs(_IN_MEMORY)
-            if room.f_bavail * room.f_frsize < _LEAST_ROOM:
-                return self.make(_LINK)
-            made.mkdir(mode=0o700)
-            (self.path / _LINK).symlink_to(made)
-            (made / OWNER_LOCK).symlink_to(self.path)
+            self._is_in_memory = room.f_bavail * room.f_frsize >= _LEAST_ROOM
+            if self._is_in_memory:
+                self._link_memory()
         except (OSError, AttributeError):  # no such folder, or none that we may write to
-            return self.make(_LINK)
-        return made
+            self._is_in_memory = False
+        return _IN_MEMORY / self.path.name if self._is_in_memory else self.hold(_LINK)
+
+    def _link_memory(self) -> None:
+        """Make the folder in memory, and the links by which each of the two leads to the other, where they are gone."""
+        made = _IN_MEMORY / self.path.name
+        _make_own(made)
+        for place, target in ((self.path / _LINK, made), (made / OWNER_LOCK, self.path)):
+            if not place.is_symlink():
+                place.symlink_to(target)
 
     def close(self) -> None:
         """Remove the folder with all that is in it. Harmless when repeated."""
-        if self._lock < 0:
-            return
-        remove(self.path)
-        os.close(self._lock)
-        self._lock = -1
+        if self._locks:
+            remove(self.path)
+            self._unlock()
+
+
+def _make_own(place: Path) -> None:
+    """Make a private folder, unless it is there; raise what says that somebody else has made it."""
+    with contextlib.suppress(FileExistsError):
+        place.mkdir(mode=0o700)
+    state = place.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+        raise PermissionError(f"{place} was removed, and what lies there by now is somebody else's")
 
 
 def _short_place(otherwise: Path | None) -> Path:
@@ -192,11 +261,16 @@ def _sweep_one(found: Path) -> bool:
     if state.st_uid != os.getuid() or time.time() - state.st_mtime < _YOUNG_S:
         return False
     # Whoever was at it may have been cut off when the file was gone already.
-    descriptor = os.open(found / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    locks = [os.open(found, _FOLDER | os.O_CLOEXEC)] if hasattr(os, "O_DIRECTORY") else []
     try:
-        if not try_lock(descriptor):
+        # A cleaner may have removed the file of an owner that lives, but not the lock on the folder.
+        if not all(map(try_lock, locks)):
+            return False
+        locks.append(os.open(found / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not try_lock(locks[-1]):
             return False
         remove(found)
         return True
     finally:
-        os.close(descriptor)
+        for descriptor in locks:
+            os.close(descriptor)

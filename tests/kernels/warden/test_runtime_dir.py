@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.kernels.warden.runtime_dir import RuntimeDir, sweep
+from nbtools.kernels.warden.runtime_dir import RuntimeDir, remove, sweep
 from tests.conftest import wait_until
 
 
@@ -64,7 +64,7 @@ def test_a_new_owner_sweeps_beside_its_work_also_what_was_swept_in_part(monkeypa
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_another_users_folders_stand_in_nobodys_way(tmp_path: Path) -> None:
     owner = RuntimeDir()
-    owner.make_in_memory()
+    owner.hold_in_memory()
     pid = os.fork()
     if pid == 0:
         os.setgroups([])
@@ -78,3 +78,24 @@ def test_another_users_folders_stand_in_nobodys_way(tmp_path: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
     assert (owner.path / "memory").exists()
     owner.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of files are different there")
+def test_what_a_cleaner_removes_of_a_living_owner_is_made_again_and_swept_by_nobody() -> None:
+    living = RuntimeDir(holding="held")
+    memory = living.hold_in_memory()
+    # A cleaner that goes by age takes the files first.
+    (living.path / "owner").unlink()
+    os.utime(living.path, (time.time() - 120,) * 2)
+    sweep(living.path.parent)
+    assert (living.path / "held").is_dir()
+    for place in {living.path, memory}:
+        remove(place)
+    assert living.make("k").is_dir()
+    assert (living.path / "held").is_dir()
+    assert (memory.is_dir(), living.hold_in_memory()) == (True, memory)
+    os.utime(living.path, (time.time() - 120,) * 2)
+    sweep(living.path.parent)
+    assert (living.path / "k").is_dir()
+    living.close()
+    assert [place for place in (living.path, memory) if place.exists()] == []

@@ -209,6 +209,14 @@ def _no_sandbox() -> None:
     raise NotImplementedError(f"{sys.platform} has neither Landlock nor seccomp")
 
 
+def _share_of_processes() -> int | None:
+    """Return a quarter of all numbers that processes and threads of this machine can have."""
+    try:
+        return int(Path("/proc/sys/kernel/pid_max").read_text()) // 4
+    except OSError:
+        return None
+
+
 def _limit(confinement: Confinement) -> None:
     import resource  # absent on Windows: then `attempt` names the limits as missing
 
@@ -223,6 +231,8 @@ def _limit(confinement: Confinement) -> None:
         resource.RLIMIT_FSIZE: confinement.file_bytes,
         resource.RLIMIT_NOFILE: confinement.open_files,
         resource.RLIMIT_CORE: 0,
+        # It counts all that the user runs, and nothing for root: so it keeps a part of all numbers for others, no more.
+        resource.RLIMIT_NPROC: _share_of_processes(),
     }
     for which, value in wanted.items():
         if which is not None and value is not None:

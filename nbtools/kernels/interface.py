@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nbtools.confine import Level
 
 __all__ = [
+    "BEGAN_EMPTY",
     "DISPLAY_ID",
     "Backend",
     "Cap",
@@ -79,6 +80,8 @@ class OutputPiece:
     data: dict[str, Any] | None = None
 
 
+BEGAN_EMPTY = "began empty: "
+"""Beginning of a note that is told before the output: the code did not find what an earlier run had left."""
 OnOutput = Callable[[OutputPiece], None]
 _SHOWN = 20_000  # characters of an execution's output in a notebook
 # Signals by which a process ends itself, or its own fault ends it.
@@ -194,11 +197,6 @@ class Execution:
     def ok(self) -> bool:
         """Whether the code ran to its end without an exception."""
         return self.status == "ok"
-
-    @property
-    def confinement(self) -> str:
-        """The earlier name of `sandbox`."""
-        return self.sandbox
 
     def raise_for_error(self) -> Execution:
         """Return the execution itself, or raise the error that its status stands for.

@@ -37,31 +37,19 @@ class Lease:
     kernel: Kernel
     folder: Path | None
     environment: int
+    places: tuple[Path, ...] = ()
+    """The folders of the kernel, which somebody may remove: those for temporary files are cleaned now and then."""
     planted: list[PlantedFiles] = dataclasses.field(default_factory=list)
     """What is to be as it was once the kernel has ended."""
 
-    @property
-    def _missing(self) -> list[Path]:
-        """The folders of the kernel that somebody has removed: those for temporary files are cleaned now and then."""
-        places = [self.folder, getattr(self.kernel, "temporary", None)]
-        return [place for place in places if place is not None and not place.is_dir()]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the kernel lives and has its folders."""
-        return self.kernel.alive and not self._missing
-
-    def mend(self) -> tuple[str, ...]:
+    def mend(self) -> str:
         """Make the folders again that are missing, for a kernel that goes on; return what its user should know."""
-        missing = self._missing
-        for place in missing:
+        for place in self.places:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not missing:
-            return ()
         note = "files that lay in the kernel's own folders were removed by somebody else, such as a cleaner of /tmp"
         # What it may write was fixed when it started, by the folders themselves and not by their names.
         ends = "; it cannot write to the new folders before it is restarted" if self.kernel.sandbox == "strict" else ""
-        return (note + ends,)
+        return note + ends
 
     async def close(self, *, delay: float = 0.0) -> None:
         """End the kernel and remove its folder, after `delay` seconds."""
@@ -119,7 +107,7 @@ class Pool:
         while ready:
             lease = ready.pop()
             # A changed variable must reach the next script, as it would in a new process.
-            if lease.is_whole and lease.environment == _hash_environment():
+            if lease.kernel.alive and all(map(Path.is_dir, lease.places)) and lease.environment == _hash_environment():
                 return lease
             self._spawn(lease.close())
         return await self.open(options)
@@ -132,7 +120,9 @@ class Pool:
             options = dataclasses.replace(options, cwd=own)
         options = dataclasses.replace(options, read_paths=(*options.read_paths, *self._readable))
         try:
-            return Lease(kernel=await self._open(options), folder=own, environment=_hash_environment())
+            kernel = await self._open(options)
+            places = tuple(filter(None, (own, getattr(kernel, "temporary", None))))
+            return Lease(kernel=kernel, folder=own, environment=_hash_environment(), places=places)
         except BaseException:
             if own is not None:
                 shutil.rmtree(own, ignore_errors=True)

@@ -32,6 +32,7 @@ from nbtools.kernels.interface import (
     KernelOptions,
     OnOutput,
     OutputLimits,
+    OutputPiece,
     RunContext,
 )
 from nbtools.kernels.languages import language_of
@@ -94,8 +95,8 @@ class Kernels:
         Seconds after which an unused session is ended; `None` never ends one.
     timeout
         Seconds until code is ended where a call says nothing else.
-    limits, cap
-        How much output a run may make; `cap` is the earlier name.
+    limits
+        How much output a run may make.
     place
         Where files go that a script left in a folder of the kernel's own, or what returns it; `None` takes a folder
         that goes with `close`.
@@ -121,7 +122,6 @@ class Kernels:
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
         limits: OutputLimits | None = None,
-        cap: OutputLimits | None = None,
         place: Path | Callable[[], Path] | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
@@ -139,7 +139,7 @@ class Kernels:
         self.timeout = timeout
         self._preloads = (preloads,) if isinstance(preloads, str) else tuple(preloads)
         self._warm_s = warm_s
-        self._limits = validation.check_output(cap if limits is None else limits)
+        self._limits = validation.check_output(limits)
         self._find_place = (lambda: place) if isinstance(place, Path) else place
         self._gateway = {"gateway_url": gateway_url, "gateway_token": gateway_token}
         self._base = KernelOptions(
@@ -156,7 +156,7 @@ class Kernels:
         self._shared: Path | None = None
         self._backends: Backends | None = None
         self._pool: Pool | None = None
-        self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self._place, idle_s)
+        self._sessions = Sessions(self._ready_pool, self._dispose, lambda: self.place, idle_s)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def arun(
@@ -336,7 +336,9 @@ class Kernels:
         )
         exchange: Exchange | None = None
         if request.frames or request.value_names is not None:
-            assert self._shared is not None, "a lease came out of a pool"
+            assert self._folder is not None, "a lease came out of a pool"
+            self._folder.restore()
+            assert self._shared is not None, "it was made with the folder"
             exchange = await aio.in_thread(Exchange, self._shared, request.frames, request.value_names)
         try:
             if exchange is not None:
@@ -380,7 +382,12 @@ class Kernels:
         async with session.lock:
             notes = await self._sessions.revive(session)
             assert session.lease is not None
-            notes = (*notes, *session.lease.mend())
+            if notes and request.on_output is not None:
+                # Before what the code says, and not among it: it begins without what its writer relies on.
+                request.on_output(OutputPiece(kind="stderr", text="".join(f"[{note}]\n" for note in notes)))
+            if not all(map(Path.is_dir, session.lease.places)) and self._folder is not None:
+                self._folder.restore()
+                notes = (*notes, session.lease.mend())
             session.begin(request.code)
             session.guards = request.context.cwd if request.is_guarded else None
             execution = await self._run(session.lease, request)
@@ -465,8 +472,6 @@ class Kernels:
                 readable=(self.place or self._folder.path, self._shared),
                 is_stale=self._backends.is_stale,
             )
-        elif self._folder is not None:
-            self._folder.restore()
         return self._pool
 
     async def awarm(self, *, sandbox: Level | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from nbtools import aio
 from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.kernels import artifacts
-from nbtools.kernels.interface import Execution, KernelOptions
+from nbtools.kernels.interface import BEGAN_EMPTY, Execution, KernelOptions
 from nbtools.kernels.planted import awake
 from nbtools.kernels.pool import Lease, Pool
 from nbtools.kernels.warden import process_tree
@@ -261,7 +261,8 @@ class Sessions:
             self.lose(session, "its kernel died")
         if session.lease is None:
             if session.lost is not None:
-                notes = (f"session {session.name!r} had lost its state ({session.lost}) and was started anew",)
+                why = f"it had lost its state ({session.lost})"
+                notes = (f"{BEGAN_EMPTY}session {session.name!r} was started anew, {why}",)
             pool = self._pool()
             session.lease = await pool.take(session.options)
             pool.refill(session.options)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nbtools import Workbench, aio
+from nbtools import Workbench
 from nbtools.errors import LanguageUnavailable
-from nbtools.kernels import Execution, FakeKernels, KernelOptions, OutputLimits, RunContext
-from nbtools.kernels.fake import FakeBackend
+from nbtools.kernels import Execution, FakeKernels, RunContext
 
 
 def test_a_script_is_answered_by_its_text() -> None:
@@ -49,20 +48,3 @@ def test_a_workbench_with_fake_kernels_runs_its_tools(tmp_path: Path) -> None:
         assert failed.error.message == "line 2: ZeroDivisionError: division by zero (in: 1 / 0)"
     assert fake.run("print('still there')").ok
     fake.close()
-
-
-def test_the_earlier_names_of_arguments_and_facts_work_on(tmp_path) -> None:
-    few = OutputLimits(text_bytes=3)
-    with FakeKernels(cap=few) as kernels:
-        done = kernels.run("print('abcdef')")
-        assert (done.stdout, done.truncated) == ("abc", True)
-        assert done.confinement == done.sandbox
-
-    async def story() -> Execution:
-        kernel = await FakeBackend().open(KernelOptions(cwd=tmp_path))
-        try:
-            return await kernel.run("print(given, 'def')", cap=few, world=RunContext(variables={"given": "abc"}))
-        finally:
-            await kernel.close()
-
-    assert aio.run(story()).stdout == "abc"

@@ -5,13 +5,18 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from nbtools.kernels import Kernels
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="what is open cannot be removed there")
 
@@ -43,3 +48,60 @@ def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: P
             assert len(done.value) == 2
         assert kernels.run("q", session="s").notes == ()
     assert not list(cleaned.iterdir())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux")
+def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:
+    with Kernels("forked", spares=1, preloads=()) as kernels:
+        kernels.run("x = 1", session="s")
+        kernels.warm()
+        assert kernels._backends is not None
+        backend: Any = kernels._backends._made["forked"]
+        process = psutil.Process(backend.zygotes.pid)
+
+        def used(seconds: float) -> tuple[float, int]:
+            before = process.cpu_times(), process.num_ctx_switches().voluntary
+            time.sleep(seconds)
+            after = process.cpu_times(), process.num_ctx_switches().voluntary
+            return sum(after[0][:2]) - sum(before[0][:2]), after[1] - before[1]
+
+        # Sixty a minute; while something runs there are ten a second.
+        wait_until(lambda: used(2.0)[1] <= 3)
+        spent, wakes = used(5.0)
+        assert (spent <= 0.05, wakes <= 6) == (True, True), (spent, wakes)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(kernels.run, "import time; time.sleep(2.5)", session="s")
+            assert used(2.0)[1] >= 10
+            assert running.result().ok
+
+
+FLOOD = """
+import json
+from ipykernel.kernelapp import IPKernelApp
+app = IPKernelApp.instance()
+parent = json.dumps(get_ipython().kernel.get_parent()["header"], default=str).encode()
+header = json.dumps({"msg_id": "q", "msg_type": KIND, "session": "s", "username": "u", "version": "5.3"}).encode()
+parts = [header, parent, b"{}", b'{"data": "' + b"x" * 20_000_000 + b'"}']
+parts = [b"x", b"<IDS|MSG>", app.session.sign(parts), *parts]
+while True:
+    app.iopub_thread.send_multipart(parts)
+"""
+
+
+@pytest.mark.parametrize("kind", ["comm_msg", "stream"])
+def test_a_flood_of_messages_ends_its_run_and_keeps_no_other_waiting(kind: str) -> None:
+    waits: list[float] = []
+    with Kernels(spares=0, preloads=(), memory_bytes=2 << 30) as kernels, ThreadPoolExecutor(1) as pool:
+        kernels.run("1", session="other")
+        before = psutil.Process().memory_info().rss
+        flood = pool.submit(kernels.run, FLOOD, variables={"KIND": kind}, timeout=60.0)
+        most = 0
+        while not flood.done():
+            began = time.monotonic()
+            assert kernels.run("1", session="other").ok
+            waits.append(time.monotonic() - began)
+            most = max(most, psutil.Process().memory_info().rss - before)
+        # By its owner, who hears no more of it; or by the limit of memory, where what is not heard yet lies in it.
+        assert flood.result().status in ("output_limit", "memory_limit")
+    assert most < 400 << 20
+    assert max(waits) < 5.0

@@ -11,7 +11,7 @@ import pytest
 
 from nbtools import aio
 from nbtools.errors import InvalidArguments
-from nbtools.kernels import Execution, Kernels
+from nbtools.kernels import Execution, Kernels, OutputPiece
 from tests.conftest import wait_until
 
 
@@ -96,7 +96,13 @@ def test_a_kernel_killed_from_outside_is_noticed(kernels: Kernels) -> None:
     kernels.run("x = 1", session="s")
     os.kill(kernels.list()[0]["pid"], 9)
     wait_until(lambda: kernels.list()[0]["state"] == "dead")
-    assert "was started anew" in kernels.run("1", session="s").notes[0]
+    heard: list[OutputPiece] = []
+    again = kernels.run("print('x' in globals())", session="s", on_output=heard.append)
+    assert again.notes[0].startswith("began empty: ")
+    assert "was started anew" in again.notes[0]
+    # It is told before the output, and is none of it.
+    assert [(piece.kind, piece.text) for piece in heard] == [("stderr", f"[{again.notes[0]}]\n"), ("stdout", "False\n")]
+    assert again.stderr == ""
 
 
 def test_start_stop_and_restart(kernels: Kernels) -> None:

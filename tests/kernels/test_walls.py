@@ -39,6 +39,19 @@ time.sleep(60)
 if os.getpid() != main:
     os._exit(0)
 """,
+    "the dead": """
+import os, time
+for _ in range(64 * max(4, len(os.sched_getaffinity(0))) + 100):
+    os.posix_spawn("/bin/true", ["true"], {})
+time.sleep(60)
+""",
+    "threads": """
+import os, threading
+threading.stack_size(1 << 16)
+for _ in range(64 * max(4, len(os.sched_getaffinity(0))) + 100):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+threading.Event().wait()
+""",
     "chain that exits": """
 import os, time
 def chain(n):
@@ -114,7 +127,7 @@ answer['folders'] = [path.name for path in pathlib.Path(tempfile.gettempdir()).g
 """
     answer = run_apart(code, level=level, bombs=BOMBS)
     assert {name: answer[name][1] for name in BOMBS} == dict.fromkeys(BOMBS, True)
-    assert answer["fork bomb"][0] == "process_limit"
+    assert [answer[name][0] for name in ("fork bomb", "the dead", "threads")] == ["process_limit"] * 3
     assert answer["person"] == ["ok", "42\n"]
     assert (answer["after close"], answer["folders"]) == (True, [])
 

@@ -12,6 +12,7 @@ from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser, seconds
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.kernels.interface import BEGAN_EMPTY
 from nbtools.visible import counted
 
 __all__ = ["ANALYZE", "CODE", "VISUALIZE", "run_code", "timeout_of"]
@@ -88,9 +89,12 @@ def _data_magic(tool: str, script: str, about: str, *, draws: bool = False) -> M
 
 
 def _told(request: MagicRequest, result: Any) -> Any:
-    """Say what the run noted, such as a column that the script saw as text; the result tells of its figure itself."""
+    """Say what the run noted, such as a column that the script saw as text.
+
+    The result tells of its figure itself, and what is told before the output stands there.
+    """
     for note in (result.data or {}).get("notes", ()):
-        if not note.startswith("figure "):
+        if not note.startswith(("figure ", BEGAN_EMPTY)):
             request.note(note)
     return result
 

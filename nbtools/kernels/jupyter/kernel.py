@@ -15,7 +15,8 @@ import dataclasses
 import functools
 import os
 import secrets
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -36,8 +37,17 @@ __all__ = ["ConnectionInfo", "JupyterBackend", "JupyterKernel", "JupyterRun", "c
 
 # With ipc the "ports" are the ends of the sockets' file names.
 _PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
-# Messages read in one go. A flood of output must not keep a Stop from its turn on the loop.
-_BATCH = 100
+# Seconds of reading in one go. A flood of output must not keep a Stop, or another kernel, from its turn on the loop.
+_TURN_S = 0.01
+# What is looked at, when a run has gone beyond its limits, and before; all else is for widgets and debuggers.
+_LAST_WANTED, _MOST_LAST = frozenset({"error", "status", "execute_reply"}), 1 << 20
+_WANTED = _LAST_WANTED | {"stream", "clear_output", "display_data", "execute_result", "update_display_data"}
+# The short parts of a message, which are copied; the others lie in memory only once.
+_SHORT_PARTS = 5
+# Messages that wait for their turn, at most, where the kernel itself holds the others.
+_WAITING = 16
+# A run may send this much, and so many times as its limits allow; a message counts as so many bytes at least.
+_MOST_SENT, _MOST_TIMES, _LEAST = 1 << 30, 64, 512
 # After the reply the "idle" follows at once, unless a publisher without room dropped it.
 _IDLE_S = 2.0
 # How often a running kernel's sockets are asked although nothing was signalled.
@@ -49,7 +59,7 @@ _FIRST_ASK_S = 0.02
 _LAST_ASK_S = 0.4
 _SILENT_S = 10.0
 _LAST_GRACE_S = 1.0
-_MOST_BYTES = 1 << 28
+_MOST_BYTES = 1 << 27
 
 
 class ConnectionInfo:
@@ -88,6 +98,10 @@ class JupyterRun(OngoingRun):
         # Bytes of each stream; and the file that the script stands in.
         self.heard = {"stdout": 0, "stderr": 0}
         self.file: Path | None = None
+        limits = collector.limits
+        # Text may be escaped.
+        self.most = 3 * max(limits.text_bytes, limits.display_bytes) // 2 + (1 << 20)
+        self.room = max(_MOST_SENT, _MOST_TIMES * (limits.text_bytes + limits.display_bytes))
         self._is_idle = False
 
     def take(self, message: Message) -> None:
@@ -100,6 +114,8 @@ class JupyterRun(OngoingRun):
                 self.collector.stream(name, content["text"])
             case "display_data" | "execute_result" | "update_display_data":
                 self._display(message.type, content)
+            case "too_large":
+                self.collector.drop(content["bytes"])
             case "clear_output":
                 self.collector.clear(wait=bool(content.get("wait")))
             case "error":
@@ -109,8 +125,6 @@ class JupyterRun(OngoingRun):
             case "execute_reply":
                 self.reply = content
                 asyncio.get_running_loop().call_later(_IDLE_S, self.finish)
-        if self.collector.is_runaway:
-            self.runaway.set()
         if self.reply is not None and self._is_idle:
             self.finish()
 
@@ -243,8 +257,8 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             # ZeroMQ waits 100 ms before it tries again to reach a socket that is not bound yet.
             sock.reconnect_ivl = 5
             if kind == zmq.SUB:
-                # At the mark messages are dropped, and the "idle" could be among them.
-                sock.rcvhwm = 100_000
+                # At the mark messages are dropped, and the "idle" could be among them; a fork holds them in its memory.
+                sock.rcvhwm = _WAITING if self._python == "loaded" else 100_000
                 # No honest kernel sends more at once; a message takes memory here before anybody can look at it.
                 sock.maxmsgsize = _MOST_BYTES
                 sock.subscribe(b"")
@@ -255,6 +269,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             asyncio.get_running_loop().add_reader(sock.fd, self._drain, name)
         self._drain("iopub")
         await self._hear(timeout)
+        self.process.watch(rests=True)
 
     async def _hear(self, timeout: float) -> None:
         """Wait for the first message on iopub: ipykernel 7 greets a subscriber, others answer a request."""
@@ -305,6 +320,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> JupyterRun:
         if self._memory_rpc is not None:
             self._memory_rpc.memory = context.memory
+        self.process.watch()
         file: Path | None = None
         # Beside its data where it asks for its own place, else in the kernel's folder.
         is_asked = self._python is not None and ("__file__" in code or "argv" in code)
@@ -364,26 +380,57 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         return msg_id
 
     def _drain(self, channel: str) -> None:
-        """Read what waits on a socket, a batch at a time, so that other work on the loop gets its turn."""
+        """Read what waits on a socket for a moment, so that other work on the loop gets its turn."""
         import zmq
 
-        sock = self._sockets.get(channel)
-        if sock is None:
-            return
-        for count in range(_BATCH):
+        loop, count = asyncio.get_running_loop(), 0
+        began = loop.time()
+        while (sock := self._sockets.get(channel)) is not None:
             try:
-                frames = sock.recv_multipart(zmq.NOBLOCK)
+                # Only the first parts are copied.
+                frames = [sock.recv(zmq.NOBLOCK)]
+                while sock.getsockopt(zmq.RCVMORE):
+                    frames.append(sock.recv(zmq.NOBLOCK, copy=len(frames) < _SHORT_PARTS))
             except zmq.Again:
                 if count and channel == "shell":
                     # What was shown before a reply is here as well, even if its descriptor was quiet.
                     self._drain("iopub")
                 return
-            message = self._codec.unpack(frames)
+            count += 1
             if channel == "iopub":
                 self._heard.set()
-            if message is not None and self._run is not None and message.parent_id == self._run.msg_id:
-                self._run.take(message)
-        asyncio.get_running_loop().call_soon(self._drain, channel)
+            if self._run is not None:
+                self._take(self._run, frames)
+            if (spent := loop.time() - began) > _TURN_S:
+                # Who sends what takes long to read waits twice as long: whatever else is to be done comes first.
+                loop.remove_reader(sock.fd)
+                loop.call_later(2 * (spent - _TURN_S), self._go_on, channel)
+                return
+
+    def _go_on(self, channel: str) -> None:
+        if (sock := self._sockets.get(channel)) is not None:
+            asyncio.get_running_loop().add_reader(sock.fd, self._drain, channel)
+            self._drain(channel)
+
+    def _take(self, run: JupyterRun, frames: Sequence[Any]) -> None:
+        """Take a message, if it is one of a run; a kernel that sends without end is heard no more, and ended."""
+        types, most = (_LAST_WANTED, _MOST_LAST) if run.runaway.is_set() else (_WANTED, run.most)
+        # Whatever it is: all that comes takes the time of whoever reads it.
+        run.room -= sum(map(len, frames)) + _LEAST
+        if run.room < 0:
+            run.collector.overflow()
+            run.runaway.set()
+            self._hang_up()
+            self._is_used_up = True
+            self.process.signal(signal.SIGKILL)
+        elif message := self._codec.unpack(frames, types, run.msg_id, most=most):
+            try:
+                run.take(message)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                # Whoever can sign may still send what is no content.
+                run.collector.drop(sum(map(len, frames)))
+            if run.collector.is_runaway:
+                run.runaway.set()
 
     def _on_exit(self) -> None:
         if self._run is not None:
@@ -394,6 +441,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         if self._memory_rpc is not None:
             self._memory_rpc.memory = None
         self._run = None
+        self.process.watch(rests=True)
         if run.file is not None:
             run.file.unlink(missing_ok=True)
         if not self.process.exited.done() or run.reply is not None:
@@ -416,11 +464,14 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         else:
             await self.process.interrupt()
 
-    def _release(self) -> None:
+    def _hang_up(self) -> None:
         for sock in self._sockets.values():
             asyncio.get_running_loop().remove_reader(sock.fd)
             sock.close(0)
         self._sockets.clear()
+
+    def _release(self) -> None:
+        self._hang_up()
         if self._memory_rpc is not None:
             self._memory_rpc.close()
 

@@ -3,6 +3,9 @@
 ``jupyter_client.session.Session`` does the same, after half a second of imports and with dates parsed in every
 message. A message is ``[identities…, <IDS|MSG>, signature, header, parent, metadata, content, buffers…]``, the middle
 four JSON, signed with HMAC-SHA256 over their bytes. A message whose signature does not fit is not a message.
+
+A kernel may send anything, of any size. Whether a message is looked at is decided by its size and the two short parts
+that say what it is and which request it belongs to; the rest is signed, decoded and copied only then.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import dataclasses
 import hmac
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,9 +26,13 @@ _VERSION = "5.3"
 _encode = json.JSONEncoder(ensure_ascii=True, default=str, separators=(",", ":")).encode
 
 
+# More than these parts have in any message that somebody wants, without the content.
+_MOST_HEAD = 1 << 16
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """One message from a kernel."""
+    """One message from a kernel; ``too_large`` stands for one that is not looked at, with its ``bytes``."""
 
     type: str
     parent_id: str
@@ -63,20 +70,39 @@ class MessageCodec:
         parts = [_encode(part).encode() for part in (header, {}, metadata or {}, content)]
         return msg_id, [_DELIMITER, self._sign(parts), *parts]
 
-    def unpack(self, frames: Sequence[bytes]) -> Message | None:
-        """Return the message in the frames; `None` when it is damaged or not signed with our key."""
+    def unpack(
+        self, frames: Sequence[Any], types: Container[str], parent_id: str = "", *, most: int = 1 << 25
+    ) -> Message | None:
+        """Return the message in the frames; `None` when it is damaged, not signed with our key, or not wanted.
+
+        Parameters
+        ----------
+        frames
+            The parts of the message as ZeroMQ gives them, copied or not.
+        types, parent_id
+            What is wanted: messages of these types, which belong to this request.
+        most
+            Bytes of the content that is looked at.
+        """
         try:
+            # Identities, and the subject of a broadcast, come before. Metadata and buffers are for widgets, which
+            # nobody draws here.
             at = frames.index(_DELIMITER)
-            # Metadata and buffers are for widgets, which nobody draws here.
-            signature, header, parent, _, content = frames[at + 1 : at + 6]
-            if not hmac.compare_digest(signature, self._sign(frames[at + 2 : at + 6])):
+            signature, *parts = frames[at + 1 : at + 6]
+            header, parent, metadata, content = parts
+            if len(header) + len(parent) + len(metadata) > _MOST_HEAD:
                 return None
-            return Message(
-                type=json.loads(header)["msg_type"],
-                parent_id=json.loads(parent).get("msg_id", ""),
-                content=json.loads(content),
-            )
-        except (ValueError, KeyError, TypeError):
+            kind = json.loads(header)["msg_type"]
+            if kind not in types or json.loads(parent).get("msg_id", "") != parent_id:
+                return None
+            if len(content) > most:
+                return Message(type="too_large", parent_id=parent_id, content={"bytes": len(content)})
+            # Copied once, so that what is signed is what is read.
+            texts = [bytes(part) for part in parts]
+            if not hmac.compare_digest(signature, self._sign(texts)):
+                return None
+            return Message(type=kind, parent_id=parent_id, content=json.loads(texts[3]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def _sign(self, parts: Sequence[bytes]) -> bytes:

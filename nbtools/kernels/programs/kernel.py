@@ -190,6 +190,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _ProgramRun:
         if not _is_text(code):
             raise InvalidArguments("The code is not text, or has a NUL character.", tried="running code")
+        self.process.watch()
         run = self._run = _ProgramRun(collector)
         self._count += 1
         # A program for one script ends with it, even if it is still there when the answer has come.
@@ -202,6 +203,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
         run.collector.raw("stdout", b"", final=True)
         run.collector.raw("stderr", b"", final=True)
         self._run = None
+        self.process.watch(rests=True)
         facts: dict[str, Any] = {"sandbox": self.sandbox}
         if run.answer is not None:
             code = run.answer.get("exit_code")

@@ -79,11 +79,9 @@ class RunningKernel(abc.ABC, Generic[R]):
         on_output: OnOutput | None = None,
         limits: OutputLimits = _LIMITS,
         context: RunContext = _CONTEXT,
-        cap: OutputLimits | None = None,
-        world: RunContext | None = None,
     ) -> Execution:
-        """Run code; see `nbtools.kernels.interface.Kernel.run`. `cap` and `world` name `limits` and `context` too."""
-        collector, context = Collector(on_output, cap or limits), world or context
+        """Run code; see `nbtools.kernels.interface.Kernel.run`."""
+        collector = Collector(on_output, limits)
         if not self.alive:
             return collector.execution("died", sandbox=self.sandbox, notes=self._notes(context))
         run = await self._begin(code, collector, context)
@@ -128,12 +126,18 @@ class LocalKernel(RunningKernel[R]):
         The private folder of the kernel, which goes with `close`.
     on_close
         Called once with the kernel when everything is released.
+
+    Attributes
+    ----------
+    temporary
+        Its folder for temporary files.
     """
 
     def __init__(self, process: WatchedProcess, *, sandbox: str, folder: Path, on_close: Callable[[Any], None]) -> None:
         self.process = process
         self.sandbox = sandbox
         self._folder = folder
+        self.temporary = folder / _TEMPORARY
         self._on_close = on_close
         self._run: R | None = None
         self._is_used_up = False
@@ -144,11 +148,6 @@ class LocalKernel(RunningKernel[R]):
     def pid(self) -> int | None:
         """The process id."""
         return self.process.pid
-
-    @property
-    def temporary(self) -> Path:
-        """Its folder for temporary files."""
-        return self._folder / _TEMPORARY
 
     @property
     def alive(self) -> bool:

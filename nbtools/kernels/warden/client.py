@@ -111,6 +111,11 @@ class WatchedProcess:
         if not self.exited.done():
             self._warden.send({"do": "signal", "id": self.id, "signal": int(number), "group": group})
 
+    def watch(self, *, rests: bool = False) -> None:
+        """Have it looked at closely, as it is from its start; or less often, as it runs nothing for its owner."""
+        if not self.exited.done():
+            self._warden.send({"do": "rest" if rests else "watch", "id": self.id})
+
     async def interrupt(self) -> None:
         """Send SIGINT to its process group, and wait until the warden has done so.
 
@@ -155,6 +160,8 @@ class WardenClient:
         self.hello: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._process = process
         self._pipe = FdSocket(sock)
+        # When the warden is gone nothing happens, and `gone` says so soon.
+        self.send = self._pipe.send
         # A process that user code forks from the owner must not keep the connection open after the owner's end.
         os.register_at_fork(after_in_child=_make_closer(weakref.ref(self._pipe)))
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -208,10 +215,6 @@ class WardenClient:
     def pid(self) -> int:
         """The warden's process id; one that is not our child tells it when it says hello."""
         return self._process.pid if self._process is not None else int(self.hello.result()["pid"])
-
-    def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Tell the warden something; when it is gone nothing happens, and `gone` says so soon."""
-        self._pipe.send(message, descriptors)
 
     def begin(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> WatchedProcess:
         """Start a process: `message` says how (``spawn`` or ``fork`` with its fields).

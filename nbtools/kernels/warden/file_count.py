@@ -43,13 +43,18 @@ class FileCount:
         self._before: int | None = None
         self._was_hidden: set[int] = set()
         self._hidden_before: set[int] = set()
-        self._activity: tuple[int, ...] = ()
+        self._activity = process_tree.Use()
         self._rest_until = self._spent = 0.0
         self._begin()
 
     def _begin(self) -> None:
         self._bytes, self._hidden, self._linked = 0, set[int](), set[tuple[int, int]]()
         self._steps, self._spent = self._look(), 0.0
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is under way, the first one among them, by which all others are measured."""
+        return self._before is None or bool(self._spent)
 
     def close(self) -> None:
         """Let go of the folder in which a look has stopped, which nothing else would close."""
@@ -64,7 +69,7 @@ class FileCount:
             The processes of the kernel, whose open files are looked at too.
         """
         now = time.monotonic()
-        if now < self._rest_until or not self._is_looking(pids):
+        if now < self._rest_until or not (self.is_looking or self._has_moved(pids)):
             return False
         for _ in self._steps:
             if time.monotonic() > now + _AT_ONCE_S:
@@ -80,11 +85,9 @@ class FileCount:
         self._begin()
         return is_beyond
 
-    def _is_looking(self, pids: Sequence[int]) -> bool:
-        """Tell whether a look is under way, or due: who has used no processor since has written nothing."""
-        if self._before is None or self._spent:
-            return True
-        last, self._activity = self._activity, process_tree.activity(pids)
+    def _has_moved(self, pids: Sequence[int]) -> bool:
+        """Tell whether a look is due: who has used no processor since the last one has written nothing."""
+        last, self._activity = self._activity, process_tree.use(pids)
         return self._activity != last
 
     def _look(self) -> Generator[None]:

@@ -46,16 +46,19 @@ from nbtools.kernels.warden.runtime_dir import OWNER_LOCK, remove, remove_tree
 __all__ = ["Warden", "WatchedKernel", "execute", "leave", "prctl", "prepare", "serve"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
-# Seconds: between two looks at memory and number; between two sweeps; how long sweeps go on after a kernel's end.
-_WATCH_S, _SWEEP_S, _SWEEPING_S = 0.1, 0.05, 2.0
+# Seconds: between two looks at memory and number, and at a kernel that rests; between two sweeps; how long sweeps go on
+# after a kernel's end.
+_WATCH_S, _REST_S, _SWEEP_S, _SWEEPING_S = 0.1, 1.5, 0.05, 2.0
 # Seconds a resource tracker gets to remove segments of shared memory that its program left, and how many of them.
 _TRACKER_S, _TRACKERS = 0.5, 4
 _WATCHFUL = -10
 # Bytes of raw output that are kept: enough for the end of a traceback.
 _LAST_WORDS = 4_000
-_MOST = 4096
-_MOST_AT_ONCE = 4096
-_BURIED_AT_ONCE = 64
+# How many are buried before the watch has its turn: some milliseconds, and more than a bomb leaves meanwhile.
+_BURIED_AT_ONCE = 4096
+# The most processes where no limit is set. For each that is allowed, this many numbers may be taken: by its threads,
+# which libraries make for each processor, and by the dead that nobody buries.
+_MOST, _NUMBERS = 4096, max(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0)
 # A family that grows is looked at less exactly, because the exact look takes time that a bomb would use.
 _SMALL = 32
 _ABOVE_ALL = 200
@@ -73,7 +76,9 @@ class WatchedKernel:
     memory_bytes: int | None = None
     processes: int | None = None
     files: FileCount | None = None
-    seen: int = 1
+    used: process_tree.Use = dataclasses.field(default_factory=process_tree.Use)
+    rests: bool = False
+    look_at: float = 0.0
     data: int = 0
     ended_by: str | None = None
     said: collections.deque[bytes] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=8))
@@ -105,7 +110,6 @@ class Warden:
         self._selector = selectors.DefaultSelector()
         self._trackers: dict[int, float] = {}
         self._sweep_until = 0.0
-        self._next_watch = 0.0
         self._parent = os.getppid() if owner is None else None
         if owner is not None:
             self._selector.register(owner, selectors.EVENT_READ, self._dismiss)
@@ -156,6 +160,9 @@ class Warden:
                 self.begin(message, descriptors, lambda: execute(message, descriptors))
             case "signal":
                 self._signal(message["id"], message["signal"], group=message.get("group", True))
+            case "watch" | "rest" as what:
+                if (watched := self.kernels.get(message["id"])) is not None:
+                    watched.rests, watched.look_at = what == "rest", 0.0
             case "interrupt" | "freeze" | "thaw" as what:
                 if what == "interrupt":
                     self._signal(message["id"], signal.SIGINT, group=True)
@@ -252,9 +259,8 @@ class Warden:
     def _pause(self) -> float | None:
         if time.monotonic() < self._sweep_until:
             return _SWEEP_S
-        if any(watched.is_limited for watched in self.kernels.values()):
-            return _WATCH_S
-        return 5.0
+        due = (watched.look_at for watched in self.kernels.values() if watched.is_limited)
+        return max(0.0, min((5.0, *(at - time.monotonic() for at in due))))
 
     def _dismiss(self) -> None:
         self.pipe.is_open = False
@@ -357,25 +363,30 @@ class Warden:
         now = time.monotonic()
         if now < self._sweep_until:
             self._sweep()
-        if now < self._next_watch:
-            return
-        self._next_watch = now + _WATCH_S
-        self._sweep()
-        for watched in list(self.kernels.values()):
-            if watched.is_limited:
-                self._watch(watched)
+        due = [watched for watched in self.kernels.values() if watched.is_limited and watched.look_at <= now]
+        if due:
+            self._sweep()
+        for watched in due:
+            self._watch(watched, now)
 
-    def _watch(self, watched: WatchedKernel) -> None:
-        """End a family that has grown too large: in memory, shared memory included, in number, or in its files."""
-        most = (watched.processes or _MOST_AT_ONCE) + 1
-        pids = process_tree.descendants([watched.pid], most=most)
-        if len(pids) >= most:
-            # The kernel is the parent of orphans and buries none: the dead do not count.
-            alive = process_tree.living(process_tree.descendants([watched.pid]))
-            pids = alive[:most]
-        grew, watched.seen = len(pids) > watched.seen, len(pids)
+    def _watch(self, watched: WatchedKernel, now: float) -> None:
+        """End a family that has grown too large: in memory, shared memory included, in number, or in its files.
+
+        Who runs nothing for its owner, has started nothing, and has used no processor since the last look, is looked at
+        less often.
+        """
+        most = (watched.processes or _MOST) * _NUMBERS
+        pids = process_tree.descendants([watched.pid], most=most + 1)
+        before, watched.used = watched.used, process_tree.use(pids)
+        is_busy = not watched.rests or before != watched.used or len(pids) > 1
+        is_busy = is_busy or (watched.files is not None and watched.files.is_looking)
+        # All that rest are looked at together.
+        watched.look_at = now + (_WATCH_S if is_busy else _REST_S - now % _REST_S)
+        if not is_busy:
+            return
+        grew = watched.used.alive > before.alive
         watched.data = process_tree.data_bytes(watched.pid)
-        if watched.processes and len(pids) > watched.processes:
+        if watched.processes and (watched.used.alive > watched.processes or watched.used.numbers > most):
             watched.ended_by = "process_limit"
         elif (
             watched.memory_bytes
@@ -392,7 +403,8 @@ class Warden:
         """End what has come to this process: all of it belonged to kernels that are dead."""
         now = time.monotonic()
         strays = [pid for pid in process_tree.children(os.getpid()) if pid not in self._by_pid]
-        strays = [pid for pid in strays if self._trackers.get(pid, 0.0) < now]
+        # Who has ended already waits for nothing but its burial.
+        strays = [pid for pid in strays if self._trackers.get(pid, 0.0) < now and not process_tree.is_dead(pid)]
         if strays:
             self._kill_frozen(process_tree.freeze(strays))
 

@@ -12,10 +12,11 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
     "MARK",
-    "activity",
+    "Use",
     "children",
     "data_bytes",
     "deleted_bytes",
@@ -23,10 +24,11 @@ __all__ = [
     "find_marked",
     "freeze",
     "is_beyond",
+    "is_dead",
     "is_tracker",
     "kernel_of",
-    "living",
     "proportional",
+    "use",
     "wait_frozen",
 ]
 
@@ -39,6 +41,7 @@ _ID_LENGTH = 12
 _PROC = "/proc"
 _FREEZING_S = 2.0
 _STILL = (b"T", b"t", b"Z", b"X", b"")  # states of a thread that does nothing until it is let go on
+_DEAD = (b"Z", b"X")
 _BLOCK = 512  # the unit of st_blocks
 # Files that occupy memory: those without a name, and those of a file system in memory.
 _IN_MEMORY = (b"/memfd:", b"/dev/shm/")
@@ -123,9 +126,36 @@ def is_tracker(pid: int) -> bool:
     return any(name in words for name in _TRACKERS)
 
 
-def living(pids: Iterable[int]) -> list[int]:
-    """Return those that have not ended: who has, and whom nobody has buried, occupies nothing but a number."""
-    return [pid for pid in pids if _state(_stat(pid)) not in (b"Z", b"X", b"")]
+class Use(NamedTuple):
+    """What processes take of the system together.
+
+    Attributes
+    ----------
+    alive
+        How many of them have not ended.
+    numbers
+        The numbers of processes that they occupy: each thread has one, and who has ended until somebody buries it.
+    ticks
+        Their processor time, in the system's unit.
+    """
+
+    alive: int = 0
+    numbers: int = 0
+    ticks: int = 0
+
+
+def use(pids: Iterable[int]) -> Use:
+    """Return what processes take of the system."""
+    found = [fields for fields in (_stat(pid).rpartition(b") ")[2].split() for pid in pids) if len(fields) > 17]
+    alive = [fields for fields in found if fields[0] not in _DEAD]
+    threads = sum(int(fields[17]) for fields in alive)
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in found)
+    return Use(len(alive), threads + len(found) - len(alive), ticks)
+
+
+def is_dead(pid: int) -> bool:
+    """Tell whether a process has ended and waits to be buried."""
+    return _state(_stat(pid)) in _DEAD
 
 
 def _state(stat: bytes) -> bytes:
@@ -138,12 +168,6 @@ def _stat(pid: int | str) -> bytes:
         return Path(f"{_PROC}/{pid}/stat").read_bytes()
     except OSError:
         return b""
-
-
-def activity(pids: Iterable[int]) -> tuple[int, int]:
-    """Return how many processes there are, and a number that grows with the processor time of all of them."""
-    found = [_stat(pid).rpartition(b") ")[2].split() for pid in pids]
-    return len(found), sum(int(fields[11]) + int(fields[12]) for fields in found if len(fields) > 12)
 
 
 def deleted_bytes(pids: Iterable[int]) -> int:

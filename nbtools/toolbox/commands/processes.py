@@ -224,24 +224,16 @@ class Processes:
     async def _ready(self) -> WardenClient:
         if os.name == "nt":
             raise LanguageUnavailable("shell and process need Linux or macOS.", hint="Use code_execute instead.")
-        from nbtools.kernels.warden.client import WardenClient
+        from nbtools.kernels.warden.client import open_warden
         from nbtools.kernels.warden.runtime_dir import RuntimeDir
 
         # Made on the loop that it belongs to.
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
-            if self._custody is not None and self._custody.alive:
-                return self._custody
-            self._folder = self._folder or RuntimeDir()
-            own = self._folder.make(f"p{secrets.token_hex(3)}")
-            custody = WardenClient.spawn(("-P", "-m", "nbtools.kernels.warden"), folder=own, env=dict(os.environ))
-            waiters: set[asyncio.Future[Any]] = {custody.hello, custody.gone}
-            await asyncio.wait(waiters, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
-            if not custody.hello.done() or custody.hello.cancelled():
-                await custody.close()
-                raise LimitExceeded("the process that keeps other processes did not start.", retryable=True)
-            self._custody = custody
-            return custody
+            if self._custody is None or not self._custody.alive:
+                self._folder = self._folder or RuntimeDir()
+                self._custody = await open_warden(self._folder, what="keeps other processes")
+            return self._custody
 
     async def begin(
         self,

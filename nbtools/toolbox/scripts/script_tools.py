@@ -14,7 +14,7 @@ from annotated_types import Gt, Le
 
 from nbtools.aio import in_thread
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError
-from nbtools.kernels.interface import Execution, OutputLimits
+from nbtools.kernels.interface import BEGAN_EMPTY, Execution, OutputLimits
 from nbtools.kernels.languages import LANGUAGES, language_of
 from nbtools.parameters import Canonical
 from nbtools.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
@@ -150,7 +150,7 @@ async def data_analyze(
     given = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
     names = None if returns is None else (returns, "result")
     execution, artifacts = await _run_script(ctx, given, analysis_script, timeout, session=session, value_names=names)
-    text = _output_text(execution)
+    text = _before(execution) + _output_text(execution)
     if len(text) > OutputLimits.text_bytes:
         execution, text = dataclasses.replace(execution, truncated=True), text[: OutputLimits.text_bytes]
     return Output(data=_script_data(execution), text=text, artifacts=artifacts, value=execution.value)
@@ -325,7 +325,7 @@ async def code_execute(
         raise Cancelled("the code was stopped.", data=data)
     if execution.status == "died" and execution.signal is not None and (error := execution.to_error(data=data)):
         raise error
-    return Output(data=data, text=_report(execution, data), artifacts=artifacts)
+    return Output(data=data, text=_before(execution) + _report(execution, data), artifacts=artifacts)
 
 
 async def _run_script(
@@ -359,7 +359,7 @@ async def _run_script(
         name = execution.error.name if execution.error else ""
         refused = execution.sandbox == "strict" and name == "PermissionError"
         odd = None if given.file is None else _file_hint(roots, given.file, name)
-        hint = odd or (_REFUSED if refused else None)
+        hint = odd or (_REFUSED if refused else None) or _before(execution).strip() or None
     data = {**_script_data(execution), "artifacts": artifacts}
     error = execution.to_error(timeout=seconds, hint=hint, script=script, data=data)
     if error is not None:
@@ -442,6 +442,11 @@ def _file_hint(roots: Roots, file: Path, error: str) -> str | None:
     except UnicodeDecodeError as exc:
         return f"{file.name} is not UTF-8 (byte {exc.start:,}): pass encoding='latin-1', or whatever it is."
     return f"{file.name} is text, but not of the form that the script expects."
+
+
+def _before(execution: Execution) -> str:
+    """Return what is told before the output: that a session did not find what an earlier run had left."""
+    return "".join(f"[{note}]\n" for note in execution.notes if note.startswith(BEGAN_EMPTY))
 
 
 def _output_text(execution: Execution) -> str:

@@ -10,7 +10,7 @@ from nbtools.kernels.jupyter.messages import Message, MessageCodec
 def test_a_signed_message_is_read_back() -> None:
     wire = MessageCodec(b"key")
     msg_id, frames = wire.pack("execute_request", {"code": "1 + \ud800"})
-    got = MessageCodec(b"key").unpack([b"identity", *frames])
+    got = MessageCodec(b"key").unpack([b"identity", *frames], {"execute_request"})
     assert got == Message(type="execute_request", parent_id="", content={"code": "1 + \ud800"})
     assert msg_id.startswith(wire.session)
 
@@ -19,7 +19,18 @@ def test_a_signed_message_is_read_back() -> None:
 def test_a_message_that_was_tampered_with_is_no_message(spoil: int) -> None:
     _, frames = MessageCodec(b"key").pack("status", {"execution_state": "idle"})
     frames[spoil] = frames[spoil][:-1] + b"!"
-    assert MessageCodec(b"key").unpack(frames) is None
+    assert MessageCodec(b"key").unpack(frames, {"status"}) is None
+
+
+def test_what_is_not_wanted_or_too_large_is_not_decoded() -> None:
+    _, frames = MessageCodec(b"key").pack("comm_msg", {"data": "x" * 1_000})
+    # Content that is no JSON would be an error to whoever decodes it.
+    broken = [*frames[:5], b"{" * 1_000]
+    assert MessageCodec(b"key").unpack(broken, {"stream"}) is None
+    told = MessageCodec(b"key").unpack(broken, {"comm_msg"}, most=999)
+    assert told == Message(type="too_large", parent_id="", content={"bytes": 1_000})
+    assert MessageCodec(b"key").unpack(frames, {"comm_msg"}, "another request") is None
+    assert MessageCodec(b"key").unpack([b"subject", b"no delimiter"], {"comm_msg"}) is None
 
 
 def test_jupyter_reads_what_we_sign() -> None:

@@ -17,6 +17,23 @@ def test_the_end_of_a_process_reads_well() -> None:
     assert Exit(signal=250).signal_name == "signal 250"
 
 
+def test_threads_and_the_dead_are_told_from_the_living() -> None:
+    script = (
+        "import subprocess, sys, threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "dead = subprocess.Popen(['true'])\nprint(dead.pid, flush=True)\nsys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        dead = int(child.stdout.readline())
+        wait_until(lambda: process_tree.is_dead(dead))
+        assert not process_tree.is_dead(child.pid)
+        used = process_tree.use(process_tree.descendants([child.pid]))
+        assert (used.alive, used.numbers) == (1, 3)
+        child.stdin.close()
+
+
 def test_descendants_are_found_through_threads_and_generations() -> None:
     script = "import subprocess, sys; subprocess.run(['sleep', '60'])"
     child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, process_tree.MARK: "abc123abc123"})

@@ -23,6 +23,7 @@ from nbtools.errors import (
     SqlNotAllowed,
 )
 from nbtools.sql import SqlSession
+from nbtools.tool import ToolCall
 from nbtools.toolbox.web.downloads import Downloads
 from tests.conftest import stop_query
 
@@ -264,3 +265,13 @@ def test_a_workbench_reads_urls_for_the_person_and_shows_all_rows(site, tmp_path
             assert pages.row_count == 2
         refused = wb.tools.sql_query(sql=f"from '{site}/table.csv'")
         assert not refused.ok
+
+
+@pytest.mark.parametrize("name", ["..%2Ftable.csv", "..%5ctable.csv", "%2e%2e/table.csv"])
+def test_an_escaped_way_up_is_not_below_a_place(site, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    settings = {"home": tmp_path / "home", "memory_url": ":memory:", "sql_places": [f"{site}/pub/"]}
+    with Workbench(allow_private=True, **settings) as wb:
+        call = ToolCall(tool="sql_query", arguments={"query": f"from '{site}/pub/{name}'"}, caller="model")
+        refused = wb.executor.call(call)
+    assert "not below the places" in refused.error.message

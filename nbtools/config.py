@@ -186,6 +186,10 @@ class Settings(TypedDict, total=False):
     policy: Mapping[str, Any] | None
     mcp_servers: Mapping[str, Any] | None
     workflows: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    runs_age: float | str | None
+    runs_size: int | str | None
+    undo_age: float | str | None
+    undo_size: int | str | None
     otel: bool | None
 
 
@@ -247,6 +251,10 @@ class Config:
     policy: Mapping[str, Any] = _setting("gate: tool name or effect to allow, ask or deny", _table, dict)
     mcp_servers: Mapping[str, Any] = _setting("outside MCP servers", _table, dict)
     workflows: tuple[Path, ...] = _setting("workflow files that are offered as tools", _paths, ())
+    runs_age: float = _setting("seconds that runs of workflows stay", _positive_seconds, 90 * 86_400.0)
+    runs_size: int = _setting("bytes that runs of workflows may take", parse_bytes, 2**30)
+    undo_age: float = _setting("seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0)
+    undo_size: int = _setting("bytes of what undo keeps", parse_bytes, 2**30)
     otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False)
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
 

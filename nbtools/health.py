@@ -15,6 +15,7 @@ from nbtools.config import Config
 from nbtools.errors import NbtoolsError, nearest
 from nbtools.lazy import has
 from nbtools.paths import HOW_TO_ALLOW
+from nbtools.trimming import size_of
 
 __all__ = ["Check", "doctor", "not_offered", "status"]
 
@@ -38,6 +39,7 @@ _EXTRAS = {
     "langgraph": ("langgraph", "the memory as a store of LangGraph"),
     "lab": ("nbclient", "the demo, and JupyterLab"),
 }
+_LARGEST = 5
 _LEVELS = {
     "off": "run as you do",
     "limits": "have limits of time, memory and processes",
@@ -217,6 +219,7 @@ def _home(config: Config) -> Check:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=home):
             pass
+        sizes = sorted(((size_of(entry), entry.name) for entry in home.iterdir()), reverse=True)
     except OSError as exc:
         return Check(
             name="home",
@@ -224,7 +227,9 @@ def _home(config: Config) -> Check:
             found=f"{home} cannot be written: {exc.strerror}",
             remedy="Set NBTOOLS_HOME to a folder that you may write.",
         )
-    return Check(name="home", ok=True, found=f"{home} (from {config.sources.get('home', 'argument')})")
+    largest = ", ".join(f"{name} {size:,} bytes" for size, name in sizes[:_LARGEST] if size)
+    found = f"{home} (from {config.sources.get('home', 'argument')}), which holds {largest or 'nothing'}"
+    return Check(name="home", ok=True, found=found)
 
 
 def _folders(config: Config) -> Check:

@@ -328,6 +328,8 @@ class Parts:
 
         host = WorkflowHost(
             runs=self.config.home / "runs",
+            runs_age=self.config.runs_age,
+            runs_size=self.config.runs_size,
             artifacts=lambda: self.artifacts,
             tools=lambda: self.executor.tools(),  # noqa: PLW0108 - the executor is built when it is needed
             executor=self.executor_with,
@@ -414,6 +416,7 @@ class Parts:
     def agent(self) -> AgentService:
         """A model at work with the tools: ``wb.agent("…")``, ``await wb.agent.arun("…")``."""
         from nbtools.agent import AgentHost, AgentService
+        from nbtools.agent.records.images import Images
         from nbtools.health import not_offered
 
         host = AgentHost(
@@ -422,7 +425,7 @@ class Parts:
             check_workflow=lambda text: "" if (found := self.workflows.validate(text)).ok else str(found),
             idle=lambda: not_offered(self.config),
             agent_id=self.config.agent_id,
-            images=self.config.home / "undo",
+            images=Images(self.config.home / "undo", self.config.undo_age, self.config.undo_size),
             model=self.config.model,
             models=self.config.models,
         )

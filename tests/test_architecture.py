@@ -52,6 +52,7 @@ FLOORS = {
     "folder": 0,
     "paths": 0,
     "home": 0,
+    "trimming": 0,
     "visible": 0,
     "framing": 0,
     "shown": 0,

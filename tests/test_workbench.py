@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,3 +214,25 @@ def test_nobody_without_a_home_folder_meets_a_raw_error(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(code)], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert "Set NBTOOLS_HOME to a folder" in done.stdout, done.stderr
+
+
+def test_old_runs_go_and_the_doctor_says_what_a_home_holds(tmp_path: Path) -> None:
+    flow = 'version: 1\nname: w\nnodes:\n  - {id: a, tool: calculator, args: {expression: "1+1"}}\n'
+    waits = "version: 1\nname: waits\nnodes:\n  - {id: a, ask: {approve: 'Sure?'}}\n"
+    with Workbench(memory_url=":memory:", home=tmp_path, spares=0) as bench:
+        waiting = bench.workflows.run(waits)
+        for _ in range(21):
+            bench.workflows.run(flow)
+        old = time.time() - 100 * 86_400
+        for path in (tmp_path / "runs").glob("*/*"):
+            moment = old - 9 * (path.parent.name == waiting.run_id)
+            os.utime(path, (moment, moment))
+            os.utime(path.parent, (moment, moment))
+        last = bench.workflows.run(flow)
+        (home,) = (check for check in bench.doctor() if check.name == "home")
+        count, freed = bench.workflows.prune()
+        assert (count, freed > 1_000) == (2, True)
+        left = [run.run_id for run in bench.workflows.runs()]
+    assert {waiting.run_id, last.run_id} <= set(left)
+    assert "which holds" in home.found
+    assert "runs " in home.found

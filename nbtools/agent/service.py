@@ -35,6 +35,7 @@ from nbtools.telemetry import span
 from nbtools.tool import Caller, Effects, ToolCall
 
 if TYPE_CHECKING:
+    from nbtools.agent.records.images import Images
     from nbtools.agent.records.store import RunStore
     from nbtools.memory.repository import Repository
 
@@ -60,7 +61,7 @@ class AgentHost:
     agent_id
         Whose they are.
     images
-        The folder of what was in files before runs changed them.
+        What was in files before runs changed them.
     model, models
         The settings of these names.
     """
@@ -70,7 +71,7 @@ class AgentHost:
     check_workflow: Callable[[str], str]
     idle: Callable[[], Collection[str]]
     agent_id: str
-    images: Path
+    images: Images
     model: str | None
     models: Mapping[str, Any]
 
@@ -390,10 +391,9 @@ class AgentService:
 
     def _store(self) -> RunStore:
         require_agent()
-        from nbtools.agent.records.images import Images
         from nbtools.agent.records.store import RunStore
 
-        return RunStore(self._host.repository(), self._host.agent_id, Images(self._host.images))
+        return RunStore(self._host.repository(), self._host.agent_id, self._host.images)
 
     async def _record(self, run_id: str) -> RunRecord:
         """Return what is kept of a run; one that goes on here may not be stored yet."""

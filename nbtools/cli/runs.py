@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from nbtools.aio import Interrupted
 from nbtools.cli.command_parser import CommandParser
+from nbtools.config import parse_bytes
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.gate import Answer, ApprovalRequest, Nobody
-from nbtools.visible import visible, wrapped
+from nbtools.visible import counted, visible, wrapped
 from nbtools.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def add_commands(commands: Any) -> None:
     run.add_argument("file", nargs="?", metavar="FILE", help="a YAML file; its inputs are options behind it")
     run.add_argument("rest", nargs=argparse.REMAINDER, metavar="--INPUT VALUE", help="values of the inputs")
     run.set_defaults(perform=_run)
-    runs = commands.add_parser("runs", help="list the runs of workflows; show, report, export, answer or cancel one")
+    runs = commands.add_parser("runs", help="list the runs of workflows; show, report, export, answer, cancel or prune")
     verbs = runs.add_subparsers(dest="verb", metavar="COMMAND")
     listing = verbs.add_parser("list", help="list the newest runs")
     show = verbs.add_parser("show", help="show a run, node by node")
@@ -61,6 +62,10 @@ def add_commands(commands: Any) -> None:
     answer.add_argument("answer", metavar="ANSWER", help="yes or no, a choice, retry, done or fail, or JSON for a form")
     cancel = verbs.add_parser("cancel", help="ask whoever drives a run to end it")
     cancel.add_argument("run", metavar="RUN", help="its name, or the start of it")
+    prune = verbs.add_parser("prune", help="remove old runs that have ended; the newest 20 stay")
+    told = "days that runs stay, and bytes that they may take; not given, those of the settings runs_age and runs_size"
+    prune.add_argument("--days", type=float, help=told)
+    prune.add_argument("--size", type=parse_bytes, help="such as 200MiB; see --days")
     runs.set_defaults(perform=_runs)
 
 
@@ -327,6 +332,10 @@ def _runs(arguments: argparse.Namespace) -> int:
                 print("answered", file=sys.stderr)
                 if wb.workflows.show(arguments.run).driver is None:
                     print(f"→ nbtools run --resume {arguments.run}", file=sys.stderr)
+            case "prune":
+                seconds = None if arguments.days is None else arguments.days * 86_400
+                count, freed = wb.workflows.prune(seconds=seconds, most_bytes=arguments.size)
+                print(f"{counted(count, 'run')} removed, {freed:,} bytes")
             case "cancel":
                 wb.workflows.cancel(arguments.run, by=_user())
             case _:

@@ -183,10 +183,10 @@ class AgentMemory(Mapping[str, Any]):
         wanted = check_tags(tags, self.limits) or ()
         return [*self._query(text=query, vector=vector, limit=limit, tags=wanted, prefix=prefix).records]
 
-    def tags(self) -> dict[str, int]:
-        """Return the tags in use and how many records have each, the most used first."""
+    def tags(self, *, limit: int | None = None) -> dict[str, int]:
+        """Return the tags in use and how many records have each, the most used first; `limit` looks at so many."""
         counts: dict[str, int] = {}
-        for record in self._query(values=False).records:
+        for record in self._query(values=False, limit=limit).records:
             for tag in record.tags:
                 counts[tag] = counts.get(tag, 0) + 1
         return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -196,7 +196,7 @@ def _find_notes(
 
 def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
     if key is None:
-        known = nearest((tags or ("",))[0], memory.tags())
+        known = nearest((tags or ("",))[0], memory.tags(limit=_NEAREST_OF))
         hint = f"Did you mean the tag {known!r}?" if known else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
     if tags and key in memory:

@@ -23,6 +23,7 @@ from nbtools.home import not_written
 from nbtools.registry import Registry
 from nbtools.result import ToolResult
 from nbtools.tool import Tool, ToolCall
+from nbtools.trimming import trim
 from nbtools.workflow.driver.dask_cluster import open_runner
 from nbtools.workflow.driver.definition import RunDefinition, check_inputs
 from nbtools.workflow.driver.host import WorkflowHost
@@ -69,6 +70,7 @@ class Workflows:
         self._viewer = viewer
         self.host = dataclasses.replace(host, workflow_tool=lambda path, name: self.tool(path, name=name))
         self._check_open = check_open
+        self._is_pruned = False
 
     def tool(self, path: str | os.PathLike[str], *, name: str | None = None) -> Tool:
         """Return a workflow file as a tool: its inputs are the parameters, its outputs the data.
@@ -147,6 +149,9 @@ class Workflows:
                 raise not_written(exc) from exc
 
         log = await aio.in_thread(create)
+        if not self._is_pruned:
+            self._is_pruned = True
+            await aio.in_thread(self.prune)
         reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if cached else None
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, reuse=reuse)
         return await aio.here(self._drive(log, options, executor))
@@ -340,6 +345,28 @@ class Workflows:
             with contextlib.suppress(NbtoolsError, OSError):
                 found.append(self.show(folder.name))
         return found
+
+    def prune(self, *, seconds: float | None = None, most_bytes: int | None = None) -> tuple[int, int]:
+        """Remove old runs that have ended, and return how many, and their bytes; the newest 20 stay.
+
+        Parameters
+        ----------
+        seconds, most_bytes
+            What may stay: runs of that time, and the newest ones of that size; `None` takes the settings ``runs_age``
+            and ``runs_size``.
+        """
+        host = self.host
+
+        def may_go(folder: Path) -> bool:
+            run = FrozenRun(folder)
+            return run.holder() is None and run.has_ended
+
+        return trim(
+            host.runs,
+            seconds=host.runs_age if seconds is None else seconds,
+            most_bytes=host.runs_size if most_bytes is None else most_bytes,
+            may_go=may_go,
+        )
 
     def show(self, run_id: str) -> WorkflowRun:
         """Return a run, also while it is driven elsewhere.

@@ -46,7 +46,7 @@ async def _save(conversation: StoredConversation, *texts: str) -> None:
 def test_a_conversation_that_grows_is_written_and_not_read_again() -> None:
     async def grow() -> collections.Counter[str]:
         counted = Counted(InMemoryRepository())
-        conversation = StoredConversation(RunStore(counted, "a", Images(Path())), "c")
+        conversation = StoredConversation(RunStore(counted, "a", Images(Path(), 1.0, 1)), "c")
         await conversation.load()
         await _save(conversation, "one")
         counted.counts.clear()
@@ -60,7 +60,7 @@ def test_a_conversation_that_grows_is_written_and_not_read_again() -> None:
 def test_what_another_process_wrote_is_not_overwritten() -> None:
     async def write() -> list[str]:
         repository = InMemoryRepository()
-        mine, theirs = (StoredConversation(RunStore(repository, "a", Images(Path())), "c") for _ in range(2))
+        mine, theirs = (StoredConversation(RunStore(repository, "a", Images(Path(), 1.0, 1)), "c") for _ in range(2))
         await _save(mine, "one")
         await theirs.load()
         await _save(theirs, "two")
@@ -130,7 +130,7 @@ def test_what_cannot_be_stored_ends_the_run_before_an_effect(
 def test_answers_and_changes_that_come_together_share_one_write_and_a_mark_waits_for_it() -> None:
     async def write() -> tuple[collections.Counter[str], list[str], set[str]]:
         counted = Counted(InMemoryRepository())
-        store = RunStore(counted, "a", Images(Path()))
+        store = RunStore(counted, "a", Images(Path(), 1.0, 1))
         writer = RunWriter(store, RunRecord(prompt="Go!", options=RunOptions(), model="m", conversation_id="c"))
         sent = _messages("one", "two", "three")
         writer.take_changes({"undo/x": {"tool": "t", "changes": []}})
@@ -153,7 +153,7 @@ def test_answers_and_changes_that_come_together_share_one_write_and_a_mark_waits
 def test_what_could_not_be_stored_is_raised_each_time() -> None:
     async def write() -> None:
         repository = InMemoryRepository()
-        store = RunStore(repository, "a", Images(Path()))
+        store = RunStore(repository, "a", Images(Path(), 1.0, 1))
         await _save(StoredConversation(store, "c"), "of somebody else")
         writer = RunWriter(store, RunRecord(prompt="Go!", options=RunOptions(), model="m", conversation_id="c"))
         writer.soon(messages=_messages("mine"))

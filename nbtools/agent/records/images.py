@@ -11,6 +11,8 @@ import os
 import secrets
 from pathlib import Path
 
+from nbtools.trimming import trim
+
 __all__ = ["Images"]
 
 
@@ -21,10 +23,14 @@ class Images:
     ----------
     folder
         Where they lie; it is made at first use, for its owner alone.
+    seconds, most_bytes
+        What may stay there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seconds: float, most_bytes: int) -> None:
         self.folder = folder
+        self._bounds = seconds, most_bytes
+        self._is_trimmed = False
 
     @staticmethod
     def name_of(content: bytes) -> str:
@@ -39,6 +45,9 @@ class Images:
         OSError
             It could not be stored.
         """
+        if not self._is_trimmed:
+            self._is_trimmed = True
+            trim(self.folder, seconds=self._bounds[0], most_bytes=self._bounds[1])
         name = self.name_of(content)
         place = self.folder / name
         try:

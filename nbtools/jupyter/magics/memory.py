@@ -15,6 +15,8 @@ from nbtools.toolbox.memory_tools import ACTS
 
 __all__ = ["MAGIC"]
 
+_MOST_LISTED = 1_000
+
 
 def _usage(prog: str, cell: bool) -> MagicParser:
     if cell:
@@ -138,8 +140,12 @@ def _get(request: MagicRequest) -> Any:
 
 def _list(request: MagicRequest) -> Any:
     prefix, memory = request.args.prefix, request.session.memory
-    found = _read(request, "memory_list", lambda: memory.list(prefix), prefix=prefix)
-    return _records(request, found, _whose(memory.scope))
+    found = _read(request, "memory_list", lambda: memory.list(prefix, limit=_MOST_LISTED + 1), prefix=prefix)
+    whose = _whose(memory.scope)
+    if len(found) > _MOST_LISTED:
+        found.pop()
+        whose += f": the first {_MOST_LISTED:,}; a prefix, find and search name others"
+    return _records(request, found, whose)
 
 
 def _whose(scope: Any) -> str:

@@ -107,8 +107,8 @@ class WorkflowHost:
 
     Attributes
     ----------
-    runs
-        The folder of all runs.
+    runs, runs_age, runs_size
+        The folder of all runs, and the seconds and bytes after which the oldest go.
     artifacts
         Returns the folder of what scripts left, which tools may read.
     tools
@@ -141,3 +141,5 @@ class WorkflowHost:
     find_model: Callable[[str], object] | None = None
     workflow_tool: Callable[[Path, str], Tool] | None = None
     recipe: Callable[[], WorkerRecipe] | None = None
+    runs_age: float = 90 * 86_400.0
+    runs_size: int = 2**30

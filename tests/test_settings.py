@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -242,6 +243,32 @@ def _granted_for_long(bench: Workbench, world: World) -> int:
     return len(asked)
 
 
+def _age(folder: Path) -> None:
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (time.time() - 7_200,) * 2)
+
+
+def _runs_left(bench: Workbench, world: World) -> int:
+    run = bench.workflows.run('version: 1\nname: w\nnodes: [{id: a, tool: calculator, args: {expression: "1"}}]\n')
+    for number in range(21):
+        _age(shutil.copytree(run.folder, run.folder.with_name(f"copy{number}")))
+    _age(run.folder)
+    bench.workflows.prune()
+    return sum(1 for _ in run.folder.parent.iterdir())
+
+
+def _undo_left(bench: Workbench, world: World) -> int:
+    folder = bench.config.home / "undo"
+    folder.mkdir(parents=True)
+    for number in range(22):
+        (folder / f"{number}").write_bytes(bytes(100))
+    _age(folder)
+    (world.folder / "near" / "old.txt").write_text("x")
+    turns = "turns:\n  - calls: [{tool: file_write, arguments: {path: old.txt, content: new}}]\n  - say: Done.\n"
+    bench.agent("Write.", script=turns, approver=AskFunction(lambda _: "once"))
+    return sum(1 for _ in folder.iterdir()) - 1
+
+
 BARE = {"preloads": []}
 
 
@@ -287,6 +314,10 @@ def _cases(w: World) -> dict[str, Case]:
         "model": Case("nobody:x", _ask_agent, "INVALID_ARGUMENTS", "CONFIG_MISSING"),
         "models": Case({"m": "openai:x"}, _ask_agent, "CONFIG_MISSING", "INVALID_ARGUMENTS", {"model": "m"}),
         "approval_time": Case("1ms", _granted_for_long, 2, 1),
+        "runs_age": Case("1h", _runs_left, 20, 22),
+        "runs_size": Case("1kB", _runs_left, 20, 22),
+        "undo_age": Case("1h", _undo_left, 20, 22),
+        "undo_size": Case("1kB", _undo_left, 20, 22),
         "policy": Case({"calculator": "deny"}, _calculator, "PERMISSION_DENIED", "ok"),
         "workflows": Case([_workflow(w.folder)], _tools, ["calculator", "shell", "flow"], ["calculator", "shell"]),
         "mcp_servers": Case({"s": {"command": sys.executable, "args": ["-c", SERVER]}}, _outside, True, False),

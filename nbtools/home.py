@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 
 from nbtools.errors import ConfigMissing, LimitExceeded, NbtoolsError, PermissionDenied
 
-__all__ = ["default_home", "not_written"]
+__all__ = ["default_home", "not_written", "private"]
 
 
 def default_home() -> Path:
@@ -32,3 +33,9 @@ def not_written(exc: OSError) -> NbtoolsError:
     kind = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
     hint = "Make room there, or set NBTOOLS_HOME to a folder that you may write."
     return kind(f"{exc.filename or 'the home'} cannot be used: {exc.strerror}.", hint=hint)
+
+
+def private(home: Path) -> None:
+    """Make the home, for its owner alone; where it cannot be made, what needs it says so."""
+    with contextlib.suppress(OSError):
+        home.mkdir(0o700, parents=True, exist_ok=True)

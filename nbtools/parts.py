@@ -23,6 +23,7 @@ from nbtools.door import CallLimits, Door, Services
 from nbtools.errors import ConfigMissing, FileMissing, MissingExtra, WorkbenchClosed
 from nbtools.execute import CompositeExecutor, Executor, LocalExecutor, not_enabled, perform
 from nbtools.gate import Approver, check_names, rules_from_config
+from nbtools.home import private
 from nbtools.lazy import ByClassName, until_closed
 from nbtools.paths import ARTIFACTS, Roots
 from nbtools.record import CallRecorder
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "open_on_worker"]
 
-# In the order in which they are closed: the memory is the last that is needed.
-_CLOSED = (
+_CLOSED = (  # in this order: the memory is the last that is needed
     *("_explorers", "agent"),
     *("_model_processes", "_processes", "_model_kernels", "kernels", "_model_sql", "sql_session"),
     *("memory_files", "memory", "_folder"),
@@ -92,8 +92,7 @@ class Parts:
         self._lock = threading.RLock()
         self._closers: list[Any] = []
         self.is_closed = False
-        with contextlib.suppress(OSError):  # what needs it says so
-            config.home.mkdir(0o700, parents=True, exist_ok=True)
+        private(config.home)
         if self.config.otel:
             from nbtools.telemetry import connect_opentelemetry
 
@@ -544,8 +543,7 @@ class Parts:
         """End what this workbench started; harmless when repeated."""
         recorder = self.__dict__.get("recorder")
         if recorder is not None:
-            # Outside the lock: writing the last records may open the memory.
-            recorder.close()
+            recorder.close()  # outside the lock: writing the last records may open the memory
         with self._lock:
             self.is_closed = True
             made = [name for name in self.__dict__ if isinstance(getattr(type(self), name, None), until_closed)]

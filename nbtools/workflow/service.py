@@ -149,9 +149,6 @@ class Workflows:
                 raise not_written(exc) from exc
 
         log = await aio.in_thread(create)
-        if not self._is_pruned:
-            self._is_pruned = True
-            await aio.in_thread(self.prune)
         reuse = EarlierRuns(self.host.runs, report.workflow.name, but=folder.name) if cached else None
         options = DriveOptions(on_event=on_event, ask=ask, wait_s=wait_s, reuse=reuse)
         return await aio.here(self._drive(log, options, executor))
@@ -271,6 +268,9 @@ class Workflows:
             raise not_written(exc) from exc
         finally:
             await asyncio.shield(aio.in_thread(log.close))  # the lease must go, whatever happens
+        if not self._is_pruned:
+            self._is_pruned = True
+            await aio.in_thread(self.prune)
         return await aio.in_thread(self._show_with_report, log.folder.name)
 
     def _show_with_report(self, run_id: str) -> WorkflowRun:

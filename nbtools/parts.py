@@ -87,7 +87,6 @@ class Parts:
         self._approver = approver
         self._extra = tuple(tools)
         self._frames = _lookup_in(frames)
-        # Tables that a call under way names, and nothing else does.
         self._lent: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._closers: list[Any] = []

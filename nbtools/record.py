@@ -300,9 +300,10 @@ class CallRecorder:
 
     def told(self) -> str:
         """Return in a sentence whether every call of this process is on record."""
-        missing = [f"{self.lost:,} will never be on record"] if self.lost else []
+        why = f" ({self.problem})" if self.problem is not None else ""
+        missing = [f"{self.lost:,} will never be on record{why}"] if self.lost else []
         if waiting := len(self.unwritten()):
-            missing.insert(0, f"{waiting:,} are not on record yet ({self.problem}); they are written when that is over")
+            missing.insert(0, f"{waiting:,} are not on record yet{why}; they are written when that is over")
         return f"of the calls of this process {'; '.join(missing)}" if missing else "every call is on record"
 
     def flush(self, timeout: float = 5.0) -> bool:
@@ -331,6 +332,11 @@ class CallRecorder:
             self._write()
         else:
             thread.join(timeout)
+        if thread is None or not thread.is_alive():
+            with self._lock:
+                # Nobody tries again: what still waits is lost, and `told` says so.
+                self.lost += len(self._waiting)
+                self._waiting = []
 
 
 def _close_at_exit(recorder: weakref.ref[CallRecorder]) -> None:

@@ -149,7 +149,7 @@ def test_tab_says_nothing_where_settings_are_wrong(bare, folder, capsys) -> None
 
 def test_no_memory_is_made_to_complete_a_key(notebook, tmp_path) -> None:
     assert notebook.complete("%memory get ") == []
-    assert not (tmp_path / "home").exists()
+    assert list((tmp_path / "home").iterdir()) == []
 
 
 def test_tables_of_a_database_are_offered_once_it_was_asked(notebook, folder) -> None:

@@ -218,6 +218,8 @@ def test_a_memory_that_cannot_be_had_takes_no_other_magic_away(bare, tmp_path, m
     assert len(bare.run("%memory list").lines) <= 3
     assert bare.run("%nbtools").error is None
     assert bare.run("%nbsql select 1 as x").error is None
+    with pytest.warns(UserWarning, match="will never be on record"):
+        bare.shell.run_line_magic("unload_ext", "nbtools")
 
 
 def test_an_unknown_key_says_what_to_do_next(notebook) -> None:

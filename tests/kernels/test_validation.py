@@ -26,7 +26,6 @@ def test_code_that_is_no_text_is_refused(code: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("cap", 20, "limits=20 is int, not OutputLimits"),
         ("limits", OutputLimits(text_bytes="20 MB"), "text_bytes='20 MB'"),
         ("limits", OutputLimits(display_bytes=-1), "display_bytes=-1"),
         ("memory_bytes", "4G", "memory_bytes='4G'"),

@@ -21,19 +21,45 @@ def kernels(request):
 @pytest.mark.parametrize(
     ("code", "value"),
     [
-        ("{'a': [1, 2.5, float('nan')], 3: None}", {"a": [1, 2.5, None], "3": None}),
         ("import numpy as np\nnp.arange(3)", [0, 1, 2]),
         ("import datetime as dt\n(dt.date(2020, 1, 2), {'x'})", ["2020-01-02", ["x"]]),
         ("x = 3", None),
         ("print('shown')", None),
-        ("from decimal import Decimal\n[Decimal('1.5'), Decimal('NaN')]", [1.5, None]),
-        ("from decimal import Decimal\nDecimal('123456789012345678.25')", "123456789012345678.25"),
-        ("from fractions import Fraction\n[Fraction(1, 2), Fraction(1, 3)]", [0.5, "1/3"]),
     ],
 )
 def test_the_value_of_the_last_expression_is_returned_as_json(kernels, code, value):
     done = kernels.run(code, wants_value=True).raise_for_error()
     assert (done.value, done.notes) == (value, ())
+
+
+_DECIMALS = "a Decimal is a plain number, or a text where that is not exact"
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "changes"),
+    [
+        (
+            "{'a': [1, 2.5, float('nan')], 3: None}",
+            {"a": [1, 2.5, None], "3": None},
+            "NaN and infinity are null; keys that are not text are text",
+        ),
+        (
+            "from decimal import Decimal\n[Decimal('1.5'), Decimal('NaN')]",
+            [1.5, None],
+            f"{_DECIMALS}; NaN and infinity are null",
+        ),
+        ("from decimal import Decimal\nDecimal('123456789012345678.25')", "123456789012345678.25", _DECIMALS),
+        (
+            "from fractions import Fraction\n[Fraction(1, 2), Fraction(1, 3)]",
+            [0.5, "1/3"],
+            _DECIMALS.replace("Decimal", "Fraction"),
+        ),
+    ],
+)
+def test_a_value_that_is_another_one_as_json_is_told_how_it_changed(kernels, code, value, changes):
+    done = kernels.run(code, wants_value=True).raise_for_error()
+    assert done.value == value
+    assert done.notes == (f"the value of the last expression is not the same as JSON: {changes}",)
 
 
 def test_nothing_is_returned_that_was_not_asked_for(kernels):

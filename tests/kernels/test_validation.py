@@ -28,6 +28,7 @@ def test_code_that_is_no_text_is_refused(code: object) -> None:
     [
         ("limits", OutputLimits(text_bytes="20 MB"), "text_bytes='20 MB'"),
         ("limits", OutputLimits(display_bytes=-1), "display_bytes=-1"),
+        ("limits", 20, "limits=20 is int, not OutputLimits"),
         ("memory_bytes", "4G", "memory_bytes='4G'"),
         ("memory_bytes", -1, "memory_bytes=-1"),
         ("processes", 0, "processes=0"),

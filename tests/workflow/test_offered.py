@@ -239,7 +239,7 @@ outputs: {a: "${nodes.a.ok}"}
         finally:
             del os.environ["WF_TEXT"]
         assert (folder / "a.txt").read_text() == "two"
-        assert done.error["message"] == "Ada said no."
+        assert done.error["message"] == "b: Ada said no"
         [record] = [one for one in wb.door.recorder.recent() if one.tool == "file_write" and one.ok]
         assert record.approval["by"] == "Ada"
     assert asked == ["file_write", "workflow_code"]

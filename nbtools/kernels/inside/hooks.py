@@ -166,6 +166,7 @@ class CellHooks:
 
     def _name_script(self, file: str | None, last_words: str | None) -> None:
         """Tell the script where it stands, and its streams where they leave their last words."""
+        self.shell.user_ns.pop("__file__", None)  # of an earlier run, whose file is gone
         if file:
             self.shell.user_ns["__file__"] = file
             sys.argv[:] = [file]

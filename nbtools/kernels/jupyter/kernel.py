@@ -322,9 +322,11 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             self._memory_rpc.memory = context.memory
         self.process.watch()
         file: Path | None = None
-        # Beside its data where it asks for its own place, else in the kernel's folder.
+        # Beside its data where it asks for its own place, else in the kernel's folder. A script that does not guard its
+        # main part has no file: processes that it spawns would run it again, each with processes of its own.
         is_asked = self._python is not None and ("__file__" in code or "argv" in code)
-        for place in (context.cwd if is_asked else None, self._folder):
+        is_named = is_asked or "__name__" in code
+        for place in (context.cwd if is_asked else None, self._folder if is_named else None):
             if place is not None and file is None:
                 with contextlib.suppress(OSError):
                     own = place / f".nbtools-{secrets.token_hex(4)}.py"

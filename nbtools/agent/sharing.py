@@ -97,7 +97,7 @@ class Sharing:
         """
         error, said = result.error, result.said_by_door
         if self.allows(result):
-            return str(result) if error is not None else result.text
+            return f"{result}{_printed(result)}" if error is not None else result.text
         if error is not None:
             hidden = f"{error.code}: the call failed; its message may hold values and is not shared."
             return said if said and error.message in said else f"{said}\n{hidden}".lstrip()
@@ -217,3 +217,9 @@ def level_after(given: str | None, choice: ModelChoice, before: str | None) -> s
                 tried="going on with a conversation",
             )
     return level
+
+
+def _printed(result: ToolResult) -> str:
+    """Return what code printed before it failed, to be put behind its error; often empty."""
+    text = result.data.get("stdout") if isinstance(result.data, Mapping) else None
+    return f"\nPrinted before that:\n{text}" if text else ""

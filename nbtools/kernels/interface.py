@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BEGAN_EMPTY",
     "DISPLAY_ID",
+    "STILL_RUNNING",
     "Backend",
     "Cap",
     "ErrorDetail",
@@ -82,6 +83,8 @@ class OutputPiece:
 
 BEGAN_EMPTY = "began empty: "
 """Beginning of a note that is told before the output: the code did not find what an earlier run had left."""
+STILL_RUNNING = " still running"
+"""End of a note that names what had not ended when the time was over."""
 OnOutput = Callable[[OutputPiece], None]
 _SHOWN = 20_000  # characters of an execution's output in a notebook
 # Signals by which a process ends itself, or its own fault ends it.
@@ -213,6 +216,11 @@ class Execution:
             return self
         raise error
 
+    @property
+    def running_note(self) -> str:
+        """What had not ended when the time was over, to be put behind a sentence that says so; often empty."""
+        return "".join(f"; {note}" for note in self.notes if note.endswith(STILL_RUNNING))
+
     def to_error(
         self,
         *,
@@ -242,7 +250,8 @@ class Execution:
                 return ExecutionFailed(self.error_message(script), hint=hint, data=data | self._failure())
             case "timeout":
                 more = "Allow more with timeout (seconds), or do less at once."
-                return CallTimeout(f"timed out after {timeout or self.duration_s:.6g} s", hint=more, data=data)
+                message = f"timed out after {timeout or self.duration_s:.6g} s{self.running_note}"
+                return CallTimeout(message, hint=more, data=data)
             case "stopped":
                 return Cancelled("the script was stopped.", data=data)
             case "died":

@@ -152,3 +152,12 @@ def test_a_conversation_does_not_go_on_at_a_lower_level(wb: Workbench) -> None:
     first = wb.agent("Look!", model=Listener((("look", {"name": "a"}),)).model)
     with pytest.raises(InvalidArguments, match="led at the level values"):
         wb.agent("And?", model=Listener(()).model, share="schema", after=first)
+
+
+def test_what_was_printed_before_a_failure_is_read_where_values_are(wb: Workbench) -> None:
+    crashed = wb.call("code_execute", {"code": "import os\nprint('far')\nos.abort()"})
+    own = wb.registry["code_execute"]
+    text = Sharing(level="values").text_of(own, crashed)
+    assert text.startswith("code_execute failed: KERNEL_DIED")
+    assert text.endswith("\nPrinted before that:\nfar\n")
+    assert "far" not in Sharing(level="schema").text_of(own, crashed)

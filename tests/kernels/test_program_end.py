@@ -111,6 +111,7 @@ def test_a_thread_without_end_is_named_when_time_runs_out(kernels: Kernels, tmp_
     done = kernels.run(script, cwd=tmp_path, timeout=1)
     assert (done.status, done.stdout) == ("timeout", "bye\n")
     assert done.notes == ("2 threads were still running",)
+    assert str(done.to_error(timeout=1)).startswith("timed out after 1 s; 2 threads were still running")
     assert (tmp_path / "text.txt").read_text() == "whole"
 
 

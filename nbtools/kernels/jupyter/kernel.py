@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 from nbtools.errors import KernelDied, NbtoolsError
 from nbtools.kernels.inside.hooks import REPORT
 from nbtools.kernels.inside.streams import LastWords
-from nbtools.kernels.interface import Execution, RunContext, Status
+from nbtools.kernels.interface import STILL_RUNNING, Execution, RunContext, Status
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
 from nbtools.kernels.jupyter.messages import Message, MessageCodec
@@ -165,7 +165,7 @@ class JupyterRun(OngoingRun):
         if note := self.report.get("cancelled"):
             notes = (*notes, note)
         if ending is not None and (running := self.report.get("running")):
-            notes = (*notes, f"{', '.join(running)} still running")
+            notes = (*notes, f"{', '.join(running)}{STILL_RUNNING}")
         status = self._own_status() if ending is None else cast("Status", ending)
         if status == "ok" and (unwritten := self.report.get("unwritten")):
             self.collector.add_error("OSError", f"files could not be written to their end: {'; '.join(unwritten)}")

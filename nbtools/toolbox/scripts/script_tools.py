@@ -410,7 +410,7 @@ def _report(execution: Execution, data: dict[str, Any]) -> str:
     """Return what was printed and shown, and how it ended when that was not well."""
     parts = [execution.told(), str(data["stderr"]).removeprefix(execution.stderr), _kept_files(execution)]
     if data["timed_out"]:
-        parts.append(f"[timed out after {data['duration_seconds']:.3g} s]")
+        parts.append(f"[timed out after {data['duration_seconds']:.3g} s{execution.running_note}]")
     elif not data["success"]:
         ended = f"; {data['error']}" if str(data.get("error", "")).startswith("ended: ") else ""
         parts.append(f"[exit code {data['exit_code']}{ended}]")

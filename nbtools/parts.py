@@ -179,7 +179,7 @@ class Parts:
             spares=config.spares,
             memory_bytes=config.kernel_memory,
             preloads=config.preloads,
-            place=lambda: self.artifacts,
+            place=lambda: None if self.is_closed else self.artifacts,  # the folder goes with the workbench
             idle_s=config.kernel_idle,
             warm_s=config.kernel_warm,
             timeout=config.kernel_timeout,

@@ -83,10 +83,15 @@ class LastWords:
 class _Bytes(io.FileIO):
     """The ``buffer`` of a stream: bytes go to the descriptor that is watched, all of them."""
 
+    def __init__(self, descriptor: int, owe: Callable[[int], None]) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._owe = owe
+
     def write(self, data: Any) -> int:
         """Write bytes; return how many there were."""
         view = memoryview(data).cast("B")
         size = len(view)
+        self._owe(size)
         while view:
             view = view[super().write(view) or 0 :]
         return size
@@ -118,7 +123,7 @@ class Cap:
         stream.write, stream.close, stream.reconfigure = self, self.close, lambda **_: None
         if self._source is not None:
             descriptor = stream._original_stdstream_fd  # noqa: SLF001 - where the pipe is that is watched
-            stream.fileno, stream.buffer = lambda: descriptor, _Bytes(descriptor, "w", closefd=False)
+            stream.fileno, stream.buffer = lambda: descriptor, _Bytes(descriptor, self._owe)
 
     def close(self) -> None:
         """Let the script write no more."""
@@ -128,15 +133,28 @@ class Cap:
     def begin(self, characters: int) -> None:
         """Count anew."""
         self._cap, self._sent, self._is_runaway, self._is_closed = characters, 0, False, False
+        self._owed = 0
+
+    def _owe(self, size: int) -> None:
+        self._owed += size
+
+    def _is_behind(self) -> bool:
+        """Tell whether raw output that came before is on its way: in the pipe, or in the hands of its watcher."""
+        passing = getattr(self._stream, "_passing", None)
+        return self._owed > 0 or bool(self._watch.poll(0)) or (passing is not None and passing.locked())
 
     def __call__(self, text: str) -> int:
         """Write text, or the part of it that there is room for; return its length."""
         if self._is_closed:
             raise ValueError("I/O operation on closed file.")
         # What a child has written before comes before; the line end that `print` writes belongs to its text.
-        is_late = self._source is not None and text != "\n" and self._watch.poll(0)
-        if is_late and threading.current_thread() is not self._watcher:
-            settle(self._stream, _TURN_S)
+        if threading.current_thread() is self._watcher:
+            self._owed = max(0, self._owed - len(text.encode("utf-8", "surrogatepass")))
+        elif self._source is not None and text != "\n" and self._is_behind():
+            deadline = time.monotonic() + _TURN_S
+            while self._is_behind() and time.monotonic() < deadline:
+                time.sleep(0.0005)
+            self._owed = 0
         room = self._cap + 1 - self._sent
         self._sent += len(text)
         if room > 0:

@@ -122,7 +122,7 @@ class Kernels:
         idle_s: float | None = 3600.0,
         timeout: float = 300.0,
         limits: OutputLimits | None = None,
-        place: Path | Callable[[], Path] | None = None,
+        place: Path | Callable[[], Path | None] | None = None,
         gateway_url: str | None = None,
         gateway_token: str | None = None,
     ) -> None:

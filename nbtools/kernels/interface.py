@@ -12,7 +12,7 @@ kills after the grace, and *returns* the execution so far with status ``"stopped
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -43,6 +43,7 @@ __all__ = [
     "RunContext",
     "Status",
     "World",
+    "running_note",
 ]
 
 Status = Literal[
@@ -216,11 +217,6 @@ class Execution:
             return self
         raise error
 
-    @property
-    def running_note(self) -> str:
-        """What had not ended when the time was over, to be put behind a sentence that says so; often empty."""
-        return "".join(f"; {note}" for note in self.notes if note.endswith(STILL_RUNNING))
-
     def to_error(
         self,
         *,
@@ -250,7 +246,7 @@ class Execution:
                 return ExecutionFailed(self.error_message(script), hint=hint, data=data | self._failure())
             case "timeout":
                 more = "Allow more with timeout (seconds), or do less at once."
-                message = f"timed out after {timeout or self.duration_s:.6g} s{self.running_note}"
+                message = f"timed out after {timeout or self.duration_s:.6g} s{running_note(self.notes)}"
                 return CallTimeout(message, hint=more, data=data)
             case "stopped":
                 return Cancelled("the script was stopped.", data=data)
@@ -498,3 +494,8 @@ Cap = OutputLimits
 Output = OutputPiece
 Profile = KernelOptions
 World = RunContext
+
+
+def running_note(notes: Iterable[str]) -> str:
+    """Return what had not ended when the time was over, to be put behind a sentence that says so; often empty."""
+    return "".join(f"; {note}" for note in notes if note.endswith(STILL_RUNNING))

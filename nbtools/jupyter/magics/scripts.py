@@ -12,7 +12,7 @@ from nbtools.jupyter.display.blocks import Listing, outline
 from nbtools.jupyter.display.results import picture_bundles
 from nbtools.jupyter.line.arguments import MagicParser, seconds
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.kernels.interface import BEGAN_EMPTY, STILL_RUNNING
+from nbtools.kernels.interface import BEGAN_EMPTY, running_note
 from nbtools.visible import counted
 
 __all__ = ["ANALYZE", "CODE", "VISUALIZE", "run_code", "timeout_of"]
@@ -207,7 +207,7 @@ def run_code(request: MagicRequest, code: str, language: str | None, session: st
     if told.get("success") is False:
         late, code_of_exit = told.get("timed_out"), told.get("exit_code")
         took = told.get("duration_s") or 0.0
-        running = "".join(f"; {note}" for note in told.get("notes", ()) if note.endswith(STILL_RUNNING))
+        running = running_note(told.get("notes", ()))
         found = f"it was ended after {took:.3g} s{running}" if late else f"it ended with exit code {code_of_exit}"
         hint = "Allow more with --timeout." if late else "What it said is above."
         if told.get("error"):  # an exception: its traceback was not shown as it ran

@@ -168,14 +168,14 @@ class Cap:
         return len(text)
 
 
-def settle(stream: Any, seconds: float = 1.0) -> None:
+def settle(stream: Any) -> None:
     """Wait until what child processes wrote to the raw descriptor has reached the stream: it belongs to this script."""
     if hasattr(stream, "settle"):
-        stream.settle(seconds)
+        stream.settle()
         return
     descriptor = getattr(stream, "_fid", None)
     if descriptor is None:
         return
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 1.0
     while select.select([descriptor], [], [], 0)[0] and time.monotonic() < deadline:
         time.sleep(0.002)

@@ -14,7 +14,7 @@ from annotated_types import Gt, Le
 
 from nbtools.aio import in_thread
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError
-from nbtools.kernels.interface import BEGAN_EMPTY, Execution, OutputLimits
+from nbtools.kernels.interface import BEGAN_EMPTY, Execution, OutputLimits, running_note
 from nbtools.kernels.languages import LANGUAGES, language_of
 from nbtools.parameters import Canonical
 from nbtools.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
@@ -410,7 +410,7 @@ def _report(execution: Execution, data: dict[str, Any]) -> str:
     """Return what was printed and shown, and how it ended when that was not well."""
     parts = [execution.told(), str(data["stderr"]).removeprefix(execution.stderr), _kept_files(execution)]
     if data["timed_out"]:
-        parts.append(f"[timed out after {data['duration_seconds']:.3g} s{execution.running_note}]")
+        parts.append(f"[timed out after {data['duration_seconds']:.3g} s{running_note(execution.notes)}]")
     elif not data["success"]:
         ended = f"; {data['error']}" if str(data.get("error", "")).startswith("ended: ") else ""
         parts.append(f"[exit code {data['exit_code']}{ended}]")

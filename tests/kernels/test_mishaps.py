@@ -146,7 +146,7 @@ def test_the_second_interrupt_does_not_meet_the_report_of_a_cell_that_is_over(ke
 import sys, time
 class Slow:
     def __init__(self, stream): self.stream = stream
-    def settle(self, seconds): time.sleep(2.2)
+    def settle(self): time.sleep(2.2)
     def __getattr__(self, name): return getattr(self.stream, name)
 sys.stdout = Slow(sys.stdout)
 print("so far", flush=True)

@@ -168,7 +168,7 @@ _OTHER: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("code_execute", {"code": "cat HERE/secret.csv; cat HERE/secret.csv >&2; exit 3", "language": "bash"}),
     ("shell", {"command": "cat secret.csv"}),
-    ("shell", {"command": "ls; cat secret.csv nothing.csv"}),
+    ("shell", {"command": "ls && cat secret.csv nothing.csv"}),
     ("process", {"action": "list"}),
     ("env_vars", {"pattern": "*"}),
     ("file_read", {"path": "secret.csv"}),

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from nbtools.confine import holds_programs
-from nbtools.errors import ParseError, PermissionDenied
-from nbtools.paths import Roots
+from nbtools.errors import FileMissing, ParseError, PermissionDenied
 from nbtools.toolbox import CommandPolicy, SandboxPolicy
 from nbtools.toolbox.commands.allow_list import Programs
 from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.commands.command_tools import TOOLS
-from nbtools.toolbox.commands.pipelines import plan_steps
+from nbtools.toolbox.commands.pipelines import read
 from tests.conftest import wait_until
 
 PATH = os.environ["PATH"]
@@ -32,29 +31,24 @@ def run(call, command, **more):
 
 
 def argv(text):
-    return [["".join(p.value for p in w.pieces) for w in c.words] for step in parse(text) for c in step.commands]
+    return [[list(command.words) for command in pipeline] for pipeline in parse(text)]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ls -l", [["ls", "-l"]]),
-        ("  ls\t-l  ", [["ls", "-l"]]),
-        ("echo 'a b' \"c d\" e\\ f", [["echo", "a b", "c d", "e f"]]),
-        ("echo ''", [["echo", ""]]),
-        ("echo a'b'\"c\"d", [["echo", "abcd"]]),
-        ("echo '$(rm)' '`rm`' '`' '\"'", [["echo", "$(rm)", "`rm`", "`", '"']]),
-        ('echo "\\$x \\` \\\\ \\" \\n"', [["echo", '$x ` \\ " \\n']]),
-        ("echo a # rm -rf", [["echo", "a"]]),
-        ("echo a#b", [["echo", "a#b"]]),
-        ("echo a\\\nb", [["echo", "ab"]]),
-        ("ls | sort|wc", [["ls"], ["sort"], ["wc"]]),
-        ("ls&&pwd||pwd;pwd\npwd\n\n", [["ls"], ["pwd"], ["pwd"], ["pwd"], ["pwd"]]),
-        ("ls |\nsort", [["ls"], ["sort"]]),
-        ("ls &&\n pwd", [["ls"], ["pwd"]]),
-        ("echo 2 2>&1 >x", [["echo", "2"]]),
-        ("echo $ $, a$", [["echo", "$", "$,", "a$"]]),
-        ("echo {a,b} ! ]]", [["echo", "{a,b}", "!", "]]"]]),
+        ("ls -l", [[["ls", "-l"]]]),
+        ("  ls\t-l \n", [[["ls", "-l"]]]),
+        ("echo 'a b' \"c d\" e\\ f", [[["echo", "a b", "c d", "e f"]]]),
+        ("echo ''", [[["echo", ""]]]),
+        ("echo a'b'\"c\"d", [[["echo", "abcd"]]]),
+        ("echo '$(rm)' '`rm`' '`' '\"' '*.csv' \\*", [[["echo", "$(rm)", "`rm`", "`", '"', "*.csv", "*"]]]),
+        ('echo "\\\\ \\" \\n" "a | b" \'&&\'', [[["echo", '\\ " \\n', "a | b", "&&"]]]),
+        ("git show HEAD~1 a#b", [[["git", "show", "HEAD~1", "a#b"]]]),
+        ("ls | sort|wc", [[["ls"], ["sort"], ["wc"]]]),
+        ("ls&&pwd && sort | wc", [[["ls"]], [["pwd"]], [["sort"], ["wc"]]]),
+        ("echo {a,b} ! ]]", [[["echo", "{a,b}", "!", "]]"]]]),
+        ("python -c 'a\nb'", [[["python", "-c", "a\nb"]]]),
     ],
 )
 def test_command_lines_are_cut_into_words_as_a_shell_would(text, words):
@@ -63,23 +57,42 @@ def test_command_lines_are_cut_into_words_as_a_shell_would(text, words):
 
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="compares with a shell")
 def test_words_are_what_a_shell_makes_of_them(call, folder):
-    for name in ("a.csv", "b.csv", "-rf", "c d.txt"):
-        (folder / name).touch()
     lines = [
-        "printf '<%s>' a 'b c' \"d  e\" f\\ g '' \"$PLAIN\" $PLAIN \"${PLAIN}x\" '$PLAIN' x$PLAIN",
-        "printf '<%s>' *.csv nothing* [ab].csv ?.csv '*.csv' \"*.csv\" \\*.csv c*",
-        "printf '<%s>' ~ ~/x '~' a~ \"~\"",
-        'printf \'<%s>\' $EMPTY"" a"$EMPTY"b $EMPTY x',
-        "printf '%s\n' b a | sort",
-        "false && echo no || echo yes; true || echo no",
-        "false; true && echo ran",
-        "echo err 2>&1 1>/dev/null; echo out",
-        "printf 'a\\nb\\n' > made.txt; cat < made.txt; echo c >> made.txt; wc -l made.txt",
+        "printf '<%s>' a 'b c' \"d  e\" f\\ g '' '$PLAIN' a~ '~' \"~\" a#b",
+        'printf \'<%s>\' \'*.csv\' "*.csv" \\*.csv \\$PLAIN "a\\\\b" "\\"" "\\n"',
+        "printf '%s\\n' b a | sort",
+        "false && echo no",
+        "true && echo 'a | b' | cat && echo c",
     ]
     environment = {"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "PLAIN": "seen", "EMPTY": ""}
     for line in lines:
         expected = subprocess.run(["/bin/sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
         assert run(call, line).data["stdout"] == expected.stdout, line
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        ("ls *.csv", 4),
+        ("ls a[0-9]", 5),
+        ("echo $HOME", 6),
+        ('echo "$HOME"', 6),
+        ("ls > x", 4),
+        ("ls 2>&1", 5),
+        ("ls; ls", 3),
+        ("ls || ls", 4),
+        ("ls\nls", 3),
+        ("ls ~/x", 4),
+        ("ls # all", 4),
+        ("ls &", 4),
+        ("(ls)", 1),
+    ],
+)
+def test_what_only_a_shell_reads_is_refused_with_where_it_runs_instead(line, column):
+    with pytest.raises(PermissionDenied) as caught:
+        parse(line)
+    assert caught.value.data == {"column": column}
+    assert "code_execute(language='bash')" in caught.value.hint
 
 
 def attacks(name):
@@ -204,15 +217,14 @@ def test_the_loader_runs_no_other_program_in_the_sandbox(call):
 @pytest.mark.parametrize("command", [line for line in attacks("command_starts.jsonl") if "*" not in line[:3]])
 def test_programs_that_start_others_are_refused_where_no_kernel_holds_them(allowed, folder, command):
     programs = Programs(allowed, PATH, held=False)
-    environment = {"PLAIN": "seen", "EMPTY": ""}
     with pytest.raises((PermissionDenied, ParseError)):
-        plan_steps(parse(command), programs, Roots([folder]), environment)
+        read(parse(command), programs)
 
 
 def test_the_refusal_says_what_where_and_what_is_allowed(call):
-    error = run(call, "ls; rm x").error
+    error = run(call, "ls &&  rm x").error
     assert "'rm'" in error.message
-    assert "column 5" in error.message
+    assert "column 8" in error.message
     assert "ls" in error.hint
     assert "column 6" in run(call, "echo $(rm)").error.message
 
@@ -234,7 +246,7 @@ def test_the_refusal_says_what_where_and_what_is_allowed(call):
         "'ls'",
         'l"s"',
         "nohup ls",
-        "echo x; echo 'rm -rf /' | cat > /dev/null 2>&1",
+        "echo 'rm -rf /' | true && echo x",
     ],
 )
 @pytest.mark.parametrize("level", ["limits", "strict"])
@@ -243,14 +255,6 @@ def test_what_is_allowed_may_be_written_and_started_in_many_ways(call, folder, c
     call.provide(SandboxPolicy(person=level))
     result = run(call, command)
     assert (result.data["returncode"], result.data["stdout"].strip().removeprefix("./")) == (0, "x"), result
-
-
-def test_a_variable_that_is_not_set_is_refused_with_its_name(call, folder):
-    """An empty word in its place would make another command: `rm -r $PLACE/*`."""
-    error = run(call, "ls; ls a$NOWHERE/*").error
-    assert error.code == "PERMISSION_DENIED"
-    assert "column 8: the variable NOWHERE is not set here" in error.message
-    assert "$MY_API_KEY" not in run(call, "echo '$MY_API_KEY'; echo $MY_API_KEY").text
 
 
 def test_nothing_is_allowed_until_something_is(call):
@@ -264,15 +268,17 @@ def test_a_star_allows_every_program_but_no_shell_language(call, folder):
     call.provide(CommandPolicy(allowed=("*",)))
     assert run(call, "touch made && ls").data["stdout"] == "made\n"
     assert run(call, "echo $(ls)").error.code == "PERMISSION_DENIED"
-    assert run(call, "A=b ls").error.code == "PERMISSION_DENIED"
+    for line in ("A=b ls", "cd sub && ls", "if true"):
+        assert run(call, line).error.code == "FILE_NOT_FOUND"
 
 
 def test_full_paths_stand_for_the_program_that_the_search_path_finds(call, folder):
     found = shutil.which("ls", path=PATH)
     assert run(call, found).ok
     programs = Programs(("ls", "/opt/tool"), PATH, held=True)
-    programs.check([found])
-    programs.check(["/opt/tool"])
+    assert programs.check([found]) == programs.check(["ls"]) == found
+    with pytest.raises(FileMissing):
+        programs.check(["/opt/tool"])
     for other in ("/nowhere/ls", "rm", "/opt/ls"):
         with pytest.raises(PermissionDenied):
             programs.check([other])

@@ -29,70 +29,33 @@ def run(call, command, **more):
     return call("shell", command=command, **more)
 
 
-def test_a_pattern_that_matches_too_much_is_refused(call, folder):
-    for i in range(1_001):
-        (folder / f"{i}").touch()
-    assert run(call, "echo *").error.code == "LIMIT_EXCEEDED"
-
-
 def test_a_command_gives_both_streams_and_its_return_code(call, folder):
     (folder / "a").touch()
-    result = run(call, "ls; ls nowhere")
+    result = run(call, "ls . nowhere")
     assert result.ok
-    assert result.data["stdout"] == "a\n"
+    assert result.data["stdout"] == ".:\na\n"
     assert "nowhere" in result.data["stderr"]
     assert result.data["returncode"] == 2
     assert "[exit code 2]" in result.text
     assert run(call, "true").text == "[no output, exit code 0]"
 
 
-def test_a_program_that_is_not_installed_is_told_like_in_a_shell(call):
+def test_a_program_that_is_missing_stops_the_line_before_it_starts(call, folder):
     call.provide(CommandPolicy(allowed=("*",)))
-    result = run(call, "no-such-program-here || echo other")
-    assert result.data == {"stdout": "other\n", "stderr": "no-such-program-here: command not found\n", "returncode": 0}
-    assert run(call, "no-such-program-here").data["returncode"] == 127
-
-
-def test_the_working_folder_is_the_roots_and_cd_stays_below(call, folder):
-    (folder / "sub" / "deep").mkdir(parents=True)
-    assert run(call, "pwd").data["stdout"] == f"{folder}\n"
-    assert run(call, "cd sub && pwd; cd deep; pwd; cd ../..; pwd").data["stdout"] == (
-        f"{folder / 'sub'}\n{folder / 'sub' / 'deep'}\n{folder}\n"
+    error = run(call, "touch made && no-such-program-here").error
+    assert (error.code, "column 15: there is no program 'no-such-program-here'" in error.message) == (
+        "FILE_NOT_FOUND",
+        True,
     )
-    assert run(call, "cd .. && ls").error.code == "PATH_NOT_ALLOWED"
-    assert run(call, "cd / && ls").error.code == "PATH_NOT_ALLOWED"
-    assert run(call, "cd gone && ls").error.code == "FILE_NOT_FOUND"
-    for command in ("cd", "cd -", "cd a b", "cd sub | ls"):
-        assert run(call, command).error.code == "PERMISSION_DENIED"
-    (folder / "seen").mkdir()
-    assert run(call, "cd $PLAIN && pwd").data["stdout"] == f"{folder / 'seen'}\n"
+    assert not (folder / "made").exists()
 
 
-@pytest.mark.parametrize(
-    "target", ["../outside/x", "/etc/x", "link/x", "/dev/tcp/127.0.0.1/80", "/proc/self/mem", "$HOME/x"]
-)
-def test_redirections_stay_below_the_roots(call, folder, target):
-    (folder / "link").symlink_to(folder.parent / "outside")
-    for sign in (">", ">>", "2>", "<"):
-        result = run(call, f"echo x {sign} {target}")
-        assert result.error.code in {"PATH_NOT_ALLOWED", "FILE_NOT_FOUND"}, result
-    assert [p.name for p in (folder.parent / "outside").iterdir()] == ["secret.txt"]
-
-
-def test_redirections_write_and_read_files(call, folder):
-    run(call, "echo one > a.txt; echo two >> a.txt; ls nowhere 2> e.txt").raise_for_error()
-    assert (folder / "a.txt").read_text() == "one\ntwo\n"
-    assert "nowhere" in (folder / "e.txt").read_text()
-    assert run(call, "sort < a.txt | head -1").data["stdout"] == "one\n"
-    assert run(call, "ls nowhere > both.txt 2>&1").data["stderr"] == ""
-    assert "nowhere" in (folder / "both.txt").read_text()
-    assert run(call, "cat < gone.txt").error.code == "FILE_NOT_FOUND"
-    assert run(call, "echo x > *").error.code == "PATH_NOT_ALLOWED"
-
-
-def test_names_that_look_like_options_do_not_become_some(call, folder):
-    (folder / "-la").write_text("harmless")
-    assert run(call, "ls *").data["stdout"] == "./-la\n"
+def test_commands_run_in_the_root_and_the_second_only_after_success(call, folder):
+    assert run(call, "pwd").data["stdout"] == f"{folder}\n"
+    assert run(call, "ls nowhere && touch made").data["returncode"] == 2
+    assert not (folder / "made").exists()
+    assert run(call, "ls nowhere | cat && touch made").data["returncode"] == 0
+    assert (folder / "made").exists()
 
 
 def test_pipelines_end_when_their_reader_does(call):
@@ -106,9 +69,6 @@ def test_the_environment_of_commands_has_no_secrets(call):
     assert "PLAIN=seen" in shown
     assert "hidden" not in shown
     assert "me:pw" not in shown
-    assert run(call, "echo $PLAIN").data["stdout"] == "seen\n"
-    for name in ("MY_API_KEY", "DB"):
-        assert f"the variable {name} is not set here" in run(call, f"echo ${name}").error.message
 
 
 def marked(text):
@@ -116,7 +76,7 @@ def marked(text):
 
 
 def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call):
-    result = run(call, "echo so far; timeout 300 sleep 271.5 | sleep 272.5", timeout=3)
+    result = run(call, "echo so far && timeout 300 sleep 271.5 | sleep 272.5", timeout=3)
     assert result.error.code == "TIMEOUT"
     assert result.error.message == "timed out after 3 s"
     assert result.data["returncode"] == 124
@@ -164,7 +124,7 @@ def test_stop_ends_the_command_and_keeps_the_output(call):
 
     async def stopped():
         asked = ToolCall(
-            tool="shell", arguments={"command": "echo so far; sleep 276.5"}, on_output=lambda *_: began.set()
+            tool="shell", arguments={"command": "echo so far && sleep 276.5"}, on_output=lambda *_: began.set()
         )
         task = asyncio.ensure_future(call.executor.acall(asked))
         await aio.in_thread(began.wait, 60)
@@ -178,7 +138,7 @@ def test_stop_ends_the_command_and_keeps_the_output(call):
 
 def test_output_is_shown_as_it_appears(call):
     seen = []
-    result = run(call, "echo one; ls nowhere", _on_output=lambda *piece: seen.append(piece[:2]))
+    result = run(call, "echo one && ls nowhere", _on_output=lambda *piece: seen.append(piece[:2]))
     assert result.ok
     assert ("stdout", "one\n") in seen
     assert any(kind == "stderr" for kind, _ in seen)
@@ -195,7 +155,7 @@ def test_timeouts_have_bounds(call, timeout):
 
 def test_a_line_has_bounds(call):
     assert run(call, "echo " + "x" * 20_000).error.code == "INVALID_ARGUMENTS"
-    assert run(call, ";".join(["true"] * 51)).error.code == "LIMIT_EXCEEDED"
+    assert run(call, "&&".join(["true"] * 51)).error.code == "LIMIT_EXCEEDED"
     with pytest.raises(ParseError):
         parse("")
 

@@ -1,7 +1,7 @@
 """Which programs may run: those on a list, and nothing that they would start besides.
 
 A name stands for the program that is found on the search path, never for a file of that name elsewhere. A command is
-judged by its first word, after variables and patterns were replaced. What an allowed program starts in its turn
+judged by its first word. What an allowed program starts in its turn
 (``find -exec``, ``xargs``, a hook) is judged by the kernel, through Landlock's right to execute: only the allowed
 programs have it, with what they cannot run without, which is their loader, the interpreter of a script, and the
 folders of helpers that bear their name (``/usr/lib/git-core`` is git's). Many start their helpers through ``sh``
@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nbtools.errors import LimitExceeded, PermissionDenied
+from nbtools.errors import FileMissing, LimitExceeded, PermissionDenied
 
 __all__ = ["ANY", "Programs", "names_of", "search_path"]
 
@@ -89,8 +89,8 @@ class Programs:
             return name
         return None if "/" in name else shutil.which(name, path=self._path)
 
-    def check(self, words: Sequence[str], column: int | None = None) -> None:
-        """Return when a command may run.
+    def check(self, words: Sequence[str], column: int | None = None) -> str:
+        """Return the absolute path of a command's program when the command may run.
 
         Parameters
         ----------
@@ -103,6 +103,8 @@ class Programs:
         ------
         PermissionDenied
             It is not allowed; the message says which, and where.
+        FileMissing
+            There is no such program.
         """
         where = "" if column is None else f"column {column}: "
         name = words[0] if words else ""
@@ -111,7 +113,9 @@ class Programs:
         if not self._is_allowed(name):
             listed = ", ".join(self._allowed) or "nothing"
             raise PermissionDenied(
-                f"{where}the command {name!r} is not allowed.", hint=f"ALLOWED_COMMANDS allows {listed}."
+                f"{where}the command {name!r} is not allowed.",
+                hint=f"ALLOWED_COMMANDS allows {listed}. What a shell does by itself (cd, A=b, loops) runs with "
+                "code_execute(language='bash').",
             )
         base = os.path.basename(name)  # noqa: PTH119 - a name, not a path
         starts = base != "find" or any(word.startswith(("-exec", "-ok")) for word in words)
@@ -120,6 +124,10 @@ class Programs:
                 f"{where}{base} starts other programs, and this system cannot keep those to the list.",
                 hint="Name the program directly.",
             )
+        program = self.find(name)
+        if program is None or shutil.which(program) is None:
+            raise FileMissing(f"{where}there is no program {name!r}.", hint="Check its name, or install it.")
+        return program
 
     def _is_allowed(self, name: str) -> bool:
         if ANY in self._allowed or name in self._allowed:

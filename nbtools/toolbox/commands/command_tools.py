@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import shutil
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Gt, Le, Len
 
 from nbtools import aio
-from nbtools.errors import CallTimeout, Cancelled, FileMissing, InvalidArguments, LimitExceeded
+from nbtools.errors import CallTimeout, Cancelled, InvalidArguments, LimitExceeded
 from nbtools.paths import Roots
 from nbtools.redaction import scrub_environment
 from nbtools.result import Output
@@ -54,9 +53,9 @@ async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Readi
     from nbtools.toolbox.commands.command_line import parse
     from nbtools.toolbox.commands.pipelines import read
 
-    steps, environment = parse(values["command"]), _child_environment(ctx.use(CommandPolicy))
-    programs = _programs(ctx.use(CommandPolicy), environment, await _level(ctx))
-    return {"command": await aio.in_thread(read, steps, programs, ctx.use(Roots), environment)}
+    pipelines, policy = parse(values["command"]), ctx.use(CommandPolicy)
+    programs = _programs(policy, _child_environment(policy), await _level(ctx))
+    return {"command": await aio.in_thread(read, pipelines, programs)}
 
 
 async def _read_program(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
@@ -87,11 +86,11 @@ async def shell(
 ) -> Output[CommandRun]:
     """Run an allowed command line in the working folder; gives stdout, stderr and returncode.
 
-    Commands may be joined by |, &&, || and ;, quoted, given patterns (*.csv) and $VARIABLES, and redirected to files
-    below the allowed folders; cd enters a folder. Every command, and every program that one starts, has to be on the
-    list in ALLOWED_COMMANDS. Command substitution, assignments, loops, background commands and variables that are not
-    set are refused. The environment has no secrets. At most 1,000,000 bytes come back from each stream; when the time
-    is over, everything that was started is ended.
+    A line is programs with their arguments, quoted as for a shell, joined by | and &&. Every program, and every one
+    that it starts, has to be on the list in ALLOWED_COMMANDS. Patterns (*.csv), $VARIABLES, redirections, cd, ||, ; and
+    the rest of a shell's language are refused: run those with code_execute(language="bash"). The environment has no
+    secrets. At most 1,000,000 bytes come back from each stream; when the time is over, everything that was started is
+    ended.
 
     Parameters
     ----------
@@ -104,22 +103,21 @@ async def shell(
     ------
     PermissionDenied
         A command is not allowed, or the line uses what cannot be judged.
-    PathNotAllowed
-        A redirection or cd leads outside the allowed folders.
+    FileMissing
+        There is no such program.
     CallTimeout, LimitExceeded
         It took too long or printed too much; the output so far is in data.
     """
     from nbtools.toolbox.commands.command_line import parse
 
     policy = ctx.use(CommandPolicy)
-    steps = parse(command)
-    data, ending = await aio.here(_run(ctx, policy, steps, await _level(ctx), timeout))
+    data, ending = await aio.here(_run(ctx, policy, parse(command), await _level(ctx), timeout))
     if ending == "timeout":
         raise CallTimeout(f"timed out after {timeout:g} s", hint="Allow more with timeout, or do less.", data=data)
     if ending == "output_limit":
         raise LimitExceeded(
             f"the command printed more than {policy.output_bytes:,} bytes and was ended.",
-            hint="Print less: | head, or > file.",
+            hint="Print less: | head.",
             data=data,
         )
     if ending == "stopped":
@@ -128,27 +126,27 @@ async def shell(
 
 
 async def _run(
-    ctx: Context, policy: CommandPolicy, steps: Any, level: Level, timeout: float
+    ctx: Context, policy: CommandPolicy, pipelines: Any, level: Level, timeout: float
 ) -> tuple[dict[str, Any], str | None]:
-    from nbtools.toolbox.commands.pipelines import Line, plan_steps
+    from nbtools.toolbox.commands.pipelines import Line, read
     from nbtools.toolbox.commands.processes import Processes, Stream
 
-    roots, environment = ctx.use(Roots), _child_environment(policy)
+    environment = _child_environment(policy)
     programs = _programs(policy, environment, level)
-    plans = await aio.in_thread(plan_steps, steps, programs, roots, environment)
+    await aio.in_thread(read, pipelines, programs)
     stdout = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stdout", text))
     stderr = Stream(policy.output_bytes, on_text=lambda text: ctx.emit("stderr", text))
     try:
         line = Line(
             ctx.use(Processes),
             programs,
-            roots,
+            cwd=ctx.use(Roots).start(),
             environment=environment,
             level=level,
             stdout=stdout,
             stderr=stderr,
         )
-        ending = await line.run(plans, timeout=timeout)
+        ending = await line.run(pipelines, timeout=timeout)
     finally:
         stdout.close()
         stderr.close()
@@ -240,10 +238,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
     policy = ctx.use(CommandPolicy)
     environment, level = _child_environment(policy), await _level(ctx)
     programs = _programs(policy, environment, level)
-    programs.check([command, *args])
-    program = programs.find(command)
-    if program is None or shutil.which(program) is None:
-        raise FileMissing(f"there is no program {command!r}.", hint="Check its name, or install it.")
+    program = programs.check([command, *args])
     made = processes.begin(
         program,
         command,

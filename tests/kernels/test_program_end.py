@@ -164,3 +164,13 @@ def test_many_open_files_are_closed(kernels: Kernels, tmp_path: Path) -> None:
     script = "files = [open('many.txt', 'a') for _ in range(900)]\nfor file in files: file.write('x')"
     assert kernels.run(script, cwd=tmp_path).status == "ok"
     assert (tmp_path / "many.txt").read_text() == "x" * 900
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_objects_are_looked_through_only_where_something_is_open(spares: int) -> None:
+    # What a script waits for at its end, when it has opened nothing.
+    script = "import gc\nlook = gc.get_objects\ngc.get_objects = lambda: print('looked') or look()\n"
+    with Kernels(spares=spares, preloads=()) as kernels:
+        kernels.warm()
+        outputs = [kernels.run(script + more).stdout for more in ("", "file = open('/dev/null', 'w')")]
+    assert outputs == ["", "looked\n"]

@@ -405,6 +405,7 @@ def rehearse() -> None:
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close(pyplot.figure())
+    hooks.rehearse()
 
 
 @contextlib.contextmanager

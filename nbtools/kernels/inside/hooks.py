@@ -33,6 +33,7 @@ __all__ = [
     "begin",
     "make_sendable",
     "print_figure",
+    "rehearse",
     "tight_box",
     "variables",
 ]
@@ -99,7 +100,7 @@ class CellHooks:
             shell.user_ns_hidden[name] = leave
         warnings.filterwarnings("ignore", message="To exit: use 'exit'")
         os.environ["MPLBACKEND"] = _INLINE
-        self._end = _ends.ProgramEnd(shell, self.publish)
+        self.end = _ends.ProgramEnd(shell, self.publish)
         self._ends, self._is_over = "", False
         if (kernel := getattr(shell, "kernel", None)) is not None:
             kernel.do_execute = self._to_the_end(kernel.do_execute)
@@ -115,7 +116,7 @@ class CellHooks:
             if self._is_over:
                 self._is_over = False
                 try:
-                    await self._end.run(patient=reply.get("ename") != "KeyboardInterrupt")
+                    await self.end.run(patient=reply.get("ename") != "KeyboardInterrupt")
                 except (Exception, KeyboardInterrupt):
                     # The script may have broken the means of its own end; without a reply nobody would know.
                     with contextlib.suppress(Exception):
@@ -162,7 +163,7 @@ class CellHooks:
         elif isinstance(names.get("memory"), _memory.Memory):
             del names["memory"]
         if self._ends == "script":
-            self._end.begin()
+            self.end.begin()
 
     def _name_script(self, file: str | None, last_words: str | None) -> None:
         """Tell the script where it stands, and its streams where they leave their last words."""
@@ -174,6 +175,8 @@ class CellHooks:
             words = _streams.LastWords(last_words)
             for cap in self._caps:
                 cap.words = words
+            # The file's map holds a descriptor that could be a file of the script.
+            self.end.settle_in()
         if last_words and self._caps:
             self._caps[0].words.begin()
 
@@ -194,7 +197,7 @@ class CellHooks:
 
     def publish(self, report: Mapping[str, Any]) -> None:
         """Send a report to the owner; processes that the script forks have none."""
-        if self._end.is_here:
+        if self.end.is_here:
             self.shell.display_pub.publish(data={REPORT: dict(report)}, metadata={})
 
     def _remember(self, figure: Any, *_: Any, **__: Any) -> None:
@@ -203,9 +206,9 @@ class CellHooks:
         self._shown = figure
 
     def _after(self) -> None:
-        if not self._end.is_here:
+        if not self.end.is_here:
             error = _error(self.shell.last_execution_result)
-            self._end.leave(0 if error is None else _exit_code(error))
+            self.end.leave(0 if error is None else _exit_code(error))
         open_figures = _figures()
         is_wanted = self._figure_path and self._figure is None and not self._has_failed()
         if is_wanted and _stat(self._figure_path) == self._before:
@@ -538,6 +541,11 @@ def _install() -> CellHooks:
 def begin(context: Mapping[str, Any]) -> None:
     """Make the context of the next script; installs the hooks at first use."""
     _install().begin(context)
+
+
+def rehearse() -> None:
+    """Take the steps of a script's end once; see `ProgramEnd.rehearse`."""
+    _install().end.rehearse()
 
 
 def variables() -> None:

@@ -87,17 +87,27 @@ class ProgramEnd:
         # The script's first one registers them all.
         finalizers._registered_with_atexit = False  # noqa: SLF001 - there is no public way
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
-        self._descriptors = _writing()
         self._streams = (sys.stdout, sys.stderr)
         self._handlers = _handlers()
         self._pid = os.getpid()
         self._left: tuple[str, ...] = ()
-        # From here on the collector's objects are the script's.
-        gc.freeze()
+        self.settle_in()
+
+    def settle_in(self) -> None:
+        """Take the descriptors that are open now, and the collector's objects, for the kernel's own."""
+        self._descriptors = _writing()
+        self.begin()
 
     def begin(self) -> None:
         """Begin a script in a kernel that nobody used: what is there is the kernel's own."""
         gc.freeze()
+
+    def rehearse(self) -> None:
+        """Take the steps that change nothing: the memory they write is copied before a script waits for it."""
+        self._running_threads()
+        self._flush()
+        self._open_files()
+        self._clear_names()
 
     async def run(self, *, patient: bool) -> None:
         """End the script that has come to its last statement, whatever it left.

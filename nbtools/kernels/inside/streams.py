@@ -46,6 +46,9 @@ class LastWords:
         with pathlib.Path(path).open("w+b") as file:
             file.truncate(_HEAD + len(_STREAMS) * _ROOM)
             self._map = mmap.mmap(file.fileno(), 0)
+        # The system finds room for a page when it is first written, which takes long on some file systems.
+        for slot in range(len(_STREAMS)):
+            self._map[_HEAD + slot * _ROOM] = 0
 
     def begin(self) -> None:
         """Forget what the script before wrote."""

@@ -43,6 +43,9 @@ _STOP_S = 5.0
 # Seconds to wait for the warden's word that a signal was sent; who wants a run ended does not wait for ever.
 _SENT_S = 2.0
 _FROZEN_S = 10.0
+# Seconds until the warden is told that a process works, or rests. Its look takes the time of the work, and most runs
+# are over before; what has begun to work is seen by the looks at those that rest, too.
+_LASTING_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,8 @@ class WatchedProcess:
         self.ready: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.asked: collections.deque[asyncio.Future[None]] = collections.deque()
         self.exited: asyncio.Future[Exit] = loop.create_future()
+        self._rests = self._is_told_to_rest = False
+        self._telling: asyncio.TimerHandle | None = None
 
     def signal(self, number: int, *, group: bool = True) -> None:
         """Send a signal to its process group; SIGKILL goes to the whole family."""
@@ -113,8 +118,15 @@ class WatchedProcess:
 
     def watch(self, *, rests: bool = False) -> None:
         """Have it looked at closely, as it is from its start; or less often, as it runs nothing for its owner."""
-        if not self.exited.done():
-            self._warden.send({"do": "rest" if rests else "watch", "id": self.id})
+        self._rests = rests
+        if self._telling is None and rests != self._is_told_to_rest:
+            self._telling = asyncio.get_running_loop().call_later(_LASTING_S, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        if self._rests != self._is_told_to_rest and not self.exited.done():
+            self._is_told_to_rest = self._rests
+            self._warden.send({"do": "rest" if self._rests else "watch", "id": self.id})
 
     async def interrupt(self) -> None:
         """Send SIGINT to its process group, and wait until the warden has done so.

@@ -6,14 +6,15 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nbtools import aio
 from nbtools.errors import KernelDied
-from nbtools.kernels.warden.client import WardenClient, start_with_retry
+from nbtools.kernels.warden.client import WardenClient, WatchedProcess, start_with_retry
 from tests.conftest import wait_until
 
 WARDEN = ("-P", "-m", "nbtools.kernels.warden")
@@ -69,3 +70,25 @@ def test_an_interrupt_has_been_sent_when_it_returns(tmp_path: Path) -> None:
             await warden.close()
 
     assert aio.run(meet()) == (False, "SIGINT")
+
+
+def test_the_warden_is_told_of_work_and_rest_that_last() -> None:
+    class Warden:
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def send(self, message: Mapping[str, Any]) -> None:
+            self.heard.append(message["do"])
+
+    async def work() -> list[str]:
+        warden: Any = Warden()
+        process = WatchedProcess(warden, "k")
+        for rests, seconds in ((True, 0.1), (False, 0), (True, 0.1), (False, 0.1), (True, 0)):
+            process.watch(rests=rests)
+            await asyncio.sleep(seconds)
+        process.exited.cancel()
+        await asyncio.sleep(0.1)
+        return warden.heard
+
+    # Nothing of the run that was over at once, and nothing of a process that has ended.
+    assert aio.run(work()) == ["rest", "watch"]

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
 from nbtools.aio import NOT_CARRIED, in_thread, watched
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import (
     CODES,
     ApprovalDenied,
@@ -32,7 +33,7 @@ from nbtools.errors import (
     NbtoolsError,
     PermissionDenied,
 )
-from nbtools.gate import ACTIONS, ApprovalRequest, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
+from nbtools.gate import ACTIONS, Approver, Grants, Nobody, Reply, Rule, decide, is_yes
 from nbtools.json_values import JsonValues, too_large
 from nbtools.label import UNLABELLED, Label, join
 from nbtools.label_rules import Marks, of_call
@@ -283,11 +284,10 @@ class Door:
                 return asked  # a part of what was said yes to, and nothing was seen since
             # Whoever was asked for the call that makes this one.
             approver = outer[1] if isinstance(approver, Nobody) else approver
-        changed = functools.partial(self._with_changes, asked, services)
-        request = ApprovalRequest(prepared=asked, reason=decision.reason, changed=changed)
+        request = await self.request(asked, services, decision.reason)
         said = Reply.of(await approver.approve(request))
         if said.answer == "later":
-            waits = {"digest": asked.digest, "asked": request.text()}
+            waits = {"digest": request.seal, "asked": request.text()}
             raise ApprovalPending(f"{name} waits for approval; it has not run.", data=waits)
         if not is_yes(said.answer):
             nobody = isinstance(approver, Nobody)
@@ -296,11 +296,27 @@ class Door:
                 f"{name} needs approval, and {told}{'' if told.endswith('.') else '.'}",
                 hint="Run it where somebody can be asked, or allow it in the policy." if nobody else None,
             )
-        return await self._approved(asked, said, services, by_label=decision.by_label)
+        if said.arguments is None and (await ApprovalRequest.of(asked, services, decision.reason)).seal != request.seal:
+            told = f"{name} has not run: what it names or would change has changed while it was asked for."
+            raise ApprovalDenied(told, hint="Propose it again.")
+        return await self._approved(request, said, services, by_label=decision.by_label)
 
-    async def _approved(self, asked: PreparedCall, said: Reply, services: Services, *, by_label: bool) -> PreparedCall:
+    async def request(self, asked: PreparedCall, services: Services, reason: str) -> ApprovalRequest:
+        """Return what is asked for a call: what it would change is looked up once, for whoever is asked."""
+
+        async def changed(arguments: Mapping[str, Any]) -> ApprovalRequest:
+            made = await self._with_changes(asked, services, arguments)
+            return await ApprovalRequest.of(made, services, reason, changed=changed)
+
+        return await ApprovalRequest.of(asked, services, reason, changed=changed)
+
+    async def _approved(
+        self, request: ApprovalRequest, said: Reply, services: Services, *, by_label: bool
+    ) -> PreparedCall:
         """Return the call of a yes, which tells how it was approved; changes are validated like any arguments."""
+        asked, parts = request.prepared, [part["title"] for part in request.shown_parts()]
         approval = {"answer": said.answer, "by": said.by, "at": time.time(), "proposed": dict(asked.call.arguments)}
+        approval["parts"] = parts
         made = asked if said.arguments is None else await self._with_changes(asked, services, said.arguments)
         if made.digest != asked.digest:
             approval["changed"] = dict(made.call.arguments)

@@ -16,16 +16,16 @@ import math
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TextIO, cast
 
 from nbtools.aio import in_thread
+from nbtools.approval_request import ApprovalRequest, lines_of
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.label_rules import reason_to_ask
 from nbtools.prepared import PreparedCall, as_text
-from nbtools.redaction import redact
-from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool, ToolCall
+from nbtools.tool import CALLERS, MODELS, Caller, Reading, Tool
 from nbtools.visible import counted, visible, wrapped
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "DEFAULT_RULES",
     "Action",
     "Answer",
-    "ApprovalRequest",
     "Approver",
     "AskFunction",
     "AskTerminal",
@@ -42,11 +41,9 @@ __all__ = [
     "Nobody",
     "Reply",
     "Rule",
-    "asker",
     "check_names",
     "decide",
     "is_yes",
-    "request_text",
     "rules_from_config",
 ]
 
@@ -55,15 +52,12 @@ Answer = Literal["once", "tool", "content", "no", "later"]
 ACTIONS: tuple[str, ...] = ("allow", "ask", "deny")
 """From the mildest to the strictest."""
 _EFFECTS: tuple[str, ...] = ("read_only", "destructive", "idempotent", "open_world", "public", "undeclared")
-_ASKERS: Mapping[str, str] = {"model": "a model", "mcp": "an MCP client", "workflow": "a workflow", "magic": "a magic"}
 _YES: tuple[str, ...] = ("once", "tool", "content")
 _QUESTION = "Allow? [y]es once, [t] this tool all session, [a] this exact call, [e]dit, [l]ater, [n]o and why: "
 _SHOW = "[s]how all of it, "
 _PAGE_LINES = 100
 _WILD = "*?["
 _PLAIN = Reading()
-# More is shown by its head and its tail.
-_SHOWN_LINES, _SHOWN_CHARACTERS = 400, 40_000
 # Systems on which two spellings of a name's case are one file.
 _fold: Callable[[str], str] = str.casefold if sys.platform in {"darwin", "win32"} else str
 
@@ -332,95 +326,6 @@ def _check_known(key: str, kind: str, given: Any, known: Iterable[str]) -> tuple
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ApprovalRequest:
-    """A call that waits for a yes.
-
-    Attributes
-    ----------
-    prepared
-        What is to run, exactly so.
-    reason
-        Why it is asked.
-    changed
-        Returns the call as it would run with other arguments, and raises what is wrong with them; `None` where nobody
-        can tell yet.
-    """
-
-    prepared: PreparedCall
-    reason: str
-    changed: Callable[[Mapping[str, Any]], Coroutine[Any, Any, PreparedCall]] | None = None
-
-    @property
-    def tool(self) -> Tool:
-        """The tool that is to run."""
-        return self.prepared.tool
-
-    @property
-    def call(self) -> ToolCall:
-        """The call, with the arguments that the tool gets."""
-        return self.prepared.call
-
-    @property
-    def consequence(self) -> str:
-        """What a yes would do, in a few words."""
-        effects = self.prepared.effects
-        if effects.undeclared:
-            return "declares no effects: it may do anything"
-        said = [
-            "may overwrite, delete or run things" if effects.destructive else "",
-            "reaches beyond this machine" if effects.open_world else "",
-            "" if effects.destructive or effects.read_only else "changes something",
-        ]
-        told = ", ".join(part for part in said if part) or "only reads"
-        return told if self.tool.trusted else f"its server claims: {told}"
-
-    def text(self, *, whole: bool = False) -> str:
-        """Return the request as a person reads it: the tool, its arguments and the consequence.
-
-        The middle of a very long argument is left out, and named, unless it is to be `whole`.
-
-        No argument can look like another part of it: several lines stand behind a bar, and characters that cannot be
-        seen, or would move what is seen, are spelled out.
-        """
-        head = f"{self.tool.name} ({self.consequence}) wants to run, asked for by {asker(self.call.caller)}:"
-        return request_text(head, self.call.arguments, self.reason, whole=whole)
-
-
-def asker(caller: str) -> str:
-    """Return whoever asked for a call, in words."""
-    return _ASKERS.get(caller, caller)
-
-
-def request_text(head: str, arguments: Mapping[str, Any], reason: str, *, whole: bool = False) -> str:
-    """Return a call that waits for a yes as `ApprovalRequest.text` does: a line, its arguments, and why it is asked."""
-    lines = [visible(head)]
-    for name, value in redact(dict(arguments)).items():
-        shown = _lines_of(value, whole=whole)
-        said = f"  {visible(name)}:"
-        lines += [f"{said} {shown[0]}"] if len(shown) == 1 else [said, *(f"  │ {line}" for line in shown)]
-    return "\n".join([*lines, f"  ({visible(reason)})"])
-
-
-def _lines_of(value: Any, *, whole: bool = False) -> list[str]:
-    """Return a value in lines: whole, or its head and its tail around the number of lines that are left out."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
-    lines = visible(text, lines=True).split("\n")
-    if whole:
-        return lines
-    half = _SHOWN_LINES // 2
-    if len(lines) > _SHOWN_LINES:
-        lines = [*lines[:half], f"[… {len(lines) - 2 * half:,} more lines are not shown …]", *lines[-half:]]
-    if sum(map(len, lines)) <= _SHOWN_CHARACTERS:
-        return lines
-    part = _SHOWN_CHARACTERS // len(lines) // 2
-    return [line if len(line) <= 2 * part else _ends(line, part) for line in lines]
-
-
-def _ends(line: str, part: int) -> str:
-    return f"{line[:part]}[… {len(line) - 2 * part:,} more characters are not shown …]{line[-part:]}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Reply:
     """An answer that says more than yes or no.
 
@@ -550,7 +455,7 @@ class AskTerminal:
         """Read the arguments anew, each as JSON or as text; an empty line keeps one."""
         made = dict(request.call.arguments)
         for name, value in request.call.arguments.items():
-            said = self._reader(f"  {visible(name)} [{_lines_of(value)[0]}]: ").strip()
+            said = self._reader(f"  {visible(name)} [{lines_of(value)[0]}]: ").strip()
             if said:
                 with contextlib.suppress(ValueError):
                     made[name] = json.loads(said)

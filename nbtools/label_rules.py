@@ -16,7 +16,7 @@ from nbtools.label import Label
 from nbtools.prepared import PreparedCall
 from nbtools.result import ToolResult
 
-__all__ = ["Marks", "is_contained", "of_call", "reason_to_ask"]
+__all__ = ["Marks", "hosts_of", "is_contained", "of_call", "reason_to_ask"]
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
 # Readers of URLs do not agree on what these mean.
@@ -67,7 +67,7 @@ def reason_to_ask(asked: PreparedCall) -> str | None:
     if call.label.strangers and not effects.read_only and not is_contained(asked):
         return "the model has read what strangers may have written, and that may have told it to"
     if call.label.private and effects.may_reach_out and not _is_named(call.arguments, call.hosts):
-        told = f"to {', '.join(found)}, " if (found := sorted(_hosts_of(call.arguments))) else ""
+        told = f"to {', '.join(found)}, " if (found := sorted(hosts_of(call.arguments))) else ""
         return (
             f"the model has seen values, which the request could carry away {told}where nobody has named the place; "
             f'policy {asked.tool.name} = "allow" lets it'
@@ -85,15 +85,16 @@ def is_contained(asked: PreparedCall) -> bool:
 
 def _is_named(arguments: Mapping[str, Any], hosts: frozenset[str]) -> bool:
     """Tell whether all places that arguments name, and one at least, are hosts that the person named."""
-    found = _hosts_of(arguments)
+    found = hosts_of(arguments)
     return bool(found) and all(any(host == one or host.endswith(f".{one}") for one in hosts) for host in found)
 
 
-def _hosts_of(value: Any) -> set[str]:
+def hosts_of(value: Any) -> set[str]:
+    """Return the hosts of the URLs in a value, at whatever depth."""
     if isinstance(value, Mapping):
-        return {host for item in value.values() for host in _hosts_of(item)}
+        return {host for item in value.values() for host in hosts_of(item)}
     if isinstance(value, list | tuple):
-        return {host for item in value for host in _hosts_of(item)}
+        return {host for item in value for host in hosts_of(item)}
     if not isinstance(value, str):
         return set()
     found = set()

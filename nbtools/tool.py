@@ -16,10 +16,11 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
+from nbtools.consequence import Consequence
 from nbtools.errors import InternalError, InvalidArguments
 from nbtools.label import UNLABELLED, Label, join
 from nbtools.parameters import FunctionParameters, Parameters
@@ -31,6 +32,7 @@ __all__ = [
     "MODELS",
     "CallJournal",
     "Caller",
+    "ConsequencesOf",
     "Context",
     "Effects",
     "EffectsOf",
@@ -295,6 +297,7 @@ class Reading:
 
 
 ReadingsOf = Callable[[Mapping[str, Any], Context], Awaitable[Mapping[str, Reading]]]
+ConsequencesOf = Callable[[Mapping[str, Any], Context], Iterable[Consequence]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -316,6 +319,9 @@ class Tool:
         coroutine function; `None` where all calls do the same.
     readings_of
         Returns what rules read of some arguments besides their text; the name of an argument to its `Reading`.
+    consequences_of
+        Returns what one call would change, as people see it before a yes, given its validated values and its context;
+        it may block. `None` tells the files that are there already, of the arguments that are paths.
     title
         A short name for people; `None` is made from the name.
     examples
@@ -343,6 +349,7 @@ class Tool:
     effects: Effects = dataclasses.field(default_factory=Effects.of)
     effects_of: EffectsOf | None = None
     readings_of: ReadingsOf | None = None
+    consequences_of: ConsequencesOf | None = None
     title: str | None = None
     examples: tuple[Mapping[str, Any], ...] = ()
     timeout: float | None = None
@@ -428,6 +435,7 @@ def tool(
     public: bool | None = None,
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
+    consequences_of: ConsequencesOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -447,6 +455,7 @@ def tool(
     public: bool | None = None,
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
+    consequences_of: ConsequencesOf | None = None,
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -458,7 +467,7 @@ def tool(
     function
         The function. Its parameters need types that exist at run time (before Python 3.12 a TypedDict is that of
         ``typing_extensions``). The docstring describes them, ``Annotated[…]`` bounds them.
-    name, title, effects_of, readings_of, examples, timeout, on_error
+    name, title, effects_of, readings_of, consequences_of, examples, timeout, on_error
         See `Tool`; the name is the function's own when none is given.
     read_only, destructive, idempotent, open_world, public
         See `Effects`.
@@ -474,6 +483,7 @@ def tool(
     ... def shout(text: str) -> str:
     ...     return text.upper()
     """
+    own: dict[str, Any] = {"title": title, "examples": examples, "timeout": timeout, "on_error": on_error}
 
     def decorate(decorated: F) -> F:
         hints = _hints_of(decorated, _names_around(decorated))
@@ -484,10 +494,8 @@ def tool(
             effects=Effects.of(effects_of, read_only, destructive, idempotent, open_world, public),
             effects_of=effects_of,
             readings_of=readings_of,
-            title=title,
-            examples=examples,
-            timeout=timeout,
-            on_error=on_error,
+            consequences_of=consequences_of,
+            **own,
             returns=lambda: hints().get("return", Any),
         )
         setattr(decorated, _ATTRIBUTE, made)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 
 from nbtools import aio
+from nbtools.approval_request import ApprovalRequest
 from nbtools.config import Config, Settings, with_settings
 from nbtools.errors import InvalidArguments
 from nbtools.gate import Approver
 from nbtools.lazy import until_closed
 from nbtools.parts import Parts
-from nbtools.prepared import PreparedCall, prepare
+from nbtools.prepared import prepare
 from nbtools.result import ToolResult
 from nbtools.tool import Caller, Tool, ToolCall
 from nbtools.tool_functions import ToolFunctions
@@ -391,12 +392,12 @@ class Workbench(Parts):
     def _chat(self, run: AgentRun | None, *, can_write: bool, settings: Mapping[str, Any]) -> Chat:
         from nbtools.widgets.chat import Chat
 
-        def prepared(tool: Tool, arguments: Mapping[str, Any]) -> PreparedCall:
+        async def asked(tool: Tool, arguments: Mapping[str, Any], reason: str) -> ApprovalRequest:
             call = ToolCall(tool=tool.name, arguments=dict(arguments), caller="model")
-            return aio.run(prepare(tool, call, self.door.for_models))
+            return await self.door.request(await prepare(tool, call, services), services, reason)
 
-        how: dict[str, Any] = {"tools": self.executor.tools, "prepare": prepared, "memory": lambda: self.memory}
-        return Chat(self.agent, run=run, can_write=can_write, settings=settings, **how)
+        services, tools = self.door.for_models, self.executor.tools
+        return Chat(self.agent, tools=tools, request=asked, run=run, can_write=can_write, settings=settings)
 
     def _act(self, name: str, work: Callable[[], Any], *, arguments: Mapping[str, Any], **how: Any) -> Any:
         """Do what somebody clicked on, through the door."""

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from nbtools import aio
+from nbtools.approval_request import ApprovalRequest
 from nbtools.door import Door
-from nbtools.gate import ApprovalRequest, AskFunction, AskTerminal, Reply, Rule
+from nbtools.gate import AskFunction, AskTerminal, Reply, Rule
 from nbtools.result import ToolResult
 from nbtools.tool import ToolCall, tool, tool_of
 

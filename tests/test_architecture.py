@@ -58,6 +58,8 @@ FLOORS = {
     "shown": 0,
     "html_parts": 0,
     "result": 1,
+    "consequence": 1,
+    "approval_request": 1,
     "label": 1,
     "label_rules": 1,
     "json_values": 1,
@@ -151,7 +153,7 @@ ROOMS: dict[str, list[str]] = {
         "forms grid",
         "approval_card chat explorer kernel_monitor memory_browser sources_at_hand table tool_form workflow_view",
     ],
-    "toolbox": ["charsets policies result_types", "memory_tools", "files scripts web", "commands"],
+    "toolbox": ["charsets named_files policies result_types", "memory_tools", "files scripts web", "commands"],
 }
 ROOM_MODULES = 12
 

@@ -17,10 +17,11 @@ import pytest
 from pydantic import BaseModel
 
 from nbtools import aio, telemetry
+from nbtools.approval_request import ApprovalRequest
 from nbtools.door import CallLimits, Door
 from nbtools.errors import ExecutionFailed, InvalidArguments, SqlFailed, ToolNotFound
 from nbtools.execute import CompositeExecutor, LocalExecutor
-from nbtools.gate import ApprovalRequest, AskFunction, Rule
+from nbtools.gate import AskFunction, Rule
 from nbtools.result import Artifact, Output, ToolResult
 from nbtools.tool import CallJournal, Context, ToolCall, tool
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import ConfigInvalid
-from nbtools.gate import ApprovalRequest, AskTerminal, Grants, Rule, check_names, decide, rules_from_config
+from nbtools.gate import AskTerminal, Grants, Rule, check_names, decide, rules_from_config
 from nbtools.parameters import SchemaParameters
 from nbtools.prepared import PreparedCall, prepare
 from nbtools.registry import Registry

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import hashlib
 import math
-import os
-import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbtools.agent.records.budgets import Ledger
 from nbtools.agent.records.events import AgentEvent, ApprovalAnswered, ApprovalAsked
-from nbtools.aio import in_thread
+from nbtools.approval_request import ApprovalRequest, request_text
 from nbtools.errors import NbtoolsError
 from nbtools.execute import LocalExecutor
-from nbtools.gate import ApprovalRequest, Approver, Nobody, Reply, is_yes, request_text
+from nbtools.gate import Approver, Nobody, Reply, is_yes
 from nbtools.paths import Roots
-from nbtools.prepared import PreparedCall
 from nbtools.redaction import redact
 
-__all__ = ["PendingApproval", "RunApprover", "check_changes", "seal_of"]
-
-_MOST_HASHED = 64 * 2**20
-_LONGEST_NAME = 4_096
-# Tools whose commands and code mean what lies in the working folder.
-_AT_WORK_HERE = frozenset({"shell", "process", "code_execute"})
+__all__ = ["PendingApproval", "RunApprover", "check_changes"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +36,11 @@ class PendingApproval:
     text
         The request as a person reads it.
     digest
-        What an answer is bound to: the prepared call, its tool, and the files that it names as they were.
+        What an answer is bound to, see `nbtools.approval_request.ApprovalRequest.seal`.
     asked_at
         When it was asked, in seconds since the epoch.
+    parts
+        What it would change, in parts with a ``title`` and a ``text``.
     """
 
     id: str
@@ -60,46 +51,16 @@ class PendingApproval:
     text: str
     digest: str
     asked_at: float = 0.0
+    parts: Sequence[Mapping[str, str]] = ()
 
     @property
     def whole(self) -> str:
         """The request with all of its arguments, however long they are."""
-        return request_text(self.text.partition("\n")[0], self.arguments, self.reason, whole=True)
+        return request_text(self.text.partition("\n")[0], self.arguments, self.reason, self.parts, whole=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {**dataclasses.asdict(self), "arguments": dict(self.arguments)}
-
-
-def seal_of(prepared: PreparedCall) -> str:
-    """Return what an approval is bound to: the digest of the call, and the state of each file that it names.
-
-    Commands and code are bound to the working folder too, and to the files that are words of a command.
-    """
-    told = [prepared.digest]
-    places = {name: place for name in prepared.values if (place := prepared.place(name)) is not None}
-    if not _AT_WORK_HERE.isdisjoint((prepared.tool.name, *prepared.tool.origins)):
-        here = Path.cwd()
-        told.append(f"in {here}")
-        places |= {f"word {word}": here / word for word in _words(prepared.values) if (here / word).is_file()}
-    for name, place in places.items():
-        try:
-            found = os.stat(place)  # noqa: PTH116 - a `Place` may be no `Path`
-            told.append(f"{name} {found.st_size} {found.st_mtime_ns}")
-            if os.path.isfile(place) and found.st_size <= _MOST_HASHED:  # noqa: PTH113 - same
-                with open(place, "rb") as file:  # noqa: PTH123 - same
-                    told[-1] = f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}"
-        except OSError as exc:
-            told.append(f"{name} {type(exc).__name__}")
-    return hashlib.sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _words(values: Mapping[str, Any]) -> set[str]:
-    """Return the words of a command and of its arguments, which may name files."""
-    words = [word for word in values.get("args") or () if isinstance(word, str)]
-    with contextlib.suppress(ValueError):  # a quote that is never closed
-        words += shlex.split(str(values.get("command") or ""))
-    return {word for word in words if word and "\0" not in word and len(word) < _LONGEST_NAME}
+        return {**dataclasses.asdict(self), "arguments": dict(self.arguments), "parts": [*map(dict, self.parts)]}
 
 
 class RunApprover:
@@ -144,17 +105,15 @@ class RunApprover:
 
     async def approve(self, request: ApprovalRequest) -> Reply:
         """Ask; what was answered before counts if nothing has changed since."""
-        asked = request.prepared
-        call_id = asked.call.call_id
+        call_id, seal = request.call.call_id, request.seal
         async with self._lock:
-            seal = await in_thread(seal_of, asked)
             given, was = self._answers.pop(call_id, (None, None))
             lapsed = self._lapsed(given, was, seal)
             if lapsed:
                 request = dataclasses.replace(request, reason=f"{request.reason}; {lapsed}, so it is asked again")
                 # Where nobody can be asked it waits again: an answer that comes too late loses nothing.
                 given = Reply(answer="later", reason=lapsed) if isinstance(self._behind, Nobody) else None
-            waiting = _pending(request, seal)
+            waiting = _pending(request)
             self._emit(
                 ApprovalAsked(
                     call_id=call_id,
@@ -162,8 +121,6 @@ class RunApprover:
                 )
             )
             reply = given if given is not None else await self._ask(request)
-            if is_yes(reply.answer) and given is None and await in_thread(seal_of, asked) != seal:
-                reply = Reply(answer="no", reason="a file of it changed while it was asked for. Propose it again")
             if reply.answer == "later":
                 self.pending[call_id] = waiting
             self._emit(
@@ -189,7 +146,7 @@ class RunApprover:
         if given is None or was is None or not is_yes(given.answer):
             return ""
         if was.digest != seal:
-            return "what was answered for has changed since: the call, its tool, or a file of it"
+            return "what was answered for has changed since: the call, its tool, or what it names or would change"
         if time.time() - was.asked_at > self._seconds:
             return f"it was asked more than {self._seconds:,.0f} s before it was answered"
         return ""
@@ -211,7 +168,7 @@ class RunApprover:
             leaving.cancel()
 
 
-def _pending(request: ApprovalRequest, seal: str) -> PendingApproval:
+def _pending(request: ApprovalRequest) -> PendingApproval:
     return PendingApproval(
         id=request.call.call_id,
         tool=request.tool.name,
@@ -219,7 +176,8 @@ def _pending(request: ApprovalRequest, seal: str) -> PendingApproval:
         consequence=request.consequence,
         reason=request.reason,
         text=request.text(),
-        digest=seal,
+        digest=request.seal,
+        parts=tuple(request.shown_parts()),
         asked_at=time.time(),
     )
 

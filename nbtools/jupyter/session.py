@@ -16,7 +16,8 @@ from nbtools.jupyter.namespace import NotebookLook
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
-    from nbtools.gate import Answer, ApprovalRequest, Approver, Reply
+    from nbtools.approval_request import ApprovalRequest
+    from nbtools.gate import Answer, Approver, Reply
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
     from nbtools.sql.saved import SavedQueries
@@ -34,14 +35,14 @@ _LIVE: contextvars.ContextVar[Live | None] = contextvars.ContextVar("nbtools_liv
 class _CardWhenAsked:
     """Asks by a card, see `nbtools.widgets.approval_card.CardApprover`; widgets are imported for the first question."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        self._given, self._options = given, options
+    def __init__(self, *given: Any) -> None:
+        self._given = given
 
     @functools.cached_property
     def _card(self) -> Approver:
         from nbtools.widgets.approval_card import CardApprover
 
-        return CardApprover(*self._given, **self._options)
+        return CardApprover(*self._given)
 
     async def approve(self, request: ApprovalRequest) -> Answer | Reply:
         """Show a card and wait for the answer."""
@@ -106,15 +107,15 @@ class NotebookSession:
         if self._prepared is not found:
             found.use_frames(self.shell.user_ns.get)
             if isinstance(found.door.approver, Nobody):
-                found.door.approver = self._person(AskTerminal(reader=read_line), found)
+                found.door.approver = self._person(AskTerminal(reader=read_line))
             self._prepared = found
         return found
 
-    def _person(self, asked_by_input: Approver, workbench: Workbench) -> Approver:
+    def _person(self, asked_by_input: Approver) -> Approver:
         """Return who asks the person at the cell: by a card in a kernel, at a prompt elsewhere."""
         if not hasattr(self.shell, "kernel"):
             return asked_by_input
-        return _CardWhenAsked(asked_by_input, self.show, memory=lambda: workbench.memory)
+        return _CardWhenAsked(asked_by_input, self.show)
 
     @property
     def is_alone(self) -> bool:

@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Coroutine, Mapping
 from typing import Any, NoReturn
 
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import ApprovalDenied, Cancelled
-from nbtools.gate import Answer, ApprovalRequest
+from nbtools.gate import Answer
 from nbtools.lazy import need
 from nbtools.visible import wrapped
 from nbtools.workflow.offered import QuestionForms
@@ -32,7 +33,7 @@ _COLUMNS = 100  # nobody knows how wide the client's form is: wider ones leave t
 class Questions:
     """Questions that clients of the newer protocol answer by repeating a call, each bound to what was shown.
 
-    The state that goes to the client and comes back with the answer stands for the digest of the prepared call that
+    The state that goes to the client and comes back with the answer stands for the seal of the call that
     was asked about, and for those that were approved on the way there. It is taken once.
     """
 
@@ -143,7 +144,7 @@ class McpClient:
         ApprovalDenied
             The client shows no forms, so nobody was asked; or it is asked by the answer to this call.
         """
-        digest = request.prepared.digest
+        digest = request.seal
         if digest in self._approved:
             return "once"
         whole = self._given is not None and digest == self._asked and _said(self._given) == _ALL
@@ -195,7 +196,7 @@ class McpClient:
 
     def question(self, request: ApprovalRequest) -> tuple[str, dict[str, Any], str]:
         """Return the words and the form of a pending question, and the state that its answer comes back with."""
-        state = self._questions.ask(request.prepared.digest, self._approved)
+        state = self._questions.ask(request.seal, self._approved)
         text, schema = _asking(request, lasting=self._lasting, whole=self._whole)
         return wrapped(text, _COLUMNS), schema, state
 

@@ -22,10 +22,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from nbtools import aio
+from nbtools.approval_request import ApprovalRequest
 from nbtools.door import failure
 from nbtools.errors import FileMissing, MemoryNotFound, NbtoolsError, PathNotAllowed, ToolNotEnabled, ToolNotFound
 from nbtools.execute import Executor, LocalExecutor
-from nbtools.gate import ApprovalRequest
 from nbtools.health import not_offered
 from nbtools.label import UNLABELLED, Label
 from nbtools.lazy import need

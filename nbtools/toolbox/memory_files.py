@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Len
 
+from nbtools.consequence import Consequence, difference
 from nbtools.parameters import Canonical
 from nbtools.result import ToolResult
 from nbtools.tool import Context, Effects, tool
@@ -28,9 +29,23 @@ def _effects_of_command(values: Mapping[str, Any], ctx: Context) -> Effects:
     return Effects(read_only=command == "view", destructive=command in {"delete", "rename", "update"})
 
 
+def _changed_files(values: Mapping[str, Any], ctx: Context) -> list[Consequence]:
+    """Return what is lost of files that a command deletes or replaces whole."""
+    from nbtools.memory import MemoryFiles
+
+    command, path = values["command"], values["path"]
+    if command not in {"delete", "update"} or path is None:
+        return []
+    new = (values["file_text"] or values["content"] or "") if command == "update" else ""
+    outcome = "is replaced" if command == "update" else "is deleted"
+    files = ctx.use(MemoryFiles).below([path])
+    return [Consequence(f"{name} {outcome}", difference(text, new)) for name, text in files.items()]
+
+
 @tool(
     title="Memory files",
     destructive=True,
+    consequences_of=_changed_files,
     effects_of=_effects_of_command,
     examples=(
         {"command": "create", "path": "/memories/global/plan.md", "file_text": "# Plan\n"},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Gt, Interval
 
 from nbtools.aio import in_thread
+from nbtools.consequence import Consequence, as_lines, difference
 from nbtools.errors import InvalidArguments, MemoryNotFound, nearest
 from nbtools.record import Digest
 from nbtools.result import Output
@@ -69,12 +70,24 @@ def effects_of_save(values: Mapping[str, Any], ctx: Context | None = None) -> Ef
     return _DELETES if ends else _WRITES
 
 
+def _changed_note(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
+    """Return what becomes of a note that is saved, or deleted where there is no new value."""
+    key, new = values["key"], as_lines(values["value"]) if "value" in values else ""
+    record = _memory(ctx, values["scope"]).record(key)
+    if record is None:
+        return (Consequence(f"a new note {key}", difference("", new)),) if "value" in values else ()
+    outcome = "is replaced" if "value" in values else "is deleted"
+    title = f"the note {key}, version {record.version}, {outcome}; its history stays"
+    return (Consequence(title, difference(as_lines(record.value), new)),)
+
+
 @tool(
     title="Save a note",
     destructive=True,
     idempotent=True,
     effects_of=effects_of_save,
     readings_of=_read_scope,
+    consequences_of=_changed_note,
     examples=(
         {"key": "goal", "value": "Find out why customers leave.", "tags": ["plan"]},
         {"key": "seen", "value": {"rows": 344, "columns": ["species", "island"]}, "ttl": 86400},
@@ -210,7 +223,14 @@ def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | Non
     return MemoryNotFound(f"there is no memory item '{key}'.", retryable=True)  # it came between two looks
 
 
-@tool(title="Delete a note", destructive=True, idempotent=True, readings_of=_read_scope, examples=({"key": "goal"},))
+@tool(
+    title="Delete a note",
+    destructive=True,
+    idempotent=True,
+    readings_of=_read_scope,
+    consequences_of=_changed_note,
+    examples=({"key": "goal"},),
+)
 def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) -> Output[NoteDeleted]:
     """Delete a note from memory. Its history stays, so that it can be restored.
 

@@ -12,21 +12,19 @@ import concurrent.futures
 import html
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import traitlets
 
 from nbtools import html_parts
 from nbtools.aio import in_thread
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import NbtoolsError
-from nbtools.gate import Answer, ApprovalRequest, Approver, Reply
+from nbtools.gate import Answer, Approver, Reply
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
 from nbtools.widgets.live.sources import module_text, style_text
-
-if TYPE_CHECKING:
-    from nbtools.memory import AgentMemory
 
 __all__ = ["ApprovalCard", "CardApprover", "can_click", "has_person"]
 
@@ -121,20 +119,11 @@ class CardApprover:
         Who is asked there.
     show
         Shows a widget in the cell.
-    memory
-        Returns the memory, so that a card shows which note is replaced.
     """
 
-    def __init__(
-        self,
-        behind: Approver,
-        show: Callable[[LiveWidget], None],
-        *,
-        memory: Callable[[], AgentMemory] | None = None,
-    ) -> None:
+    def __init__(self, behind: Approver, show: Callable[[LiveWidget], None]) -> None:
         self._behind = behind
         self._show = show
-        self._memory = memory
         self._is_unseen = False
 
     async def approve(self, request: ApprovalRequest) -> Answer | Reply:
@@ -152,6 +141,6 @@ class CardApprover:
             card.end("not answered: the cell has ended")
 
     def _open(self, request: ApprovalRequest) -> ApprovalCard:
-        card = ApprovalCard(Proposal.of_request(request, self._memory))
+        card = ApprovalCard(Proposal.of_request(request))
         self._show(card)
         return card

@@ -16,7 +16,7 @@ import html
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import traitlets
@@ -31,10 +31,10 @@ from nbtools.agent.records.events import (
 )
 from nbtools.agent.records.lines import RunLines, usage_line
 from nbtools.aio import in_thread
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.gate import ApprovalRequest, Reply
+from nbtools.gate import Reply
 from nbtools.visible import brief
-from nbtools.widgets.forms.consequences import consequences
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
 from nbtools.widgets.forms.results import cell_of, pictures_of
@@ -43,8 +43,6 @@ from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
     from nbtools.agent import AgentRun, AgentService
-    from nbtools.memory import AgentMemory
-    from nbtools.prepared import PreparedCall
     from nbtools.registry import Registry
     from nbtools.tool import Tool
 
@@ -62,10 +60,8 @@ class Chat(LiveWidget):
         Runs the model.
     tools
         Returns the tools, for the fields of a call that waits.
-    prepare
-        Returns a call as it would run, given its tool and arguments.
-    memory
-        Returns the memory, so that a card shows which note is replaced.
+    request
+        Returns what is asked for a call, given its tool, arguments and the reason.
     run
         A run that the conversation goes on from; one that waits for approval shows what it waits for.
     can_write
@@ -87,13 +83,12 @@ class Chat(LiveWidget):
         agent: AgentService,
         *,
         tools: Callable[[], Registry],
-        prepare: Callable[[Tool, Mapping[str, Any]], PreparedCall],
-        memory: Callable[[], AgentMemory] | None = None,
+        request: Callable[[Tool, Mapping[str, Any], str], Coroutine[Any, Any, ApprovalRequest]],
         run: AgentRun | None = None,
         can_write: bool = True,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self._agent, self._tools, self._prepare, self._memory = agent, tools, prepare, memory
+        self._agent, self._tools, self._request = agent, tools, request
         self._settings = dict(settings or {})
         self._run = run
         self._lock = threading.RLock()
@@ -202,7 +197,7 @@ class Chat(LiveWidget):
         """Ask by a card in the conversation."""
         key = request.call.call_id
         waiting: concurrent.futures.Future[Reply] = concurrent.futures.Future()
-        proposal = Proposal.of_request(request, self._memory)
+        proposal = Proposal.of_request(request)
         self._proposals[key], self._waiting[key] = proposal, waiting
         view = await in_thread(proposal.view)
         if any(item["id"] == f"call-{key}" for item in self.items):
@@ -288,12 +283,7 @@ class Chat(LiveWidget):
         for waiting in run.pending:
             if waiting.id not in self._proposals:
                 tool = self._tools()[waiting.tool]
-                self._proposals[waiting.id] = Proposal.of_pending(
-                    waiting,
-                    tool,
-                    prepare=functools.partial(self._prepare, tool),
-                    parts=lambda prepared: consequences(prepared, self._memory),
-                )
+                self._proposals[waiting.id] = Proposal.of_pending(waiting, tool, self._request)
             view = self._proposals[waiting.id].view()
             self._put("approval", key=waiting.id, asked=view, state="asking", told="")
         self.run_id, self.state = run.run_id, "pending" if run.pending else "idle"

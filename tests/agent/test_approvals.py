@@ -16,8 +16,9 @@ import pytest
 from nbtools import Workbench, aio, tool
 from nbtools.agent.records.events import ApprovalAnswered, ApprovalAsked
 from nbtools.agent.records.run_record import this_process
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import ApprovalPending, InvalidArguments
-from nbtools.gate import ApprovalRequest, AskFunction, Reply
+from nbtools.gate import AskFunction, Reply
 from tests.conftest import wait_until
 
 WIPE = "turns:\n  - {calls: [{tool: wipe, arguments: {name: a}}]}\n  - {when: {ok: true}, say: Gone.}\n  - say: Kept.\n"
@@ -167,7 +168,7 @@ def test_an_answer_lapses_when_the_file_has_changed_since(open_bench: Any, tmp_p
 
     run = bench.agent("Go!", script=script, approver=AskFunction(change))
     assert ran == []
-    assert "changed while it was asked for" in run.calls[0].sent
+    assert "has changed while it was asked for" in run.calls[0].sent
 
 
 def test_an_answer_that_comes_too_late_or_fits_no_more_waits_again(open_bench: Any, done: list[str]) -> None:
@@ -276,6 +277,32 @@ def test_a_command_is_bound_to_its_folder_and_to_the_files_that_it_names(
     assert run.status == "pending"
     assert "changed since" in str(run.pending[0].reason)
     assert "changed" in bench.agent.resume(run, "once").calls[-1].sent
+
+
+def test_a_yes_to_a_script_is_for_what_it_sources_too(
+    open_bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outer.sh").write_text(". ./lib/inner.sh\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "inner.sh").write_text("python helper.py\n")
+    (tmp_path / "helper.py").write_text("from lib.more import say\n")
+    more = tmp_path / "lib" / "more.py"
+    more.write_text("def say(): print('well')\n")
+    script = 'turns:\n  - calls: [{tool: shell, arguments: {command: "sh outer.sh"}}]\n  - say: Done.\n'
+    bench = open_bench(allowed_commands=["sh", "python"])
+    run = bench.agent("Go!", script=script, approver=_asking("later")[0])
+    shown = run.pending[0].text
+    for line in ("inner.sh, named in outer.sh: 1 line", "more.py, named in helper.py", "print('well')"):
+        assert line in shown
+    assert "cannot be read from them" in shown
+    more.write_text("def say(): print('ill')\n")
+    run = bench.agent.resume(run, "once")
+    assert run.status == "pending"
+    assert "print('ill')" in run.pending[0].text
+    # Whoever is asked at once: the same holds while they think.
+    approver = AskFunction(lambda _: more.write_text("swapped") > 0)
+    assert "changed while it was asked for" in bench.agent("Go!", script=script, approver=approver).calls[0].sent
 
 
 def test_a_run_that_is_stopped_at_a_question_leaves_its_calls_waiting(wb: Workbench, done: list[str]) -> None:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from nbtools import Workbench, tool
-from nbtools.gate import ApprovalRequest, AskFunction
+from nbtools.approval_request import ApprovalRequest
+from nbtools.gate import AskFunction
 from nbtools.label import UNLABELLED, Label, hosts_in, join
 from nbtools.tool import ToolCall
 

@@ -16,7 +16,6 @@ from nbtools.gate import AskFunction
 from nbtools.prepared import prepare
 from nbtools.tool import ToolCall
 from nbtools.widgets.approval_card import ApprovalCard
-from nbtools.widgets.forms.consequences import consequences
 from nbtools.widgets.forms.proposals import Proposal
 from nbtools.widgets.live.live_widget import Asked
 from nbtools.workbench import Workbench
@@ -85,16 +84,11 @@ def _form(workbench: Workbench) -> Any:
 
 
 def _approval(workbench: Workbench) -> Any:
-    tool = workbench.executor.tools()["file_write"]
-
-    def prepared(given: Any) -> Any:
-        call = ToolCall(tool=tool.name, arguments=dict(given), caller="model")
-        return aio.run(prepare(tool, call, workbench.door.for_models))
-
+    tool, services = workbench.executor.tools()["file_write"], workbench.door.for_models
     content = "".join(f"line {n}\n" if n % 9 else f"{LONG}{n}\n" for n in range(30))
-    about = {"caller": "model", "consequence": "may overwrite, delete or run things", "reason": "by default: ask"}
-    given = {"path": "a.txt", "content": content}
-    proposal = Proposal(tool, given, about, prepare=prepared, parts=lambda found: consequences(found, None))
+    call = ToolCall(tool=tool.name, arguments={"path": "a.txt", "content": content}, caller="model")
+    prepared = aio.run(prepare(tool, call, services))
+    proposal = Proposal.of_request(aio.run(workbench.door.request(prepared, services, "by default: ask")))
     return ApprovalCard(proposal), ("asked", "state", "told", "draft")
 
 

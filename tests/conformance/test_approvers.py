@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from nbtools import aio
-from nbtools.gate import ApprovalRequest, Approver, AskFunction, AskTerminal, Nobody
+from nbtools.approval_request import ApprovalRequest
+from nbtools.gate import Approver, AskFunction, AskTerminal, Nobody
 from nbtools.parameters import SchemaParameters
 from nbtools.prepared import prepare
 from nbtools.tool import Tool, ToolCall

@@ -31,7 +31,7 @@ class _Cell:
         self._front_end, self._has_view = front_end, has_view
         self.shown = asyncio.Event()
         self.asked_behind = 0
-        workbench.door.approver = CardApprover(AskFunction(self._behind), self._show, memory=lambda: workbench.memory)
+        workbench.door.approver = CardApprover(AskFunction(self._behind), self._show)
 
     def _behind(self, _: Any) -> Reply:
         self.asked_behind += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from nbtools.result import ToolResult
@@ -135,6 +135,8 @@ class ApprovalAsked(AgentEvent):
         The request as a person reads it.
     digest
         What the approval is bound to.
+    parts
+        What it would change, in parts with a ``title`` and a ``text``.
     """
 
     kind: ClassVar[str] = "approval_asked"
@@ -145,6 +147,7 @@ class ApprovalAsked(AgentEvent):
     reason: str
     text: str
     digest: str
+    parts: Sequence[Mapping[str, str]] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Gt, Le, Len
 
 from nbtools import aio
+from nbtools.consequence import Consequence
 from nbtools.errors import CallTimeout, Cancelled, InvalidArguments, LimitExceeded
 from nbtools.paths import Roots
 from nbtools.redaction import scrub_environment
 from nbtools.result import Output
 from nbtools.tool import Context, Reading, tool
+from nbtools.toolbox.named_files import named_files
 from nbtools.toolbox.policies import CommandPolicy
 from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables
 from nbtools.toolbox.scripts.execution import level_of
@@ -71,11 +75,23 @@ async def _read_program(values: Mapping[str, Any], ctx: Context) -> dict[str, Re
     return {"command": Reading(parts=(command,), others=(PurePath(command).name, *programs, *lines))}
 
 
+def _named(values: Mapping[str, Any], ctx: Context) -> Iterator[Consequence]:
+    """Return where a command runs, and the files that its words name."""
+    words = [word for word in values.get("args", ()) if "\0" not in word]
+    with contextlib.suppress(ValueError):  # a quote that is never closed
+        words = [*shlex.split(values["command"] or ""), *words]
+    folder = ctx.use(Roots).start()
+    if words:
+        yield Consequence(f"runs in {folder}")
+    yield from named_files(words, folder, "the command")
+
+
 @tool(
     title="Run a command",
     destructive=True,
     open_world=True,
     readings_of=_read_line,
+    consequences_of=_named,
     examples=({"command": "ls -l | head -5"}, {"command": "git log --oneline -3", "timeout": 10}),
 )
 async def shell(
@@ -170,6 +186,7 @@ def _report(data: dict[str, Any]) -> str:
     destructive=True,
     open_world=True,
     readings_of=_read_program,
+    consequences_of=_named,
     examples=(
         {"action": "start", "command": "python", "args": ["-m", "http.server", "8000"]},
         {"action": "status", "pid": 4242},

@@ -10,11 +10,14 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
+from nbtools import consequence
+from nbtools.consequence import Consequence
 from nbtools.errors import (
     FileAlreadyExists,
     FileMissing,
@@ -26,7 +29,7 @@ from nbtools.errors import (
     did_you_mean,
 )
 from nbtools.folder import Folder
-from nbtools.paths import EntryPath, FilePath, Roots
+from nbtools.paths import EntryPath, FilePath, Place, Roots
 from nbtools.result import Output
 from nbtools.tool import Context, tool
 from nbtools.toolbox.charsets import codec_of
@@ -130,10 +133,19 @@ def _codec(name: str) -> Any:
     return found
 
 
+def _place(path: str, ctx: Context) -> Path:
+    return path.real if isinstance(path, Place) else ctx.use(Roots).resolve(path, must_exist=False)
+
+
+def _written(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
+    return (consequence.written(_place(values["path"], ctx), values["content"]),)
+
+
 @tool(
     title="Write a file",
     destructive=True,
     idempotent=True,
+    consequences_of=_written,
     examples=({"path": "out/notes.txt", "content": "Three things to do.\n"},),
 )
 def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Context) -> Output[FileWritten]:
@@ -271,9 +283,14 @@ def _entry(name: str, status: os.stat_result) -> dict[str, Any]:
     }
 
 
+def _moved(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
+    return consequence.replaced(_place(values["dest"], ctx))
+
+
 @tool(
     title="Move a file",
     destructive=True,
+    consequences_of=_moved,
     examples=({"source": "draft.txt", "dest": "out/final.txt"},),
 )
 def file_move(source: EntryPath, dest: EntryPath, overwrite: bool = False, *, ctx: Context) -> Output[FileMoved]:
@@ -361,7 +378,11 @@ def _os_failure(what: str, exc: OSError) -> NbtoolsError:
     return PermissionDenied(f"{what}: {exc.strerror}.")
 
 
-@tool(title="Delete a file", destructive=True, examples=({"path": "out/notes.txt"},))
+def _deleted(values: Mapping[str, Any], ctx: Context) -> tuple[Consequence, ...]:
+    return (consequence.deleted(_place(values["path"], ctx)),)
+
+
+@tool(title="Delete a file", destructive=True, consequences_of=_deleted, examples=({"path": "out/notes.txt"},))
 def file_delete(path: EntryPath, *, ctx: Context) -> Output[FileDeleted]:
     """Delete a file, a link or an empty folder below the allowed folders. It cannot be taken back.
 

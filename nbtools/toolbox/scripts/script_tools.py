@@ -6,13 +6,14 @@ import codecs
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Gt, Le
 
 from nbtools.aio import in_thread
+from nbtools.consequence import Consequence
 from nbtools.errors import Cancelled, ExecutionFailed, InvalidArguments, NbtoolsError
 from nbtools.kernels.interface import BEGAN_EMPTY, Execution, OutputLimits, running_note
 from nbtools.kernels.languages import LANGUAGES, language_of
@@ -21,6 +22,7 @@ from nbtools.paths import ARTIFACTS, FilePath, Place, Roots, open_plain
 from nbtools.result import Artifact, Output
 from nbtools.telemetry import fresh_id
 from nbtools.tool import Context, Effects, Reading, tool
+from nbtools.toolbox.named_files import named_files, words_of
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
 from nbtools.toolbox.scripts.execution import is_confined, is_loose, run, summary
 from nbtools.toolbox.scripts.inputs import ScriptInputs
@@ -261,10 +263,20 @@ def _drawing(
     return Output(data=data, text=f"Visualization saved to: {told}", artifacts=(picture, *rest))
 
 
+def _named(values: Mapping[str, Any], ctx: Context) -> Iterator[Consequence]:
+    """Return where code runs that is not confined, and the files that its text names there."""
+    given = values["working_dir"]
+    folder = _folder(ctx) if given is None else ctx.use(Roots).resolve(given)
+    if folder is not None:
+        yield Consequence(f"runs in {folder}")
+        yield from named_files(words_of(values["code"]), folder, "the code")
+
+
 @tool(
     title="Run code",
     timeout=_LONGEST_S,
     readings_of=_read_language,
+    consequences_of=_named,
     destructive=True,
     open_world=True,
     examples=({"code": "print(6 * 7)"}, {"code": "echo $((6 * 7))", "language": "bash", "timeout": 10}),

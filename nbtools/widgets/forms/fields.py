@@ -12,11 +12,12 @@ from nbtools.parameters import resolved
 __all__ = ["fields_of", "problems_of", "values_of"]
 
 # Texts of these names are written in several lines.
+_UNDECLARED: Mapping[str, Any] = {"description": "The tool does not declare this argument; it gets it all the same."}
 _LONG = ("content", "code", "script", "query", "command", "text", "body", "value", "json_string", "yaml_string")
 
 
 def fields_of(schema: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the fields of a form, in the order of the schema.
+    """Return the fields of a form, in the order of the schema; arguments that it does not declare come behind.
 
     Parameters
     ----------
@@ -33,10 +34,11 @@ def fields_of(schema: Mapping[str, Any], values: Mapping[str, Any] | None = None
         and ``default``, the text of what holds where nothing is given.
     """
     required = schema.get("required", ())
-    known = values or {}
+    known, declared = values or {}, schema.get("properties", {})
+    undeclared = {name: _UNDECLARED for name in known if name not in declared}
     return [
         _field(name, resolved(prop, schema), known, is_required=name in required)
-        for name, prop in schema.get("properties", {}).items()
+        for name, prop in {**declared, **undeclared}.items()
     ]
 
 
@@ -81,7 +83,9 @@ def _text_of(value: Any, kind: str) -> str:
     return value if isinstance(value, str) and kind in {"text", "lines"} else json.dumps(value, ensure_ascii=False)
 
 
-def values_of(schema: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+def values_of(
+    schema: Mapping[str, Any], typed: Mapping[str, Any], values: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the values of what was typed into fields; an empty field of an optional argument gives none.
 
     Parameters
@@ -90,6 +94,8 @@ def values_of(schema: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, 
         That the fields were made from.
     typed
         Names of fields to what stands in them.
+    values
+        What the fields were made with; see `fields_of`.
 
     Raises
     ------
@@ -98,7 +104,7 @@ def values_of(schema: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, 
     """
     made: dict[str, Any] = {}
     problems = []
-    for field in fields_of(schema):
+    for field in fields_of(schema, values):
         name, kind = field["name"], field["kind"]
         if name not in typed:
             continue

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from nbtools import aio
+from nbtools.approval_request import ApprovalRequest, asker
 from nbtools.errors import InvalidArguments, NbtoolsError
-from nbtools.gate import Answer, ApprovalRequest, Reply, asker, is_yes
+from nbtools.gate import Answer, Reply, is_yes
 from nbtools.redaction import redact
 from nbtools.visible import visible
-from nbtools.widgets.forms.consequences import consequences
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 
 if TYPE_CHECKING:
     from nbtools.agent.approvals import PendingApproval
-    from nbtools.memory import AgentMemory
-    from nbtools.prepared import PreparedCall
     from nbtools.tool import Tool
 
 __all__ = ["Proposal", "told_of"]
@@ -41,11 +39,11 @@ class Proposal:
         As the tool would get them.
     about
         More for people: ``caller``, ``consequence``, ``reason``.
-    prepare
-        Returns the call as it would run with other arguments, or raises what is wrong with them; `None` where only the
-        door can tell.
+    request
+        Returns what is asked for the call with other arguments, or raises what is wrong with them; `None` where only
+        the door can tell.
     parts
-        Returns what a prepared call would change.
+        What the call would change; `None` has it looked up by `request`.
     """
 
     def __init__(
@@ -54,33 +52,32 @@ class Proposal:
         arguments: Mapping[str, Any],
         about: Mapping[str, str],
         *,
-        prepare: Callable[[Mapping[str, Any]], PreparedCall] | None = None,
-        parts: Callable[[PreparedCall], list[dict[str, str]]] = lambda _: [],
+        request: Callable[[Mapping[str, Any]], Coroutine[Any, Any, ApprovalRequest]] | None = None,
+        parts: list[dict[str, str]] | None = None,
     ) -> None:
         self._tool = tool
         self._arguments = dict(arguments)
         self._about = dict(about)
-        self._prepare = prepare
+        self._request = request
         self._parts = parts
 
     @classmethod
-    def of_request(cls, request: ApprovalRequest, memory: Callable[[], AgentMemory] | None = None) -> Proposal:
+    def of_request(cls, request: ApprovalRequest) -> Proposal:
         """Return what the gate asks."""
         about = {"caller": asker(request.call.caller), "consequence": request.consequence, "reason": request.reason}
-        changed = request.changed
-        return cls(
-            request.tool,
-            request.call.arguments,
-            about,
-            prepare=None if changed is None else lambda given: aio.run(changed(given)),
-            parts=lambda prepared: consequences(prepared, memory),
-        )
+        parts = request.shown_parts()
+        return cls(request.tool, request.call.arguments, about, request=request.changed, parts=parts)
 
     @classmethod
-    def of_pending(cls, waiting: PendingApproval, tool: Tool, **how: Any) -> Proposal:
-        """Return what a run of an agent waits for; `how` is ``prepare`` and ``parts``."""
+    def of_pending(
+        cls,
+        waiting: PendingApproval,
+        tool: Tool,
+        request: Callable[[Tool, Mapping[str, Any], str], Coroutine[Any, Any, ApprovalRequest]],
+    ) -> Proposal:
+        """Return what a run of an agent waits for; what it would change is looked up anew, by `request`."""
         about = {"caller": asker("model"), "consequence": waiting.consequence, "reason": waiting.reason}
-        return cls(tool, waiting.arguments, about, **how)
+        return cls(tool, waiting.arguments, about, request=lambda given: request(tool, given, waiting.reason))
 
     def view(self) -> dict[str, Any]:
         """Return what a card shows."""
@@ -89,22 +86,21 @@ class Proposal:
             if isinstance(field["value"], str):
                 # Nothing in an argument may look like something else; what is not edited goes on as it is.
                 field["value"] = visible(field["value"], lines=True)
-        parts = []
-        if self._prepare is not None:
+        parts = self._parts
+        if parts is None:
             try:
-                parts = self._parts(self._prepare(self._arguments))
+                parts = self._parts_with(self._arguments)
             except NbtoolsError as exc:
-                parts = [{"title": exc.message, "text": ""}]
+                parts = [{"title": visible(exc.message), "text": ""}]
         about = {name: visible(text) for name, text in self._about.items()}
         return {"tool": self._tool.name, "title": self._tool.title, "fields": fields, "parts": parts, **about}
 
     def check(self, edited: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is wrong with what was typed, by field, and what the call would change now."""
         try:
-            prepared = self._prepared(self._changed(edited))
+            return {"problems": {}, "parts": self._parts_with(self._changed(edited))}
         except NbtoolsError as exc:
-            return {"problems": problems_of(exc, self._tool.schema["properties"])}
-        return {"problems": {}, "parts": self._parts(prepared) if prepared is not None else []}
+            return {"problems": problems_of(exc, {*self._tool.schema["properties"], *self._arguments})}
 
     def reply(self, answer: str, edited: Mapping[str, Any], reason: str, by: str) -> Reply:
         """Return what was answered.
@@ -119,20 +115,21 @@ class Proposal:
         arguments = None
         if edited and is_yes(answer):
             arguments = self._changed(edited)
-            self._prepared(arguments)
+            self._parts_with(arguments)
         return Reply(answer=answer, arguments=arguments, reason=reason.strip(), by=by)  # type: ignore[arg-type]  # one of them
 
     def _changed(self, edited: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with what was typed; an emptied field takes its argument away."""
-        made = values_of(self._tool.schema, edited)
+        made = values_of(self._tool.schema, edited, self._arguments)
         kept = {name: value for name, value in self._arguments.items() if name not in edited}
         return {**kept, **made}
 
-    def _prepared(self, arguments: Mapping[str, Any]) -> PreparedCall | None:
-        if self._prepare is not None:
-            return self._prepare(arguments)
+    def _parts_with(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
+        """Return what the call would change with other arguments, and raise what is wrong with them."""
+        if self._request is not None:
+            return aio.run(self._request(arguments)).shown_parts()
         self._tool.parameters.validate(arguments, None)
-        return None
+        return []
 
 
 def told_of(reply: Reply) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nbtools.aio import in_thread
+from nbtools.approval_request import ApprovalRequest
 from nbtools.errors import (
     ApprovalPending,
     CallTimeout,
@@ -29,7 +30,7 @@ from nbtools.errors import (
     PermissionDenied,
 )
 from nbtools.execute import LocalExecutor
-from nbtools.gate import ApprovalRequest, Reply, Rule
+from nbtools.gate import Reply, Rule
 from nbtools.kernels.inside.values import VALUE_NOT_JSON, VALUE_TOO_LARGE
 from nbtools.label import UNLABELLED, Label
 from nbtools.registry import Registry
@@ -411,7 +412,7 @@ class _AnsweredBefore:
 
     async def approve(self, request: ApprovalRequest) -> Reply:
         """Return a yes for the call as it was shown."""
-        return Reply(answer="once" if request.prepared.digest == self._digest else "later", by=self._by)
+        return Reply(answer="once" if request.seal == self._digest else "later", by=self._by)
 
 
 def check_output(node: NodeFields, result: dict[str, Any]) -> None:

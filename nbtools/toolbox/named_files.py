@@ -1,0 +1,72 @@
+"""The files that commands and code name: scripts that they run, and what these source in turn, as they are now."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nbtools.consequence import Consequence, text_of
+from nbtools.visible import counted
+
+__all__ = ["named_files", "words_of"]
+
+_MOST_FILES, _MOST_WORDS, _MOST_SHOWN = 20, 2_000, 64_000
+_WORD = re.compile(r"[^\s'\"`;|&()<>{}\[\],=]+")
+_UNKNOWN = "what these run under names that they compute, or fetch as they run, cannot be read from them"
+
+
+def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Consequence]:
+    """Yield each file that words name, with its text, and then what these name; the last part says what is not known.
+
+    Parameters
+    ----------
+    words
+        Of a command, or of a program's text.
+    folder
+        Where relative names start; names in a file start at its own folder as well.
+    whose
+        What the words stand in.
+    """
+    first: tuple[Path, ...] = (folder,)
+    waiting, seen = [(word, whose, first) for word in itertools.islice(words, _MOST_WORDS)], set[Path]()
+    while waiting:
+        word, where, folders = waiting.pop(0)
+        file = _file_of(word, folders)
+        if file is None or file in seen:
+            continue
+        if len(seen) == _MOST_FILES:
+            yield Consequence(f"more than {_MOST_FILES} files are named: the others are not looked at")
+            break
+        seen.add(file)
+        text = text_of(file)
+        if not isinstance(text, str):
+            yield Consequence(f"{file.name}, named in {where}: {text or 0:,} bytes that are no short text", "", (file,))
+            continue
+        lines = text.splitlines()
+        title, is_short = f"{file.name}, named in {where}: {counted(len(lines), 'line')}", len(text) <= _MOST_SHOWN
+        shown = "\n".join(f" {line}" for line in lines) if is_short else ""
+        yield Consequence(title if is_short else f"{title}, too long to be shown here", shown, (file,))
+        inner = itertools.islice(words_of(text), _MOST_WORDS)
+        waiting += [(word, file.name, (*folders, file.parent)) for word in inner]
+    if seen:
+        yield Consequence(_UNKNOWN)
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Return the words of a program's text, each once."""
+    return iter(dict.fromkeys(_WORD.findall(text)))
+
+
+def _file_of(word: str, folders: Iterable[Path]) -> Path | None:
+    """Return the file that a word names by its path, or as a module of Python."""
+    module = word.strip(".").replace(".", "/")
+    for folder, name in itertools.product(dict.fromkeys(folders), (word, f"{module}.py", f"{module}/__init__.py")):
+        try:
+            path = Path(folder, name)
+            if path.is_file():
+                return path.resolve()
+        except (OSError, ValueError):  # a name that cannot be one
+            continue
+    return None

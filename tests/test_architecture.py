@@ -49,6 +49,7 @@ FLOORS = {
     "telemetry": 0,
     "confine": 0,
     "parsing": 0,
+    "yaml_tree": 0,
     "folder": 0,
     "paths": 0,
     "home": 0,

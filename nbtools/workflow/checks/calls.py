@@ -11,7 +11,7 @@ from nbtools.registry import Registry
 from nbtools.tool import Tool
 from nbtools.workflow.checks.safety import leaks
 from nbtools.workflow.checks.subject import Callee, Subject
-from nbtools.workflow.document import Branch, Place
+from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression
 from nbtools.workflow.findings import allowed
 from nbtools.workflow.schemas import ANY, Misfit, SchemaType
@@ -26,6 +26,7 @@ from nbtools.workflow.spec import (
     WorkflowNode,
     literals,
 )
+from nbtools.yaml_tree import Branch
 
 __all__ = ["check_calls", "configure"]
 

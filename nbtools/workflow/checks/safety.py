@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 from nbtools.redaction import conceal, is_secret_name
 from nbtools.workflow.checks.subject import Callee, Subject
-from nbtools.workflow.document import Branch, Leaf, Place
+from nbtools.workflow.document import Place
 from nbtools.workflow.expressions import Expression, parse, walk
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.spec import AskNode, CodeNode, NodeFields, PromptNode, ToolNode, WorkflowNode
+from nbtools.yaml_tree import Branch, Leaf
 
 __all__ = ["check_safety", "find_tainted", "leaks"]
 

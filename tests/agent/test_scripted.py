@@ -17,14 +17,14 @@ from nbtools.errors import ParseError
         ("[]\n", "s:1:1: a script is a list of turns."),
         ("", "s: a script is a list of turns."),
         ("turn:\n  - say: x\n", "s:1:1: 'turn' is no key here."),
-        ("turns:\n  - x\n", "s:2:5: this is no mapping."),
+        ("turns:\n  - x\n", "s:2:5: this is not a mapping."),
         ("turns:\n  - {}\n", "s:2:5: a turn says something or calls something."),
         ("turns:\n  - say: [x]\n", "s:2:10: 'say' is not text."),
         ("turns:\n  - say: x\n    wait: true\n", "s:3:11: 'wait' is not a number."),
         ("turns:\n  - calls: [{arguments: {}}]\n", "s:2:13: a call names its tool."),
         ("turns:\n  - calls: [{tool: x, args: {}}]\n", "s:2:23: 'args' is no key here."),
         ("turns:\n  - {say: x, when: {tol: x}}\n", "s:2:21: 'tol' is no key here."),
-        ("turns:\n  - say: 'x\n", "s: line 3, column "),
+        ("turns:\n  - say: 'x\n", "s: line 2, column 10: This quote is not closed."),
     ],
 )
 def test_a_mistake_is_told_with_line_and_column(text: str, told: str) -> None:
@@ -60,8 +60,9 @@ def test_an_answer_that_says_nothing_is_asked_for_again(wb: Workbench) -> None:
 
 def test_a_word_that_yaml_takes_for_something_else_is_told(wb: Workbench) -> None:
     with pytest.raises(ParseError, match=r"'say' is not text") as caught:
-        wb.agent("Go!", script="- say: no\n")
+        wb.agent("Go!", script="- say: 42\n")
     assert caught.value.hint == "Put it in quotes."
+    assert wb.agent("Go!", script="- say: no\n").text == "no"
 
 
 def test_a_script_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from nbtools.errors import ConfigMissing, FileMissing, ParseError, did_you_mean
-from nbtools.parsing import from_yaml
+from nbtools.errors import ConfigMissing, FileMissing, LimitExceeded, ParseError, did_you_mean
+from nbtools.yaml_tree import Branch, Leaf, LinedText, compose, data_of
 
 __all__ = ["LABEL", "Script", "Turn", "read_script", "scripted_model"]
 
@@ -89,52 +88,50 @@ class Script:
     def __init__(self, text: str, name: str = "the script") -> None:
         self._name = name
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-        # Bounded: what nests too deeply or explodes is refused before it is composed. The nodes tell the places.
         try:
-            value = from_yaml(text)
-        except ParseError as exc:
+            self._source = LinedText(text.removeprefix("\ufeff"))
+            top = compose(self._source)
+        except (ParseError, LimitExceeded) as exc:
             raise ParseError(f"{name}: {exc.message}", hint=exc.hint, tried="reading the script of a model") from None
-        top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if isinstance(top, yaml.MappingNode):
-            found = self._items(top, value, {"turns": list})
-            top, value = found.get("turns", (top, None))
-        if not isinstance(top, yaml.SequenceNode) or not value:
+        if isinstance(top, Branch) and top.keys is not None:
+            top = self._items(top, {"turns": list}).get("turns")
+        if not isinstance(top, Branch) or not top.items:
             raise self._mistake(top, "a script is a list of turns.", "Write turns: [{say: Hello}].")
-        self.turns = tuple(map(self._turn, top.value, value))
+        self.turns = tuple(map(self._turn, top.items))
 
-    def _mistake(self, node: Any, problem: str, hint: str | None = None) -> ParseError:
-        place = f":{node.start_mark.line + 1}:{node.start_mark.column + 1}" if node is not None else ""
+    def _mistake(self, node: Leaf | Branch | None, problem: str, hint: str | None = None) -> ParseError:
+        line, column = self._source.line_column(node.start) if node is not None else (0, 0)
+        place = f":{line}:{column}" if line else ""
         return ParseError(f"{self._name}{place}: {problem}", hint=hint, tried="reading the script of a model")
 
-    def _items(self, node: Any, value: Any, known: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return nodes and values of a mapping by its keys, which, and whose kinds of values, are known."""
-        if not isinstance(node, yaml.MappingNode):
-            raise self._mistake(node, "this is no mapping.", f"Its keys may be {', '.join(known)}.")
-        found: dict[str, tuple[Any, Any]] = {}
-        for key, place in node.value:
-            if key.value not in known:
-                told = did_you_mean(str(key.value), known, f"Use {', '.join(known)}.")
-                raise self._mistake(key, f"{key.value!r} is no key here.", told)
-            kind, item = known[key.value], value[key.value]
-            if not isinstance(item, kind) or (kind is not bool and isinstance(item, bool)):
-                told = "Put it in quotes." if kind is str else None  # YAML takes yes, no and 42 for other things
-                raise self._mistake(place, f"{key.value!r} is not {_KINDS[kind]}.", told)
-            found[key.value] = place, item
-        return found
+    def _items(self, node: Leaf | Branch, known: Mapping[str, Any]) -> dict[str, Leaf | Branch]:
+        """Return the nodes of a mapping by its keys, which, and whose kinds of values, are known."""
+        if isinstance(node, Leaf) or node.keys is None:
+            raise self._mistake(node, "this is not a mapping.", f"Its keys may be {', '.join(known)}.")
+        items: dict[str, Leaf | Branch] = {}
+        for key, item in node.pairs():
+            if key.text not in known:
+                hint = did_you_mean(key.text, known, f"Use {', '.join(known)}.")
+                raise self._mistake(key, f"{key.text!r} is no key here.", hint)
+            kind, value = known[key.text], data_of(item)
+            if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                hint = "Put it in quotes." if kind is str else None  # YAML takes true and 42 for other things
+                raise self._mistake(item, f"{key.text!r} is not {_KINDS[kind]}.", hint)
+            items[key.text] = item
+        return items
 
-    def _turn(self, node: Any, value: Any) -> Turn:
-        given = self._items(node, value, _TURN)
-        calls = []
-        if "calls" in given:
-            for place, item in zip(given["calls"][0].value, given["calls"][1], strict=True):
-                if "tool" not in self._items(place, item, _CALL):
-                    raise self._mistake(place, "a call names its tool.", "Add tool: NAME.")
-                calls.append(item)
-        if "when" in given:
-            self._items(*given["when"], _WHEN)
-        if not calls and not {"say", "answer"} & given.keys():
+    def _turn(self, node: Leaf | Branch) -> Turn:
+        items = self._items(node, _TURN)
+        calls = items.get("calls")
+        for call in calls.items if isinstance(calls, Branch) else ():
+            if "tool" not in self._items(call, _CALL):
+                raise self._mistake(call, "a call names its tool.", "Add tool: NAME.")
+        if "when" in items:
+            self._items(items["when"], _WHEN)
+        turn = data_of(node, finite=True)
+        if not turn.get("calls") and not {"say", "answer"} & items.keys():
             raise self._mistake(node, "a turn says something or calls something.", "Add say:, calls: or answer:.")
-        return Turn(**{**value, "calls": tuple(calls)})
+        return Turn(**{**turn, "calls": tuple(turn.get("calls", ()))})
 
     def next_turn(self, messages: Sequence[ModelMessage], model_name: str) -> tuple[int, Turn]:
         """Return the number and the turn that answers these messages.

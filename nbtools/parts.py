@@ -230,7 +230,7 @@ class Parts:
             connections=config.connections,
             frames=self._frame,
             frame_names=self._frame_names,
-            tables={"nbtools.memory": lambda: self.memory.snapshot("memory"), "nbtools.calls": self._calls_table},
+            tables={"nbtools.memory": lambda: self.memory.table(own=False), "nbtools.calls": self._calls_table},
             timeout=config.sql_timeout,
             memory_bytes=config.sql_memory,
             limit=config.sql_limit,

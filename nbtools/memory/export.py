@@ -10,7 +10,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,12 @@ from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, ParseEr
 from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 
-__all__ = ["export_records", "frame_of_calls", "frame_of_records", "import_records"]
+__all__ = ["export_records", "frame_of_calls", "import_records"]
 
 # A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
 _BATCH = 500
-_COLUMNS = dict.fromkeys(("id", "agent_id", "workflow_id", "node_id", "key", "value"), "VARCHAR")
-_COLUMNS["tags"] = "VARCHAR[]"
-_COLUMNS |= dict.fromkeys(("created_at", "updated_at", "expires_at"), "TIMESTAMPTZ")
-_COLUMNS["version"] = "BIGINT"
+_COLUMNS = ["agent_id", "workflow_id", "node_id", "key", "value", "tags", "created_at", "updated_at", "expires_at"]
+_COLUMNS += ["version"]
 _CALL_COLUMNS = ["call_id", "run_id", "parent_id", "tool", "caller", "arguments", "ok", "code", "started_at"]
 _CALL_COLUMNS += ["duration_s", "artifacts"]
 
@@ -46,16 +44,18 @@ def export_records(repository: Repository, scope: Scope | None, path: str | os.P
     """
     target = Path(path).expanduser()
     kind = _kind(target)
-    records = repository.query(Query(scope=scope)).records
     # Written beside the target and moved there: a full disk must not leave half an export under its name.
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if kind == "jsonl":
+            records = repository.query(Query(scope=scope)).records
+            count = len(records)
             with draft.open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps(r.to_dict(), ensure_ascii=False) + "\n" for r in records)
         else:
-            _write_parquet(records, draft)
+            draft.write_bytes(repository.query(Query(scope=scope, give="table")).table)
+            count = _count_parquet(draft)
         draft.replace(target)
     except OSError as exc:
         error = LimitExceeded if exc.errno == errno.ENOSPC else PermissionDenied
@@ -67,7 +67,7 @@ def export_records(repository: Repository, scope: Scope | None, path: str | os.P
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-    return len(records)
+    return count
 
 
 def import_records(repository: Repository, scope: Scope | None, path: str | os.PathLike[str], limits: Limits) -> int:
@@ -102,18 +102,6 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
     return count
 
 
-def frame_of_records(records: Sequence[MemoryRecord]) -> Any:
-    """Return records as a pandas DataFrame; its columns are there even when there are no rows."""
-    import pandas as pd
-
-    rows = [_row(record) for record in records]
-    frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    # Without rows the columns would have no type, and a query over an empty memory would fail.
-    for name in ("created_at", "updated_at", "expires_at"):
-        frame[name] = pd.to_datetime(frame[name], utc=True)
-    return frame.astype({"version": "int64"})
-
-
 def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) -> Any:
     """Return records of tool calls as a pandas DataFrame with the usual columns first; `started_at` is a moment.
 
@@ -135,11 +123,6 @@ def frame_of_calls(calls: Sequence[Mapping[str, Any]], *, nested: bool = False) 
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
-
-
-def _row(record: MemoryRecord) -> list[Any]:
-    fields = {name: getattr(record, name) for name in _COLUMNS}
-    return [*(fields | {"value": json.dumps(record.value, ensure_ascii=False), "tags": list(record.tags)}).values()]
 
 
 def _kind(path: Path) -> str:
@@ -193,35 +176,27 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"line {number} of {path.name}", row
 
 
-def _write_parquet(records: Iterable[MemoryRecord], path: Path) -> None:
+def _count_parquet(path: Path) -> int:
     import duckdb
 
-    columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
-    unnested = ", ".join(f"unnest(?::{kind}[])" for kind in _COLUMNS.values())
     with duckdb.connect(":memory:") as connection:
-        connection.execute(f"CREATE TABLE records ({columns})")
-        rows = [_row(record) for record in records]
-        # In parts: DuckDB holds the lists and the table at once.
-        for start in range(0, len(rows), 10_000):
-            lists = [list(column) for column in zip(*rows[start : start + 10_000], strict=True)]
-            connection.execute(f"INSERT INTO records SELECT {unnested}", lists)
-        connection.execute(f"COPY records TO '{_sql_text(path)}' (FORMAT parquet)")
+        (count,) = connection.execute(f"SELECT count(*) FROM read_parquet('{_sql_text(path)}')").fetchone() or (0,)
+    return int(count)
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import duckdb
 
-    names = [name for name in _COLUMNS if name != "id"]
     with duckdb.connect(":memory:") as connection:
         try:
             # Times travel as text: DuckDB would want another package for aware datetimes.
-            chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in names)
+            chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in _COLUMNS)
             connection.execute("SET timezone = 'UTC'")
             rows = connection.execute(f"SELECT {chosen} FROM read_parquet('{_sql_text(path)}')").fetchall()
         except duckdb.Error as exc:
             raise ParseError(f"{path.name} is no export of a memory: {exc}", tried="importing memory") from None
     for number, row in enumerate(rows, 1):
-        record = dict(zip(names, row, strict=True))
+        record = dict(zip(_COLUMNS, row, strict=True))
         yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
+from nbtools.memory.rules.record_table import parquet_of_rows
 from nbtools.memory.rules.rows import Clock, Row, matches, newest_of, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, record_text, relative
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
@@ -79,8 +81,12 @@ class InMemoryRepository:
                     found = [by_id[name] for name in scores]
                 else:
                     found = _page(found, query)
-            if query.count:
+            if query.give == "count":
                 return Found(total=len(found))
+            if query.give == "tags":
+                return Found(tags=collections.Counter(tag for row in found for tag in row.tags))
+            if query.give == "table":
+                return Found(table=parquet_of_rows(found, self._clock.now()))
             records = tuple(row_to_record(row, values=query.values, score=scores.get(row.id)) for row in found)
             return Found(records=records, total=len(found))
 
@@ -184,7 +190,7 @@ def _page(found: list[Row], query: Query) -> list[Row]:
         return row.id if query.scope is None else row.key
 
     found = sorted(found, key=order)
-    if query.count:
+    if query.give != "records":
         return found
     if query.after is not None:
         found = [row for row in found if order(row) > query.after]

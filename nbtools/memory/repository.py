@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from nbtools.errors import InvalidArguments, MemoryClosed, MemoryNotFound, MemoryUnavailable, VersionConflict
@@ -112,8 +112,9 @@ class Query:
         Continue behind this key (behind this id when `scope` is `None`); not for searches.
     values
         Whether values are wanted; without, each record's value is `None`.
-    count
-        Return no records, only `Found.total`: how many there are without `limit` and `after`.
+    give
+        ``records``; or only ``count``, how many there are without `limit` and `after`. Of the conditions, `scope` alone
+        counts for ``tags``, how many records have each, and ``table``, all of them as one file (see `Found`).
     """
 
     scope: Scope | None = None
@@ -126,15 +127,29 @@ class Query:
     limit: int | None = None
     after: str | None = None
     values: bool = True
-    count: bool = False
+    give: Literal["records", "count", "tags", "table"] = "records"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The records a query found; `total` is their number, or the number asked for by `Query.count`."""
+    """What a query found.
+
+    Attributes
+    ----------
+    records
+        The records.
+    total
+        Their number, or the one that `Query.give` asked for.
+    tags
+        How many records have each tag.
+    table
+        A Parquet file of the records (see `nbtools.memory.rules.record_table`), ordered by their ids.
+    """
 
     records: tuple[MemoryRecord, ...] = ()
     total: int = 0
+    tags: Mapping[str, int] = field(default_factory=dict)
+    table: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)

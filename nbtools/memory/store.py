@@ -110,7 +110,7 @@ class AgentMemory(Mapping[str, Any]):
         return self._can_be_key(key) and bool(self._query(keys=(key,), values=False).records)
 
     def __len__(self) -> int:
-        return self._query(count=True).total
+        return self._query(give="count").total
 
     def __iter__(self) -> Iterator[str]:
         return iter([record.key for record in self._query(values=False).records])
@@ -183,13 +183,9 @@ class AgentMemory(Mapping[str, Any]):
         wanted = check_tags(tags, self.limits) or ()
         return [*self._query(text=query, vector=vector, limit=limit, tags=wanted, prefix=prefix).records]
 
-    def tags(self, *, limit: int | None = None) -> dict[str, int]:
-        """Return the tags in use and how many records have each, the most used first; `limit` looks at so many."""
-        counts: dict[str, int] = {}
-        for record in self._query(values=False, limit=limit).records:
-            for tag in record.tags:
-                counts[tag] = counts.get(tag, 0) + 1
-        return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+    def tags(self) -> dict[str, int]:
+        """Return the tags in use and how many records have each, the most used first."""
+        return dict(sorted(self._query(give="tags").tags.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def history(self, key: str, *, limit: int | None = None) -> _Records:
         """Return the kept versions of a key, oldest first; deletions are versions too (see `MemoryRecord.change`)."""
@@ -391,14 +387,29 @@ class AgentMemory(Mapping[str, Any]):
         run_id
             Of the calls, only those of that run; `None` for all.
         """
-        from nbtools.memory.export import frame_of_calls, frame_of_records
+        from nbtools.memory.export import frame_of_calls
 
         if what == "memory":
-            scopes = tuple(self._reach()) if own else (None,)
-            return frame_of_records([r for scope in scopes for r in self.repository.query(Query(scope=scope)).records])
+            return self.table(own=own, is_pandas=True)
         if what == "calls":
             return frame_of_calls(self.repository.calls(CallQuery(limit=None, run_id=run_id)))
         raise InvalidArguments(f"There is no table {what!r}.", hint="use 'memory' or 'calls'")
+
+    def table(self, *, own: bool = False, is_pandas: bool = False) -> Any:
+        """Return the records of the store at one moment as a table: of Arrow where that is installed, else of pandas.
+
+        Parameters
+        ----------
+        own
+            Only the scopes that this store's ids lead to; otherwise everybody's.
+        is_pandas
+            A DataFrame in any case.
+        """
+        from nbtools.memory.rules.record_table import table_of
+
+        scopes = tuple(self._reach()) if own else (None,)
+        tables = [self.repository.query(Query(scope=scope, give="table")).table for scope in scopes]
+        return table_of(tables, is_pandas=is_pandas)
 
     def close(self) -> None:
         """Close the repository if this store opened it."""

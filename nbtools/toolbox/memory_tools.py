@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["ACTS", "TOOLS", "effects_of_save", "memory_delete", "memory_retrieve", "memory_save", "memory_search"]
 
 _ScopeName = Literal["agent", "workflow", "node"]
-_NEAREST_OF = 1_000
 # What is below it has rules and effects of its own: the tool memory's.
 _FILES = "/memories/"
 _READS, _WRITES = Effects(read_only=True), Effects(idempotent=True)
@@ -209,7 +208,7 @@ def _find_notes(
 
 def _not_found(memory: AgentMemory, key: str | None, tags: tuple[str, ...] | None = None) -> MemoryNotFound:
     if key is None:
-        known = nearest((tags or ("",))[0], memory.tags(limit=_NEAREST_OF))
+        known = nearest((tags or ("",))[0], memory.tags())
         hint = f"Did you mean the tag {known!r}?" if known else "memory_search finds notes by words."
         return MemoryNotFound(f"no memory item has the tags {', '.join(tags or ())}.", hint=hint)
     if tags and key in memory:

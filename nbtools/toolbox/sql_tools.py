@@ -127,7 +127,7 @@ def _own_records(ctx: Context) -> dict[str, Callable[[], Any]]:
     def memory() -> Any:
         if Marks in ctx.services and ctx.use(Marks).has_any():  # the query may look at every note
             ctx.seen.append(Label(strangers=True))
-        return ctx.use(AgentMemory).snapshot("memory", own=True)
+        return ctx.use(AgentMemory).table(own=True)
 
     def calls() -> Any:
         ctx.use(CallRecorder).flush()

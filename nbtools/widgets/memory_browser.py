@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryBrowser"]
 
-_LOOKED_AT = 2_000  # notes, for the tags that can be chosen: looking at all of a large memory takes seconds
 _MOST, _MOST_TAGS, _MOST_SCOPES, _MOST_VERSIONS = 200, 40, 50, 50
 _COLUMNS = ("key", "value", "tags", "version", "updated")
 
@@ -72,7 +71,7 @@ class MemoryBrowser(LiveWidget):
         memory = self._of(scope)
         records = memory.search(words, limit=_MOST, tags=tags) if words.strip() else memory.find(tags, limit=_MOST)
         rows = [_row(record) for record in records]
-        return {"rows": rows, "total": len(memory), "tags": [*memory.tags(limit=_LOOKED_AT).items()][:_MOST_TAGS]}
+        return {"rows": rows, "total": len(memory), "tags": [*memory.tags().items()][:_MOST_TAGS]}
 
     def answer_open(self, asked: Asked) -> dict[str, Any]:
         """Return a note whole, and its versions, the newest first."""

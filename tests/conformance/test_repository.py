@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments, MemoryNotFound, MemoryUnavailable, VersionConflict
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
+from nbtools.memory.rules.record_table import table_of
 from tests.conftest import wait_until
 
 AGENT = Scope(agent_id="a")
@@ -83,8 +86,8 @@ def test_scopes_never_see_each_other(repository):
     for number, scope in enumerate((AGENT, OTHER, FLOW, NODE)):
         put(repository, "k", str(number), scope)
     assert [value_of(repository, "k", s) for s in (AGENT, OTHER, FLOW, NODE)] == [0, 1, 2, 3]
-    assert repository.query(Query(scope=FLOW, count=True)).total == 1
-    assert repository.query(Query(count=True)).total == 4
+    assert repository.query(Query(scope=FLOW, give="count")).total == 1
+    assert repository.query(Query(give="count")).total == 4
     assert [r.id for r in repository.query(Query()).records] == ["a:*:*:k", "a:w:*:k", "a:w:n:k", "b:*:*:k"]
 
 
@@ -214,9 +217,9 @@ def test_clear_empties_one_scope_alone(repository):
         put(repository, "k", scope=scope)
         put(repository, "l", scope=scope)
     assert repository.apply([Change(kind="clear", scope=AGENT)])[0].count == 2
-    assert [repository.query(Query(scope=s, count=True)).total for s in (AGENT, OTHER, FLOW, NODE)] == [0, 2, 2, 2]
+    assert [repository.query(Query(scope=s, give="count")).total for s in (AGENT, OTHER, FLOW, NODE)] == [0, 2, 2, 2]
     assert repository.apply([Change(kind="clear", scope=FLOW, nodes=True)])[0].count == 4
-    assert repository.query(Query(count=True)).total == 2
+    assert repository.query(Query(give="count")).total == 2
     assert repository.history(AGENT, "k")[-1].change == "delete"
 
 
@@ -228,7 +231,7 @@ def test_an_expired_record_is_absent_in_every_way(repository):
     assert keys_of(repository, tags=("t",)) == ["stays"]
     assert keys_of(repository, prefix="g") == []
     assert keys_of(repository, text="needle") == ["stays"]
-    assert repository.query(Query(scope=AGENT, count=True)).total == 1
+    assert repository.query(Query(scope=AGENT, give="count")).total == 1
     assert repository.apply([Change(kind="delete", scope=AGENT, key="gone")])[0].count == 0
     anew = put(repository, "gone", "1", if_version=0)
     assert anew.tags == ()
@@ -273,7 +276,7 @@ def test_tags_are_found_by_all_or_any(repository):
     assert keys_of(repository, tags=("red",)) == ["y"]
     repository.apply([Change(kind="delete", scope=AGENT, key="y")])
     assert keys_of(repository, tags=("red",)) == []
-    assert repository.query(Query(scope=AGENT, tags=("green",), count=True)).total == 1
+    assert repository.query(Query(scope=AGENT, tags=("green",), give="count")).total == 1
 
 
 def test_search_ranks_by_words_and_is_fresh(repository):
@@ -357,7 +360,7 @@ def test_calls_are_kept_in_order_and_replaced_by_id(repository):
     assert [c["call_id"] for c in repository.calls(CallQuery(tool="t0", limit=2))] == ["c2", "c4"]
     assert repository.calls(CallQuery(call_id="c1"))[0]["ok"] is True
     assert repository.calls(CallQuery(run_id="nope")) == []
-    assert repository.query(Query(count=True)).total == 0
+    assert repository.query(Query(give="count")).total == 0
 
 
 def test_threads_share_a_repository_without_losing_a_count(repository):
@@ -453,3 +456,24 @@ def test_within_a_batch_a_forget_stands_between_before_and_after(repository):
 
 def _call(name, record):
     return Change(kind="call", key=name, value=json.dumps({"call_id": name, **record}))
+
+
+def test_the_table_and_the_tags_say_what_all_records_say(repository):
+    odd = ['"a, \\"b\\""', '{"n": [1, null], "é": "line\\nbreak"}', "null", '""', '"NULL"']
+    for number, value in enumerate(odd):
+        put(repository, f"k:{number}*", value, (AGENT, NODE)[number % 2], tags=("t", f'"{number}",')[: number % 3])
+    put(repository, "gone", "1", tags=("t",))
+    put(repository, "due", "1", tags=("t",), ttl=0.001)
+    repository.apply([Change(kind="delete", scope=AGENT, key="gone")])
+    wait_until(lambda: not repository.query(Query(scope=AGENT, keys=("due",))).records)
+    for scope in (None, AGENT, NODE, OTHER):
+        records = repository.query(Query(scope=scope)).records
+        frame = table_of([repository.query(Query(scope=scope, give="table")).table], is_pandas=True)
+        wanted = [record.to_dict() for record in records]
+        found = [row | {"value": json.loads(row["value"])} for row in frame.astype(object).to_dict("records")]
+        for row in found:
+            row |= {name: None if pd.isna(row[name]) else row[name] for name in ("workflow_id", "node_id")}
+            row |= {name: None if pd.isna(row[name]) else row[name].isoformat() for name in row if name.endswith("_at")}
+        assert found == wanted
+        tags = Counter(tag for record in records for tag in record.tags)
+        assert repository.query(Query(scope=scope, give="tags")).tags == tags

@@ -96,7 +96,7 @@ class Model(RuleBasedStateMachine):
         everything = Query()
         assert self.plain.query(everything) == self.real.query(everything)
         for scope in SCOPES:
-            assert self.plain.query(Query(scope=scope, count=True)) == self.real.query(Query(scope=scope, count=True))
+            assert self.plain.query(Query(scope=scope, give="count")) == self.real.query(Query(scope=scope, give="count"))
             for key in ("a", "a:b"):
                 theirs = [(r.version, r.change, r.value, r.tags) for r in self.plain.history(scope, key)]
                 assert [(r.version, r.change, r.value, r.tags) for r in self.real.history(scope, key)] == theirs

@@ -223,7 +223,7 @@ def test_a_snapshot_is_a_table_even_when_it_is_empty(memory):
     memory.scoped(agent_id="b").write("k", 2)
     frame = memory.snapshot("memory")
     assert frame["id"].to_list() == ["a:*:*:k", "b:*:*:k"]
-    assert frame["value"].to_list() == ['{"x": 1}', "2"]
+    assert frame["value"].to_list() == ['{"x":1}', "2"]
     assert str(frame["created_at"].dt.tz) == "UTC"
     assert len(memory.snapshot("calls")) == 0
     with pytest.raises(InvalidArguments):

@@ -176,7 +176,7 @@ class _ArgumentValues:
 
     def _tag(self) -> Iterable[str]:
         memory = self.session.memory_at_hand()
-        return [] if memory is None else [quote(tag) for tag in memory.tags(limit=2_000)]
+        return [] if memory is None else [quote(tag) for tag in memory.tags()]
 
     def _session(self) -> Iterable[str]:
         kernels = self.session.opened("kernels")

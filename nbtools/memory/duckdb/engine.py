@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nbtools.errors import InvalidArguments, MemoryDamaged, MemoryWriteFailed, NbtoolsError
 from nbtools.memory.calls import CALLS_KEPT
@@ -50,6 +50,7 @@ _LONG_LOG = 5_000
 _CLEANED = ("call", "forget")
 
 CommitOutcome = list[ChangeOutcome] | NbtoolsError
+_T = TypeVar("_T")
 
 
 class MemoryEngine:
@@ -319,7 +320,7 @@ class MemoryEngine:
 
     def query(self, query: Query) -> tuple[list[tuple[Row, float | None]], int]:
         """Return the live rows that match, with scores in a search, and their number."""
-        if query.count:
+        if query.give == "count":
             return [], self._index.count(query, self.clock.now())
         if query.text is not None or query.vector is not None:
             return self._search(query)
@@ -332,6 +333,20 @@ class MemoryEngine:
         else:
             found = self._live_rows(self._index.ids(query, self.clock.now()))
         return [(row, None) for row in found], len(found)
+
+    def table(self, query: Query) -> bytes:
+        """Return all live records of a scope, or of all, as a Parquet file."""
+        return self._ask_whole(self.tables.table, query)
+
+    def tags(self, query: Query) -> dict[str, int]:
+        """Return how many live records of a scope, or of all, have each tag."""
+        return self._ask_whole(self.tables.tags, query)
+
+    def _ask_whole(self, ask: Callable[[str, Sequence[Row], int], _T], query: Query) -> _T:
+        prefix = query.scope.prefix if query.scope is not None else ""
+        # Nothing is merged meanwhile, so the file and the overlay of this moment are all there is, each row once.
+        with self._merge_lock:
+            return ask(prefix, self._newest_rows()[1], self.clock.now())
 
     def calls(self, query: CallQuery) -> list[str]:
         """Return records of tool calls as JSON texts."""

@@ -192,14 +192,14 @@ class LiveIndex:
             number = self._scopes.get(query.scope.prefix)
             prefix = query.scope.prefix
             return [] if number is None else [prefix + escape_part(k) for k in self._keys(number, query, now)]
-        found = [
-            prefix + escape_part(key)
-            for prefix, number in self._scopes.items()
-            for key in self._keys(number, query, now)
-        ]
-        found.sort()
-        if query.after is not None:
-            found = [record_id for record_id in found if record_id > (query.after or "")]
+        found: list[str] = []
+        # No prefix of a scope is the beginning of another one, so the scopes follow each other in the order of the ids.
+        for prefix, number in sorted(self._scopes.items()):
+            if query.after is None or query.after < (end_of_prefix(prefix) or query.after):
+                ids = sorted(prefix + escape_part(key) for key in self._keys(number, query, now))
+                found += ids if query.after is None else [one for one in ids if one > query.after]
+            if query.limit is not None and len(found) >= query.limit:
+                break
         return found if query.limit is None else found[: query.limit]
 
     def rows(self, ids: Sequence[str]) -> list[Row]:

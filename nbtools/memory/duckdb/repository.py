@@ -87,6 +87,10 @@ class DuckDBRepository:
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
+        if query.give == "table":
+            return Found(table=self._with_engine(lambda engine: engine.table(query)))
+        if query.give == "tags":
+            return Found(tags=self._with_engine(lambda engine: engine.tags(query)))
         rows, total = self._with_engine(lambda engine: engine.query(query))
         records = tuple(row_to_record(row, values=query.values, score=score) for row, score in rows)
         return Found(records=records, total=total)

@@ -20,14 +20,19 @@ from nbtools.memory.duckdb.schema import MEMORY_LIMIT, connect
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery
 from nbtools.memory.rules.erasure import Erasure
+from nbtools.memory.rules.record_table import FIELDS, UNNESTED, live_rows, parquet_of
 from nbtools.memory.rules.rows import Row
 from nbtools.memory.rules.transitions import WriteRequest
 
 __all__ = ["Tables"]
 
-_FIELDS = "seq, id, agent_id, workflow_id, node_id, key, op, value, tags, created, updated, expires, version, vector"
-_TYPES = dict.fromkeys(_FIELDS.split(", "), "VARCHAR") | {"tags": "VARCHAR[]", "vector": "FLOAT[]"}
-_TYPES |= dict.fromkeys(("seq", "created", "updated", "expires", "version"), "BIGINT")
+_TYPES = FIELDS | {"vector": "FLOAT[]"}
+_FIELDS = ", ".join(_TYPES)
+# What is merged, without the rows that something newer stands for, and that.
+_LIVE = f"""
+SELECT {", ".join(FIELDS)} FROM items WHERE value IS NOT NULL AND (expires IS NULL OR expires > ?)
+AND starts_with(id, ?) AND id NOT IN (SELECT unnest(?::VARCHAR[])) UNION ALL SELECT {UNNESTED}
+"""
 # As `nbtools.memory.rules.text_search.cosine`: of several vectors one after the other, the nearest counts.
 _NEAR = """
 SELECT id, CASE WHEN len(vector) = $2 THEN list_cosine_similarity(vector, $1::FLOAT[])
@@ -38,9 +43,8 @@ AND id NOT IN (SELECT unnest($4::VARCHAR[])) ORDER BY near DESC LIMIT $5
 """
 _LOG = "seq, request, place, id, op, value, tags, created, updated, expires, version"
 # Rows are handed over as one list for each column: measured on 1,000 rows, `executemany` takes fifty times as long.
-_UNNEST_ITEMS = ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in _TYPES.items())
 _MERGE = f"""
-MERGE INTO items USING (SELECT {_UNNEST_ITEMS}) AS fresh ON items.id = fresh.id
+MERGE INTO items USING (SELECT {UNNESTED}, unnest(?::FLOAT[][]) AS vector) AS fresh ON items.id = fresh.id
 WHEN MATCHED THEN UPDATE SET {", ".join(f"{name} = fresh.{name}" for name in _TYPES if name != "id")}
 WHEN NOT MATCHED THEN INSERT ({_FIELDS}) VALUES ({", ".join(f"fresh.{name}" for name in _TYPES)})
 """
@@ -141,6 +145,16 @@ class Tables:
         """Return the ids that start with `prefix`, but for `skip`, and the cosines of their vectors, nearest first."""
         rows = self._all(_NEAR, [list(vector), len(vector), prefix, list(skip), limit])
         return [(record_id, score) for record_id, score in rows if score is not None]
+
+    def table(self, prefix: str, fresh: Sequence[Row], now: int) -> bytes:
+        """Return all live records whose ids start so as a Parquet file; `fresh` are the rows that are not merged."""
+        with self._own_cursor() as cursor:
+            return parquet_of(cursor, _LIVE, _live_values(prefix, fresh, now))
+
+    def tags(self, prefix: str, fresh: Sequence[Row], now: int) -> dict[str, int]:
+        """Return how many of those records have each tag."""
+        sql = f"SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({_LIVE})) GROUP BY tag"
+        return dict(self._all(sql, _live_values(prefix, fresh, now)))
 
     def history(self, scope: Scope, key: str) -> list[Row]:
         """Return the merged versions of a key, oldest first."""
@@ -388,6 +402,11 @@ class Tables:
 
     def _number(self, sql: str) -> int:
         return int(self._all(sql, [])[0][0])
+
+
+def _live_values(prefix: str, fresh: Sequence[Row], now: int) -> list[Any]:
+    """Return what `_LIVE` takes."""
+    return [now, prefix, [row.id for row in fresh], *live_rows(fresh, prefix, now)]
 
 
 def _values(logged: Iterable[tuple[str, int, Row]], record_id: str) -> list[str]:

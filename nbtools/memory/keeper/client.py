@@ -9,7 +9,9 @@ that asks uses a connection of its own. A forked child closes the connections th
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import dataclasses
 import errno
 import functools
 import itertools
@@ -116,9 +118,11 @@ class KeeperRepository:
 
     def query(self, query: Query) -> Found:
         """Return the live records that match."""
-        if query.keys is None or query.text is not None or query.vector is not None or query.count:
+        if query.keys is None or query.text is not None or query.vector is not None or query.give != "records":
             answer = self._ask(frame(query_to_wire(query)))
-            return _found(answer["rows"], answer.get("total"))
+            table = b"".join(base64.b64decode(part) for part in answer.get("table", ()))
+            found = _found(answer["rows"], answer.get("total"))
+            return dataclasses.replace(found, tags=answer.get("tags", {}), table=table)
         if self._pid != os.getpid():
             self._leave_parent()
         kept, changes, counts = self._kept.get(query), self._changes, None

@@ -13,6 +13,7 @@ Never pickle: what arrives can be wrong, but it can do nothing.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import json
@@ -48,14 +49,16 @@ __all__ = [
     "receive",
     "row_to_wire",
     "rows_to_frames",
+    "table_to_frames",
     "take_frame",
 ]
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_FRAME = 256 << 20
 _MORE = 1 << 31
 _HEAD = struct.Struct(">I")
 _ROWS_PER_FRAME = 500
+_BYTES_PER_FRAME = 3 << 20  # whole groups of three, which base64 writes without a mark of the end
 
 dumps = functools.partial(json.dumps, separators=(",", ":"))
 
@@ -180,6 +183,13 @@ def rows_to_frames(
             return
 
 
+def table_to_frames(table: bytes) -> Iterator[bytes]:
+    """Yield the frames of an answer with a file, which JSON can hold as base64 alone."""
+    for start in range(0, len(table), _BYTES_PER_FRAME):
+        part = base64.b64encode(table[start : start + _BYTES_PER_FRAME]).decode()
+        yield frame(f'{{"rows":[],"table":["{part}"]}}', more=start + _BYTES_PER_FRAME < len(table))
+
+
 # -- changes and what became of them
 
 _CHANGE: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Change)}
@@ -264,7 +274,13 @@ def applied_from_wire(changes: Sequence[Change], done: Iterable[Sequence[Any]]) 
 def query_to_wire(query: Query) -> str:
     """Return the message that asks a query; conditions that say nothing are left out."""
     scope = query.scope
-    if scope is not None and query.keys is not None and query.text is None and query.vector is None and not query.count:
+    if (
+        scope is not None
+        and query.keys is not None
+        and query.text is None
+        and query.vector is None
+        and query.give == "records"
+    ):
         # The point read, which looks at nothing but keys.
         keys, values = ",".join(map(quote, query.keys)), "" if query.values else ',"values":false'
         parts = parts_to_text(scope.agent_id, scope.workflow_id, scope.node_id)
@@ -276,7 +292,7 @@ def query_to_wire(query: Query) -> str:
 
 
 _NO_CONDITION = Query()
-_QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "count")
+_QUERY = ("keys", "prefix", "tags", "match", "text", "vector", "limit", "after", "values", "give")
 
 
 def query_from_wire(fields: Mapping[str, Any]) -> Query:

@@ -44,6 +44,7 @@ from nbtools.memory.keeper.protocol import (
     is_one_frame,
     query_from_wire,
     rows_to_frames,
+    table_to_frames,
     take_frame,
 )
 from nbtools.memory.rules.rows import newest_of, scope_of
@@ -323,6 +324,10 @@ class KeeperServer:
         op = message["op"]
         if op in ("query", "get"):
             query = query_from_wire(message)
+            if query.give == "table":
+                return table_to_frames(self.engine.table(query))
+            if query.give == "tags":
+                return [frame(dumps({"rows": [], "tags": self.engine.tags(query)}))]
             rows, total = self.engine.query(query)
             return rows_to_frames(rows, values=query.values, total=total)
         if op == "history":

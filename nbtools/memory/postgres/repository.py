@@ -25,6 +25,7 @@ from nbtools.memory.postgres.search import LEARN, UNLEARN, SearchTexts, ranked_b
 from nbtools.memory.records import MemoryRecord, Scope
 from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
 from nbtools.memory.rules.erasure import Erasure, Erasures
+from nbtools.memory.rules.record_table import FIELDS, nameless_file, parquet_of
 from nbtools.memory.rules.rows import Row, later, row_from_list, row_to_list, row_to_record
 from nbtools.memory.rules.text_search import cosine, fuse, relative
 from nbtools.memory.rules.transitions import StoreView, WriteBatch
@@ -55,6 +56,7 @@ FROM (SELECT hashtextextended(name, 0) AS number, bool_or(alone) AS alone
 """
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _MOST_FOUND = 1_000
+_MOST_CSV_LINE = 16_000_000
 # The server has room for some thousand locks of all its clients.
 _MOST_LOCKS = 200
 _SWEEP_EACH_S = 60.0
@@ -269,7 +271,12 @@ class PostgresRepository:
         where, values = _conditions(query, self._latest)
         if query.text is not None or query.vector is not None:
             return self._rank(connection, query, where, values)
-        if query.count:
+        if query.give == "tags":
+            text = f"SELECT tag, count(*) FROM nbtools_items, unnest(tags) AS tag WHERE {where} GROUP BY tag"
+            return Found(tags=dict(connection.execute(text, values).fetchall()))
+        if query.give == "table":
+            return Found(table=_table(connection, where, values))
+        if query.give == "count":
             return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
         order = "id" if query.scope is None else "key"
         if query.after is not None and query.keys is None:
@@ -297,7 +304,7 @@ class PostgresRepository:
             nearest = sorted(cosines, key=lambda pair: -pair[1])
             ranked = fuse([name for name, _ in ranked], [name for name, score in nearest if score > 0])
             ranked = nearest if query.text is None else ranked
-        if query.count:
+        if query.give == "count":
             return Found(total=len(ranked))
         best = ranked[: _MOST_FOUND if query.limit is None else query.limit]
         best = best if query.text is None else relative(best)
@@ -324,6 +331,24 @@ def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:
         parts.append("tags @> %s::text[]" if query.match == "all" else "tags && %s::text[]")
         found.append(list(query.tags))
     return " AND ".join(parts), found
+
+
+def _table(connection: Any, where: str, values: list[Any]) -> bytes:
+    """Return a Parquet file of the records that match; as CSV they come in a third of the time that rows take."""
+    import duckdb
+
+    columns = ", ".join(FIELDS).replace("seq", "0").replace("tags", "to_json(tags)")
+    kinds = ", ".join(f"'{name}': '{kind.removesuffix('[]')}'" for name, kind in FIELDS.items())
+    with nameless_file() as path, duckdb.connect(":memory:") as local:
+        text = f"COPY (SELECT {columns} FROM nbtools_items WHERE {where}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
+        with path.open("wb") as file, connection.cursor().copy(text, values) as copy:
+            file.writelines(copy)
+        source = (
+            f"SELECT * REPLACE (from_json(tags, '[\"VARCHAR\"]') AS tags) FROM read_csv('{path}', header = false, "
+            f"auto_detect = false, columns = {{{kinds}}}, quote = '\"', escape = '\"', allow_quoted_nulls = false, "
+            f"max_line_size = {_MOST_CSV_LINE})"
+        )
+        return parquet_of(local, source, [])
 
 
 def _lock(connection: Any, changes: Sequence[Change], request: str | None = None) -> None:

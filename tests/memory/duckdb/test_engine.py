@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
+from nbtools.memory.rules.record_table import table_of
 from nbtools.memory.rules.rows import Clock
 from nbtools.memory.rules.transitions import WriteRequest
 
@@ -73,7 +75,7 @@ def test_reads_are_the_same_before_and_after_the_merge(engine, merged):
         assert engine.unmerged == 0
     assert keys(engine, tags=("t0",)) == ["k0", "k2", "k6", "k8"]
     assert engine.query(Query(scope=SCOPE, keys=("k3",)))[0][0][0].value == '"new"'
-    assert engine.query(Query(scope=SCOPE, count=True))[1] == 9
+    assert engine.query(Query(scope=SCOPE, give="count"))[1] == 9
     assert keys(engine, text="new") == ["k3"]
     assert [row.version for row in engine.versions(SCOPE, "k3")] == [1, 2]
     assert [json.loads(text)["call_id"] for text in engine.calls(CallQuery(tool="t"))] == ["c"]
@@ -239,7 +241,7 @@ def test_the_filter_of_known_ids_is_made_anew_when_it_is_full(engine):
     engine.build_id_filter()
     assert not engine._known.is_full
     assert engine.newest("a:*:*:k5").key == "k5"
-    assert engine.query(Query(scope=SCOPE, count=True))[1] == 6_000
+    assert engine.query(Query(scope=SCOPE, give="count"))[1] == 6_000
 
 
 def test_a_file_is_as_it_was_after_reopening(tmp_path):
@@ -332,3 +334,22 @@ def test_calls_keep_what_json_cannot_hold(tmp_path):
     assert record["arguments"] == {"x": "nan", "5": [1], "p": str(tmp_path)}
     with pytest.raises(ValueError, match="call_id"):
         log.append({"tool": "t"})
+
+
+def test_the_table_has_what_is_merged_and_what_is_not_and_looks_at_no_record_in_python(engine):
+    apply(engine, *(write(f"k{number:04}", str(number), tags=("t",)) for number in range(2_000)))
+    merge_all(engine)
+    apply(engine, write("k0001", '"new"', tags=("u",)), Change(kind="delete", scope=SCOPE, key="k0002"), write("z"))
+    calls = []
+    sys.setprofile(lambda _frame, event, _value: calls.append(event))
+    try:
+        table = engine.table(Query(scope=SCOPE))
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 1_000, "a call for each record would be 2,000"
+    rows, _ = engine.query(Query(scope=SCOPE))
+    frame = table_of([table], is_pandas=True)
+    assert list(zip(frame["key"], frame["value"], frame["tags"], frame["version"], strict=True)) == [
+        (row.key, row.value, list(row.tags), row.version) for row, _ in rows
+    ]
+    assert engine.tags(Query()) == {"t": 1_998, "u": 1}

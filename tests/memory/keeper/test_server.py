@@ -223,7 +223,7 @@ def test_a_keeper_on_a_port_wants_the_token(path):
         with pytest.raises((EOFError, ConnectionError)):
             receive(stranger)
         stranger.close()
-    assert repository.query(Query(scope=SCOPE, count=True)).total == 1
+    assert repository.query(Query(scope=SCOPE, give="count")).total == 1
     repository.close()
 
 

@@ -295,5 +295,5 @@ def test_a_batch_reads_what_others_wrote_while_it_waited(postgres_database):
         done, errors = beside([lambda _: memory.incr("n")] * 3, 40)
         assert errors == []
         assert memory["n"] == sum(done.values())
-        assert memory.repository.query(Query(count=True)).total == 1
+        assert memory.repository.query(Query(give="count")).total == 1
         assert memory.repository.calls(CallQuery()) == []

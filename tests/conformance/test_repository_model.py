@@ -96,7 +96,8 @@ class Model(RuleBasedStateMachine):
         everything = Query()
         assert self.plain.query(everything) == self.real.query(everything)
         for scope in SCOPES:
-            assert self.plain.query(Query(scope=scope, give="count")) == self.real.query(Query(scope=scope, give="count"))
+            for give in ("count", "tags"):
+                assert self.plain.query(Query(scope=scope, give=give)) == self.real.query(Query(scope=scope, give=give))
             for key in ("a", "a:b"):
                 theirs = [(r.version, r.change, r.value, r.tags) for r in self.plain.history(scope, key)]
                 assert [(r.version, r.change, r.value, r.tags) for r in self.real.history(scope, key)] == theirs

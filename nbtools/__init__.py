@@ -16,7 +16,8 @@ A module imports its own package and the floors below it, never up, never sidewa
      1  labels       label, label_rules, json_values                    what a result may hold, and how it is written
      1  functions    tool_functions, langchain                          tools as functions of Python
      1  wire         mcp_lines                                          what both sides of MCP write and read
-     0  ground       errors → lazy, aio, home, secret_values → redaction → telemetry → config → framing, confine/
+     0  ground       errors → lazy, aio, home, secret_values → redaction → telemetry → framing, confine/
+     0  settings     settings_file → config                             what a file may say, and all that was said
      0  files        folder → paths; trimming                           touched by name; what is too much goes
      0  texts        yaml_tree → parsing; shown, visible → html_parts   read safely, shown truly
 

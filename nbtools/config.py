@@ -1,21 +1,22 @@
 """Settings: one frozen `Config`, and where each value came from.
 
 An explicit argument beats an ``NBTOOLS_*`` variable (or a name that users of the tools already know, such as
-``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. The file is searched from the working folder
-upward, then in the home. Everything is read when a workbench opens, never at import; units are understood here only:
-``"30s"``, ``"64MiB"``.
+``ALLOWED_PATHS``), which beats ``nbtools.toml``, which beats the default. Everything is read when a workbench opens,
+never at import; units are understood here only: ``"30s"``, ``"64MiB"``.
+
+What a file says may be somebody else's word. So each setting declares beside its meaning what it does to whoever opens
+a workbench (``does``); one that does nothing, or whose value is no wider than the default (``narrow``), holds at once,
+any other when the person trusts the file: `nbtools.settings_file`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
+import json
 import math
 import os
 import re
-import stat
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
@@ -25,11 +26,12 @@ from nbtools.home import default_home
 from nbtools.paths import is_too_wide
 from nbtools.redaction import conceal, is_secret_name
 from nbtools.secret_values import MASK
+from nbtools.settings_file import SettingsFile
+from nbtools.visible import visible
 
 __all__ = ["Config", "Settings", "Source", "parse_bytes", "parse_seconds", "with_settings"]
 
 Source = str
-_FILE = "nbtools.toml"
 _SECONDS = {
     "": 1.0,
     "ms": 0.001,
@@ -140,12 +142,55 @@ def _positive_seconds(value: Any) -> float:
     return seconds
 
 
-def _setting(doc: str, parse: Callable[[Any], Any], default: Any, *also: str) -> Any:
-    """Declare a setting: its meaning, its parser, its default, and other variables that set it."""
-    meta = {"doc": doc, "parse": parse, "also": also}
+def _setting(
+    doc: str,
+    parse: Callable[[Any], Any],
+    default: Any,
+    *also: str,
+    does: str | None = None,
+    narrow: Callable[[Any, Path], bool] | None = None,
+) -> Any:
+    """Declare a setting: its meaning, its parser, its default, and other variables that set it.
+
+    `does` says what it does to whoever opens a workbench, nothing where it is harmless; where it is not declared it is
+    unknown. `narrow` tells of a value, or of an entry of a list or table, in a file in that folder, that it does not.
+    """
+    meta = {"doc": doc, "parse": parse, "also": also, "does": does, "narrow": narrow}
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
+
+
+_LEVELS = ("off", "limits", "strict")
+_PRELOADS = ("pandas", "numpy", "matplotlib", "duckdb")
+_NOTHING = ""
+
+
+def _is_strict(value: Any, folder: Path) -> bool:
+    return bool(value == "strict")
+
+
+def _is_usual(package: Any, folder: Path) -> bool:
+    return package in _PRELOADS
+
+
+def _lies_inside(item: Any, folder: Path) -> bool:
+    real, inside = Path(os.path.realpath(item)), Path(os.path.realpath(folder))
+    return not is_too_wide(inside) and real.is_relative_to(inside)
+
+
+def _is_file_inside(url: Any, folder: Path) -> bool:
+    """Tell whether a connection is a database file below the folder, without anything that could lead elsewhere."""
+    kind, _, path = url.partition(":///") if isinstance(url, str) else ("", "", "")
+    return kind in {"sqlite", "duckdb"} and not set(path) & set("?#%$~") and _lies_inside(path, folder)
+
+
+def _only_names_a_model(entry: Any, folder: Path) -> bool:
+    return isinstance(entry, str) or (isinstance(entry, Mapping) and entry.keys() <= {"model", "stream", "retry_wait"})
+
+
+def _never_allows(rule: Any, folder: Path) -> bool:
+    return (rule.get("action") if isinstance(rule, Mapping) else rule) in {"ask", "deny"}
 
 
 class Settings(TypedDict, total=False):
@@ -198,65 +243,117 @@ class Config:
     """All settings of a workbench. Make one with `Config.load`; durations are seconds and sizes are bytes.
 
     `sources` tells for each setting where its value came from: ``"argument"``, the variable's name, the file's path,
-    or ``"default"``.
+    or ``"default"``. `file` is the settings file that was found, with what is left out of it.
     """
 
-    home: Path = _setting("folder of the user's state", lambda v: Path(v).expanduser(), default_home)  # noqa: RUF009 - makes a field
-    memory_url: str | None = _setting("where the memory lies", _text, None)
-    memory_files_url: str | None = _setting("where the files of the memory tool lie", _text, None)
-    agent_id: str = _setting("whose memory this is", _text, "default")
+    home: Path = _setting(  # noqa: RUF009 - makes a field
+        "folder of the user's state", lambda v: Path(v).expanduser(), default_home, does="redirects what is stored"
+    )
+    memory_url: str | None = _setting("where the memory lies", _text, None, does="redirects the memory")
+    memory_files_url: str | None = _setting(
+        "where the files of the memory tool lie", _text, None, does="redirects the memory"
+    )
+    agent_id: str = _setting("whose memory this is", _text, "default", does=_NOTHING)
     allowed_paths: tuple[Path, ...] = _setting(
-        "folders whose files may be used", _paths, lambda: (Path.cwd(),), "ALLOWED_PATHS"
+        "folders whose files may be used",
+        _paths,
+        lambda: (Path.cwd(),),
+        "ALLOWED_PATHS",
+        does="opens a folder",
+        narrow=_lies_inside,
     )
     allowed_commands: tuple[str, ...] = _setting(
-        "commands that shell and process may run", _words, (), "ALLOWED_COMMANDS"
+        "commands that shell and process may run", _words, (), "ALLOWED_COMMANDS", does="lets a program run"
     )
-    allow_private: bool = _setting("whether web tools may reach private addresses", _flag, False)
+    allow_private: bool = _setting(
+        "whether web tools may reach private addresses", _flag, False, does="opens private addresses"
+    )
     web_search_provider: str = _setting(
-        "who searches the web", _one_of("serper", "tavily"), "serper", "WEB_SEARCH_PROVIDER"
+        "who searches the web", _one_of("serper", "tavily"), "serper", "WEB_SEARCH_PROVIDER", does=_NOTHING
     )
-    kernels: str = _setting("backend of managed kernels", _one_of("auto", "forked", "spawned", "gateway"), "auto")
-    sandbox: str = _setting("confinement of what a person runs", _one_of("off", "limits", "strict"), "limits")
-    model_sandbox: str = _setting("confinement of what a model runs", _one_of("off", "limits", "strict"), "strict")
-    network: bool = _setting("whether strictly confined kernels may use the network", _flag, False)
-    spares: int = _setting("kernels started ahead", _count, 1)
+    kernels: str = _setting(
+        "backend of managed kernels", _one_of("auto", "forked", "spawned", "gateway"), "auto", does="redirects scripts"
+    )
+    sandbox: str = _setting(
+        "confinement of what a person runs", _one_of(*_LEVELS), "limits", does="opens walls", narrow=_is_strict
+    )
+    model_sandbox: str = _setting("confinement of what a model runs", _one_of(*_LEVELS), "strict", does="opens walls")
+    network: bool = _setting(
+        "whether strictly confined kernels may use the network", _flag, False, does="opens the network"
+    )
+    spares: int = _setting("kernels started ahead", _count, 1, does="starts processes")
     preloads: tuple[str, ...] = _setting(
-        "packages loaded before a kernel is forked", _words, ("pandas", "numpy", "matplotlib", "duckdb")
+        "packages loaded before a kernel is forked", _words, _PRELOADS, does="runs a package", narrow=_is_usual
     )
     kernel_timeout: float = _setting(
-        "seconds a script may take where a call gives no timeout", _positive_seconds, 300.0
+        "seconds a script may take where a call gives no timeout", _positive_seconds, 300.0, does=_NOTHING
     )
-    kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30)
-    kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0)
+    kernel_memory: int = _setting("bytes a kernel and its children may use", parse_bytes, 4 * 2**30, does=_NOTHING)
+    kernel_idle: float = _setting("seconds until an idle session is ended", _positive_seconds, 3600.0, does=_NOTHING)
     kernel_warm: float = _setting(
         "seconds for which loaded packages stay for the user's next notebook or command; 0 for each its own",
         parse_seconds,
         600.0,
+        does=_NOTHING,
     )
-    gateway_url: str | None = _setting("Jupyter server that runs kernels unless kernels names others", _text, None)
-    gateway_token: str | None = _setting("token for that server", _text, None)
-    sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0)
-    sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30)
-    sql_limit: int = _setting("rows that a model's query returns unless it says otherwise", _count, 10_000)
-    sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20)
-    sql_places: tuple[str, ...] = _setting("URLs below which a model's queries may read files", _words, ())
-    connections: Mapping[str, Any] = _setting("named SQL connections", _table, dict)
-    model: str | None = _setting("model that agents use where none is named", _text, None)
-    models: Mapping[str, Any] = _setting("short names of models: to provider:model, base_url, api_key", _table, dict)
-    enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",))
-    tools: Mapping[str, Any] = _setting("configured tools: name to fixed_config, exposed_inputs, …", _table, dict)
+    gateway_url: str | None = _setting(
+        "Jupyter server that runs kernels unless kernels names others", _text, None, does="redirects scripts"
+    )
+    gateway_token: str | None = _setting("token for that server", _text, None, does="redirects scripts")
+    sql_timeout: float = _setting("seconds a query may take", _positive_seconds, 30.0, does=_NOTHING)
+    sql_memory: int = _setting("bytes the SQL engine may use", parse_bytes, 2**30, does=_NOTHING)
+    sql_limit: int = _setting(
+        "rows that a model's query returns unless it says otherwise", _count, 10_000, does=_NOTHING
+    )
+    sql_max_bytes: int = _setting("bytes a query's result may have in memory", parse_bytes, 512 * 2**20, does=_NOTHING)
+    sql_places: tuple[str, ...] = _setting(
+        "URLs below which a model's queries may read files", _words, (), does="opens addresses"
+    )
+    connections: Mapping[str, Any] = _setting(
+        "named SQL connections", _table, dict, does="opens a database, and may send a password", narrow=_is_file_inside
+    )
+    model: str | None = _setting("model that agents use where none is named", _text, None, does=_NOTHING)
+    models: Mapping[str, Any] = _setting(
+        "short names of models: to provider:model, base_url, api_key",
+        _table,
+        dict,
+        does="redirects prompts and keys",
+        narrow=_only_names_a_model,
+    )
+    enabled_tools: tuple[str, ...] = _setting("tools that are offered, * for all", _words, ("*",), does=_NOTHING)
+    tools: Mapping[str, Any] = _setting(
+        "configured tools: name to fixed_config, exposed_inputs, …", _table, dict, does="changes a tool"
+    )
     approval_time: float = _setting(
-        "seconds for which a yes holds, also for a call that waits", _positive_seconds, 86_400.0
+        "seconds for which a yes holds, also for a call that waits",
+        _positive_seconds,
+        86_400.0,
+        does="lets a yes hold longer",
     )
-    policy: Mapping[str, Any] = _setting("gate: tool name or effect to allow, ask or deny", _table, dict)
-    mcp_servers: Mapping[str, Any] = _setting("outside MCP servers", _table, dict)
-    workflows: tuple[Path, ...] = _setting("workflow files that are offered as tools", _paths, ())
-    runs_age: float = _setting("seconds that runs of workflows stay", _positive_seconds, 90 * 86_400.0)
-    runs_size: int = _setting("bytes that runs of workflows may take", parse_bytes, 2**30)
-    undo_age: float = _setting("seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0)
-    undo_size: int = _setting("bytes of what undo keeps", parse_bytes, 2**30)
-    otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False)
+    policy: Mapping[str, Any] = _setting(
+        "gate: tool name or effect to allow, ask or deny",
+        _table,
+        dict,
+        does="lets calls run unasked",
+        narrow=_never_allows,
+    )
+    mcp_servers: Mapping[str, Any] = _setting(
+        "outside MCP servers", _table, dict, does="starts a program, or sends to a server"
+    )
+    workflows: tuple[Path, ...] = _setting(
+        "workflow files that are offered as tools", _paths, (), does="offers a workflow as a tool"
+    )
+    runs_age: float = _setting(
+        "seconds that runs of workflows stay", _positive_seconds, 90 * 86_400.0, does="deletes runs"
+    )
+    runs_size: int = _setting("bytes that runs of workflows may take", parse_bytes, 2**30, does="deletes runs")
+    undo_age: float = _setting(
+        "seconds that undo keeps what files held", _positive_seconds, 30 * 86_400.0, does="ends undo"
+    )
+    undo_size: int = _setting("bytes of what undo keeps", parse_bytes, 2**30, does="ends undo")
+    otel: bool = _setting("whether spans go to OpenTelemetry (OTLP over HTTP)", _flag, False, does="sends spans")
     sources: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+    file: SettingsFile | None = None
 
     @classmethod
     def load(cls, *, environ: Mapping[str, str] | None = None, start: Path | None = None, **arguments: Any) -> Config:
@@ -277,15 +374,15 @@ class Config:
             A setting is unknown or its value does not fit; the message names the place.
         """
         env = os.environ if environ is None else environ
-        settings = {f.name: f for f in dataclasses.fields(cls) if f.name != "sources"}
+        settings = cls.settings()
         for name in arguments:
             _check_name(name, settings, "argument")
         found: dict[str, tuple[Any, Source]] = {}
-        file = _find_file(start or Path.cwd(), env, arguments.get("home"))
+        file = SettingsFile.find(start or Path.cwd(), env, arguments.get("home"))
         if file is not None:
-            for name, value in _read_file(file).items():
-                _check_name(name, settings, str(file))
-                found[name] = (value, str(file))
+            held, left = _parted(file, settings)
+            found |= {name: (value, str(file.path)) for name, value in held.items()}
+            file = dataclasses.replace(file, left_out=left)
         if env.get("GCS_MEMORIES_BUCKET"):
             found["memory_files_url"] = (f"gs://{env['GCS_MEMORIES_BUCKET']}", "GCS_MEMORIES_BUCKET")
         for name, field in settings.items():
@@ -296,7 +393,12 @@ class Config:
         found |= {name: (value, "argument") for name, value in arguments.items() if value is not None}
         values = {name: _parse(name, settings[name], *pair) for name, pair in found.items()}
         sources = {name: found[name][1] if name in found else "default" for name in settings}
-        return cls(**values, sources=sources)
+        return cls(**values, sources=sources, file=file)
+
+    @classmethod
+    def settings(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Return the settings by name, each as it is declared."""
+        return {field.name: field for field in dataclasses.fields(cls) if "doc" in field.metadata}
 
     @property
     def model_paths(self) -> tuple[Path, ...]:
@@ -347,8 +449,7 @@ class Config:
         What holds a credential is left out, and so are outside servers, which are started with some: the other
         machine has its own.
         """
-        left = {"mcp_servers", "gateway_token", "sources"}
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in left}
+        given = {name: getattr(self, name) for name in self.settings() if name not in {"mcp_servers", "gateway_token"}}
         said = {name: value for name, value in given.items() if self.sources.get(name, "argument") != "default"}
         said |= {"home": self.home.resolve(), "allowed_paths": tuple(path.resolve() for path in self.allowed_paths)}
         return {name: value for name, value in said.items() if conceal({name: value}) == {name: value}}
@@ -364,14 +465,21 @@ class Config:
         """Return every setting as a row: setting, value (secrets masked), source and meaning."""
         return [
             {
-                "setting": field.name,
-                "value": _display(field.name, getattr(self, field.name)),
-                "source": self.sources.get(field.name, "argument"),
+                "setting": name,
+                "value": _display(name, getattr(self, name)),
+                "source": self.sources.get(name, "argument"),
                 "meaning": field.metadata["doc"],
             }
-            for field in dataclasses.fields(self)
-            if field.name != "sources"
+            for name, field in self.settings().items()
         ]
+
+    def told_of_file(self) -> str:
+        """Return which settings file there is, what it changes and what of it is left out, as a sentence."""
+        if self.file is None:
+            return "no nbtools.toml here"
+        changed = ", ".join(name for name, source in self.sources.items() if source == str(self.file.path))
+        told = f"{visible(str(self.file.path))} changes {changed or 'nothing'}"
+        return "; ".join(filter(None, (told, self.file.told)))
 
 
 def with_settings(signature: inspect.Signature) -> inspect.Signature:
@@ -416,46 +524,32 @@ def _parse(name: str, field: dataclasses.Field[Any], value: Any, source: Source)
         ) from None
 
 
-def _find_file(start: Path, env: Mapping[str, str], home: Any) -> Path | None:
-    for folder in (start, *start.parents):
-        if (folder / _FILE).is_file():
-            return folder / _FILE
-    # A home that is no path is refused when it is parsed, with the other settings.
-    state = home if isinstance(home, str | os.PathLike) else env.get("NBTOOLS_HOME")
-    last = (Path(state).expanduser() if state else default_home()) / _FILE
-    return last if last.is_file() else None
-
-
-def _refusal(facts: os.stat_result) -> str:
-    """Return why nothing of a settings file may hold: it can start programs, so it is its reader's own or nobody's."""
-    if not hasattr(os, "getuid"):
-        return ""
-    if facts.st_uid not in {0, os.getuid()}:
-        return "it belongs to another user"
-    is_open = facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and facts.st_gid != os.getgid())
-    return "other users may write it" if is_open and not stat.S_ISLNK(facts.st_mode) else ""
-
-
-@functools.cache
-def _tell(line: str) -> None:
-    sys.stderr.write(f"nbtools: {line}\n")
-
-
-def _read_file(file: Path) -> dict[str, Any]:
-    import tomllib  # most folders have no file of settings
-
-    try:
-        with file.open("rb") as opened:
-            facts, content = os.fstat(opened.fileno()), opened.read()
-        if refusal := _refusal(facts) or _refusal(file.lstat()):
-            _tell(f"{file} is left out: {refusal}")
-            return {}
-        return tomllib.loads(content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        what, remedy = f"is not valid TOML: {exc}", "Correct the file"
-    except OSError as exc:
-        what, remedy = f"cannot be read: {exc.strerror}", "Make it readable"
-    raise ConfigInvalid(f"{file} {what}", hint=f"{remedy}, or move it away.", tried="reading the settings")
+def _parted(file: SettingsFile, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what holds of a file, and what is left out of it, by name, each with what it would do."""
+    held, left = dict[str, Any](), dict[str, str]()
+    is_trusted, folder = file.is_trusted, file.path.parent
+    for name, raw in file.settings().items():
+        _check_name(name, settings, str(file.path))
+        field, value = settings[name], _parse(name, settings[name], raw, str(file.path))
+        does, narrow = field.metadata["does"], field.metadata["narrow"] or (lambda *_: False)
+        if is_trusted or does == _NOTHING or value == field.default:
+            held[name] = raw
+            continue
+        # Each entry of a list or a table is judged by itself.
+        many = isinstance(value, tuple | Mapping)
+        entries = dict(value) if isinstance(value, Mapping) else dict(enumerate(value if many else [value]))
+        narrow_ones = {key: entry for key, entry in entries.items() if narrow(entry, folder)}
+        for key in [key for key in entries if key not in narrow_ones]:
+            place = f"{name}.{key}" if isinstance(value, Mapping) else name
+            told = f"{place} = {json.dumps(entries[key], ensure_ascii=False, default=str)}"
+            line = f"  {does or 'does what nobody declared'}: {visible(told)}"
+            left[place] = f"{left[place]}\n{line}" if place in left else line
+        if name == "models":  # nothing else may answer under such a name
+            narrow_ones = {key: narrow_ones.get(key) for key in entries}
+        if narrow_ones or not entries:
+            whole = narrow_ones if isinstance(value, Mapping) else tuple(narrow_ones.values())
+            held[name] = whole if many else value
+    return held, left
 
 
 def _display(name: str, value: Any) -> str:

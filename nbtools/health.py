@@ -46,7 +46,9 @@ _LEVELS = {
     "strict": "have limits, see the allowed folders alone and no network",
 }
 # Read by a part on its own, or handed to a child.
-_OTHER_VARIABLES = frozenset({"NBTOOLS_CHANNEL", "NBTOOLS_KEEPER_IDLE", "NBTOOLS_KERNEL", "NBTOOLS_MCP_TOKEN"})
+_OTHER_VARIABLES = frozenset(
+    {"NBTOOLS_CHANNEL", "NBTOOLS_CONFIG", "NBTOOLS_KEEPER_IDLE", "NBTOOLS_KERNEL", "NBTOOLS_MCP_TOKEN"}
+)
 
 
 def not_offered(config: Config, environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -112,6 +114,7 @@ def status(config: Config, kernels: Any = None, memory: Any = None, recorder: An
     return {
         "version": _version("nbtools-kit"),
         "python": platform.python_version(),
+        "settings": config.told_of_file(),
         "home": str(config.home),
         "memory": shown["memory_url"] or f"the file {config.home / 'memory.duckdb'}",
         "memory_state": "open" if memory is not None else "not open yet: its first use opens it",
@@ -163,6 +166,7 @@ def doctor(
     parts: dict[str, Callable[[], Check]] = {
         "Python": lambda: Check(name="Python", ok=sys.version_info >= (3, 11), found=platform.python_version()),
         "package": _distribution,
+        "settings": lambda: _settings(config),
         "home": lambda: _home(config),
         "folders": lambda: _folders(config),
         "memory": lambda: _memory(memory()),
@@ -177,7 +181,7 @@ def doctor(
 
 def _variables(environ: Mapping[str, str]) -> list[Check]:
     """Return a check for each variable that looks like a setting's with a slip in it: it has no effect."""
-    settings = [field.name for field in dataclasses.fields(Config)]
+    settings = list(Config.settings())
     checks = []
     for variable in sorted(environ):
         name = variable.removeprefix("NBTOOLS_").lower()
@@ -211,6 +215,12 @@ def _distribution() -> Check:
         found=f"another project's package 'nbtools' {other} is installed beside nbtools-kit",
         remedy="pip uninstall nbtools && pip install --force-reinstall nbtools-kit",
     )
+
+
+def _settings(config: Config) -> Check:
+    is_whole = config.file is None or not config.file.told
+    remedy = "" if is_whole else "nbtools trust shows what is left out, and asks you"
+    return Check(name="settings", ok=True if is_whole else None, found=config.told_of_file(), remedy=remedy)
 
 
 def _home(config: Config) -> Check:

@@ -95,6 +95,8 @@ class Workbench(Parts):
             frames=frames,
             kernels=None if isinstance(kernels, str) else kernels,
         )
+        if self.config.file is not None:
+            self.config.file.tell()
 
     async def acall(
         self,

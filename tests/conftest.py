@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from nbtools.errors import Cancelled
+from nbtools.settings_file import SettingsFile
 
 # Keepers of memory files that tests start leave soon after them.
 os.environ.setdefault("NBTOOLS_KEEPER_IDLE", "3s")
@@ -60,6 +61,17 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.005)
     return found
+
+
+def trusted_settings(folder: Path, text: str, home: Path | None = None) -> Path:
+    """Write a settings file and trust it as its person does, in this home or that of the environment."""
+    file = folder / "nbtools.toml"
+    file.write_text(text, encoding="utf-8")
+    environ = dict(os.environ) if home is None else {"NBTOOLS_HOME": str(home)}
+    found = SettingsFile.find(folder, environ)
+    assert found is not None
+    found.trust()
+    return file
 
 
 def is_running(pid: int) -> bool:

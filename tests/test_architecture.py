@@ -44,6 +44,7 @@ FLOORS = {
     "lazy": 0,
     "aio": 0,
     "config": 0,
+    "settings_file": 0,
     "secret_values": 0,
     "redaction": 0,
     "telemetry": 0,

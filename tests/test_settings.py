@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -22,7 +21,8 @@ import pytest
 from nbtools import NbtoolsError, Workbench
 from nbtools.config import Config
 from nbtools.gate import AskFunction, Rule
-from tests.conftest import wait_until
+from nbtools.home import default_home
+from tests.conftest import trusted_settings, wait_until
 
 SERVER = """
 import json, sys
@@ -389,7 +389,7 @@ def _sources() -> Iterator[Any]:
             yield pytest.param(name, source, marks=[pytest.mark.slow] if is_slow else [])
 
 
-NAMES = sorted({field.name for field in dataclasses.fields(Config)} - {"sources", "otel"})
+NAMES = sorted(Config.settings().keys() - {"otel"})
 TABLES = {"connections", "models", "tools", "policy", "mcp_servers"}
 STARTS_KERNELS = {
     *("kernels", "sandbox", "model_sandbox", "network", "spares", "preloads", "kernel_timeout", "kernel_memory"),
@@ -411,7 +411,9 @@ def test_a_setting_acts_whatever_its_source(
     if source == "variable":
         monkeypatch.setenv(f"NBTOOLS_{name.upper()}", _as_variable(case.value))
     elif source == "file":
-        (world.folder / "near" / "nbtools.toml").write_text(f"{name} = {_as_toml(case.value)}\n", encoding="utf-8")
+        monkeypatch.setenv("XDG_DATA_HOME", str(world.folder / "data"))
+        home = default_home() if name == "home" else world.folder / "home"
+        trusted_settings(world.folder / "near", f"{name} = {_as_toml(case.value)}\n", home)
     else:
         settings[name] = case.value
     with Workbench(**settings) as bench:
@@ -439,7 +441,7 @@ def test_spans_are_sent_whatever_the_source(source: str, world: World) -> None:
     if source == "variable":
         environ["NBTOOLS_OTEL"] = "1"
     elif source == "file":
-        (world.folder / "near" / "nbtools.toml").write_text("otel = true\n", encoding="utf-8")
+        trusted_settings(world.folder / "near", "otel = true\n", world.folder / "home")
     given = {"otel": True} if source == "argument" else {}
     subprocess.run([sys.executable, "-c", TRACED, json.dumps(given)], env=environ, check=True, timeout=60)
     assert any("/v1/traces" in line for line in world.asked) == (source != "default")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
 import stat
@@ -120,7 +119,7 @@ def test_everything_of_a_closed_workbench_raises_one_error(tmp_path: Path, was_u
 
 def test_the_signature_shows_every_setting_with_type_and_default() -> None:
     shown = inspect.signature(Workbench).parameters
-    settings = {field.name: field for field in dataclasses.fields(Config) if field.name != "sources"}
+    settings = Config.settings()
     assert settings.keys() <= shown.keys()
     assert shown["sql_timeout"].default == settings["sql_timeout"].default
     assert shown["sql_timeout"].annotation == "float | str | None"

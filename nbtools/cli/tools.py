@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from nbtools.config import Config
 from nbtools.door import failure
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.tool import ToolCall
@@ -26,7 +27,7 @@ _JSON_NAMES: Mapping[type, str] = {
 
 
 def add_commands(commands: Any) -> None:
-    """Add ``tools``, ``call``, ``check-tools``, ``doctor`` and ``kernelspec`` to the parser's commands."""
+    """Add ``tools``, ``call``, ``check-tools``, ``doctor``, ``trust`` and ``kernelspec`` to the parser's commands."""
     tools = commands.add_parser("tools", help="list the tools, or print their JSON schemas")
     tools.add_argument("--json", action="store_true", help="print JSON")
     tools.add_argument(
@@ -51,6 +52,10 @@ def add_commands(commands: Any) -> None:
     doctor = commands.add_parser("doctor", help="check every part, and say how to repair or install what is missing")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(perform=_doctor)
+    trust = commands.add_parser(
+        "trust", help="show what the nbtools.toml here would run, open or redirect, and allow it"
+    )
+    trust.set_defaults(perform=_trust)
     spec = commands.add_parser("kernelspec", help="install a kernel that JupyterLab and other clients can start fast")
     spec.add_argument("action", choices=("install",), help="install it")
     spec.add_argument("--name", default="nbtools-forked", help="name of the kernelspec")
@@ -148,6 +153,17 @@ def _doctor(arguments: argparse.Namespace) -> int:
                 + (f"  → {check.remedy}" if check.remedy else "")
             )
     return 1 if any(check.ok is False for check in checks) else 0
+
+
+def _trust(arguments: argparse.Namespace) -> int:
+    file = Config.load().file
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    print("there is no nbtools.toml here" if file is None else file.ask(print, input if is_terminal else _nobody))
+    return 0 if file is None or not file.told or file.is_trusted else 1
+
+
+def _nobody(prompt: str) -> str:
+    raise EOFError(prompt)
 
 
 def _kernelspec(arguments: argparse.Namespace) -> int:

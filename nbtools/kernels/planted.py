@@ -1,9 +1,10 @@
-"""Files by which a script could loosen the next run in its folder: kept as they were before it.
+"""Files by which a script could loosen what comes after it in its folder: put back as they were before it.
 
-A script that a model wrote may have the user's own folder as its working folder, and change the files there. Some of
-them decide what the next run may do: `nbtools.toml`, in folders below too, and what git runs (its hooks, and programs
-that its configuration names). What they held is stored before the script begins and put back once it has ended, and
-again when its kernel has; what it made of them lies beside them.
+A script that a model wrote may have the user's own folder as its working folder, and change the files there. What it
+writes into an `nbtools.toml` opens nothing, because its person has not said yes to that content; but it could take away
+what that file forbids. And git runs hooks, and programs that its configuration names. Both are stored before the script
+begins and put back once it has ended, and again when its kernel has; what it made of them lies beside them. Folders
+below are not looked into: a script may make a repository of any of them.
 
 A session's processes outlive a run and could change the files after that. They are stopped, all of them, from the end
 of one run to the beginning of the next: `awake`.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,6 @@ _HOOKS = (
 )
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 100
-# Nobody starts anything in them, and there may be many of them.
-_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
-_MOST_ENTRIES = 50_000
 
 
 class PlantedFiles:
@@ -56,17 +54,7 @@ class PlantedFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Repositories that the script makes are its own.
-        self._repositories = {folder / _GIT}
-        self._is_whole = True
         self._before = self._read()
-
-    @property
-    def missing(self) -> str:
-        """What is not kept, as a sentence; empty when all is."""
-        if self._is_whole:
-            return ""
-        return f"the folder is large: {_SETTINGS} in its deeper folders is not kept from being changed by such a script"
 
     def put_back(self) -> tuple[str, ...]:
         """Give the files what they held, and return the names of those that were changed."""
@@ -82,54 +70,24 @@ class PlantedFiles:
                 changed.append(name)
         return tuple(changed)
 
-    def _read(self, known: dict[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
+    def _read(self, known: Mapping[Path, tuple[int, bytes]] | None = None) -> dict[Path, tuple[int, bytes]]:
         """Return mode and content of each file; those that are no regular files have none."""
+        repository, hooks = self._folder / _GIT, self._folder / _GIT / "hooks"
         names = {self._folder / _SETTINGS, *(known or ())}
-        for entry in self._entries():
-            if entry.name == _SETTINGS:
-                names.add(Path(entry.path))
-            elif entry.name == _GIT and known is None:
-                self._repositories.add(Path(entry.path))
-        for repository in self._repositories:
-            names |= self._of_git(repository) | (self._more_hooks(repository) if known is None else set())
+        if repository.is_symlink() or not repository.is_dir():
+            names.add(repository)  # it leads to another place
+        else:
+            names |= {*(repository / name for name in _GIT_FILES), *(hooks / name for name in _HOOKS)}
+            if hooks.is_symlink():
+                names.add(hooks)
+            elif known is None and hooks.is_dir():  # what hooks may call
+                others = sorted(os.listdir(hooks))[:_MOST_FILES]  # noqa: PTH208 - names
+                names |= {hooks / name for name in others if not name.endswith(ASIDE)}
         found = {}
         for path in names:
             with contextlib.suppress(OSError):
                 found[path] = (path.lstat().st_mode, self._content(path))
         return found
-
-    def _entries(self) -> Iterator[os.DirEntry[str]]:
-        """Yield what lies in the folder and below, nearest first; what is hidden is not looked into."""
-        todo, seen = [str(self._folder)], 0
-        while todo:
-            inner = list[str]()
-            for place in todo:
-                with contextlib.suppress(OSError):
-                    for entry in os.scandir(place):
-                        seen += 1
-                        if seen > _MOST_ENTRIES:
-                            self._is_whole = False
-                            return
-                        yield entry
-                        if not entry.name.startswith(".") and entry.name not in _SKIPPED:
-                            inner += [entry.path] * entry.is_dir(follow_symlinks=False)
-            todo = inner
-
-    def _of_git(self, repository: Path) -> set[Path]:
-        hooks = repository / "hooks"
-        if repository.is_symlink() or not repository.is_dir():
-            return {repository}  # it leads to another place
-        names = {*(repository / name for name in _GIT_FILES), *(hooks / name for name in _HOOKS)}
-        if hooks.is_symlink():
-            names.add(hooks)
-        return names
-
-    def _more_hooks(self, repository: Path) -> set[Path]:
-        """Return what hooks may call."""
-        with contextlib.suppress(OSError):
-            found = sorted(os.listdir(repository / "hooks"))  # noqa: PTH208 - names
-            return {repository / "hooks" / name for name in found[:_MOST_FILES] if not name.endswith(ASIDE)}
-        return set()
 
     def _content(self, path: Path) -> bytes:
         # Opening refuses links, pipes and devices, which hold nothing that could be put back.
@@ -183,5 +141,3 @@ async def awake(kernel: Any, folder: Path, *, is_session: bool) -> AsyncIterator
         if changed:
             names = ", ".join(changed)
             notes.append(f"{names} may not be changed by such a script: as before, what it became is beside it")
-        if planted.missing:
-            notes.append(planted.missing)

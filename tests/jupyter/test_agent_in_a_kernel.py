@@ -17,6 +17,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
+from tests.conftest import trusted_settings
 
 pytestmark = pytest.mark.slow
 LOOK = Answer(text="I count.", calls=[("sql_query", '{"query": "select count(*) as n from \'birds.csv\'"}')])
@@ -76,7 +77,7 @@ def kernel(folder: Path, servers: dict[str, StandIn]) -> Iterator[Kernel]:
     lines = []
     for wire, server in servers.items():
         lines += [f'[models."{wire}-here"]', f'model = "{wire}:m"', f'base_url = "{server.url}"', ""]
-    (folder / "nbtools.toml").write_text("\n".join(lines))
+    trusted_settings(folder, "\n".join(lines))
     (folder / "birds.csv").write_text("name,n\na,1\nb,2\n")
     started = Kernel(folder)
     yield started

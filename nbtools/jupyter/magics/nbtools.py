@@ -6,12 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from nbtools.config import Config
 from nbtools.errors import ConfigInvalid, did_you_mean
 from nbtools.jupyter.display.blocks import Card, Listing, Table
 from nbtools.jupyter.display.status import doctor_table, status_card
 from nbtools.jupyter.help_pages import help_page
 from nbtools.jupyter.line.arguments import MagicParser, count
 from nbtools.jupyter.magic import Magic, MagicRequest
+from nbtools.jupyter.session import read_line
 from nbtools.tool import Effects
 
 __all__ = ["MAGIC"]
@@ -27,6 +29,7 @@ def _usage(prog: str, cell: bool) -> MagicParser:
     config.take("setting", nargs="?", metavar="SETTING", kind="setting")
     allow = parser.leaf("allow", "let your own queries, scripts and tools use one more folder; no model")
     allow.take("folder", nargs="?", metavar="FOLDER", kind="file", help="without it, those that are allowed are listed")
+    parser.leaf("trust", "show what nbtools.toml would run, open or redirect, and allow it if you say yes")
     parser.leaf("version", "show the version of nbtools")
     mcp = parser.leaf("mcp", "serve the tools to MCP clients on this machine")
     mcp.take("action", nargs="?", choices=("start", "stop"), metavar="start|stop")
@@ -71,6 +74,17 @@ def _allow(request: MagicRequest) -> Listing:
     return Listing(text=f"{what} {real} until this notebook ends; a model may not")
 
 
+def _trust(request: MagicRequest) -> Listing:
+    file = Config.load().file
+    if file is None:
+        return Listing(text="there is no nbtools.toml here")
+
+    def trust() -> None:
+        request.perform("trust_settings", file.trust, effects=Effects(), arguments={"path": str(file.path)})
+
+    return Listing(text=file.ask(print, read_line, trust))
+
+
 def _help(request: MagicRequest) -> Listing:
     return Listing(text=help_page(request.args.topic, request.session.workbench.executor.tools()))
 
@@ -93,6 +107,7 @@ _COMMANDS: dict[str, Callable[[MagicRequest], Any]] = {
     "allow": _allow,
     "config": _config,
     "help": _help,
+    "trust": _trust,
     "version": _version,
     "mcp": _mcp,
 }

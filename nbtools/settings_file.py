@@ -1,0 +1,223 @@
+"""Settings files are code: what one of them may say before its person has looked at it.
+
+A file comes with the folder that somebody works in, by a clone or an archive. So a file of somebody else, or one that
+others may write, is refused. What in a file runs, opens or redirects holds only once the person has said yes to this
+very content in this very folder (`SettingsFile.trust`, kept in the home); the rest of it holds at once. What does so is
+declared with each setting, see `nbtools.config`. The file in the home, and one that ``NBTOOLS_CONFIG`` names, are the
+person's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nbtools.errors import ConfigInvalid, ConfigMissing
+from nbtools.home import default_home, not_written, private
+from nbtools.visible import visible
+
+__all__ = ["SettingsFile"]
+
+_NAME = "nbtools.toml"
+_VARIABLE = "NBTOOLS_CONFIG"
+_TRUSTED = "trusted"
+_QUESTION = "Trust this file as it is now? [y]es, anything else is a no: "
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SettingsFile:
+    """A settings file as it was read, once.
+
+    Attributes
+    ----------
+    path
+        Where it lies.
+    home
+        Where it is stored which files are trusted; `None` where there is no home.
+    content
+        What it holds.
+    refusal
+        Why nothing of it holds; empty where it may.
+    is_own
+        Whether it lies in the home, or was named by the person.
+    left_out
+        What does not hold of it, by name, each with what it would do.
+    """
+
+    path: Path
+    home: Path | None
+    content: bytes = dataclasses.field(default=b"", repr=False)
+    refusal: str = ""
+    is_own: bool = False
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def find(cls, start: Path, environ: Mapping[str, str], home: Any = None) -> SettingsFile | None:
+        """Return the file that is named, or that of the nearest folder from `start` upward, or else that of the home.
+
+        Parameters
+        ----------
+        start
+            The working folder.
+        environ
+            Variables, of which NBTOOLS_CONFIG may name the file, and NBTOOLS_HOME the home.
+        home
+            The home, where it is an argument.
+
+        Raises
+        ------
+        ConfigInvalid
+            The file cannot be read.
+        """
+        if named := environ.get(_VARIABLE):
+            return dataclasses.replace(cls._read(Path(named).expanduser(), None, is_own=True), refusal="")
+        # A home that is no path is refused when it is parsed, with the other settings.
+        state = home if isinstance(home, str | os.PathLike) else environ.get("NBTOOLS_HOME")
+        place = None
+        with contextlib.suppress(ConfigMissing):  # whoever needs the home says that there is none
+            place = Path(state).expanduser() if state else default_home()
+        for folder in (start, *start.parents, *([place] if place is not None else [])):
+            if os.path.isfile(folder / _NAME):  # noqa: PTH113 - in a folder that is closed there is none
+                is_own = place is not None and os.path.realpath(folder) == os.path.realpath(place)
+                return cls._read(folder / _NAME, place, is_own=is_own)
+        return None
+
+    @classmethod
+    def _read(cls, path: Path, home: Path | None, *, is_own: bool) -> SettingsFile:
+        try:
+            with path.open("rb") as file:
+                facts, content = os.fstat(file.fileno()), file.read()
+            refusal = _refusal(facts) or _refusal(path.lstat())
+        except OSError as exc:
+            hint = "Make it readable, or move it away."
+            raise ConfigInvalid(f"{path} cannot be read: {exc.strerror}", hint=hint, tried=_READING) from None
+        return cls(path=path, home=home, content=content, refusal=refusal, is_own=is_own)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it says; nothing where it is refused.
+
+        Raises
+        ------
+        ConfigInvalid
+            It is not TOML.
+        """
+        import tomllib  # most folders have no file of settings
+
+        if self.refusal:
+            return {}
+        try:
+            return tomllib.loads(self.content.decode("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            hint = "Correct the file, or move it away."
+            raise ConfigInvalid(f"{self.path} is not valid TOML: {exc}", hint=hint, tried=_READING) from None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether all of it holds: it is the person's own, or they said so of this content in this folder."""
+        if self.is_own or self._note is None:
+            return self.is_own
+        try:
+            return self._note.read_text(encoding="ascii") == self._digest
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    @property
+    def _digest(self) -> str:
+        import hashlib  # most folders have no file of settings
+
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def _note(self) -> Path | None:
+        """Where the yes to it is stored: by the folder in which it was found, wherever a link there leads."""
+        import hashlib
+
+        real = os.path.join(os.path.realpath(self.path.parent), self.path.name)  # noqa: PTH118 - of a text
+        name = hashlib.sha256(os.fsencode(real)).hexdigest()
+        return None if self.home is None else self.home / _TRUSTED / name
+
+    def trust(self) -> None:
+        """Let all of it hold, as it was read: what it becomes later is asked for again.
+
+        Raises
+        ------
+        PermissionDenied, LimitExceeded
+            The home cannot be written.
+        """
+        if self._note is None:
+            default_home()  # says why there is none
+            return
+        try:
+            private(self._note.parent)
+            partial = self._note.with_suffix(f".{os.getpid()}")
+            partial.write_text(self._digest, encoding="ascii")
+            partial.replace(self._note)
+        except OSError as exc:
+            raise not_written(exc) from exc
+
+    @property
+    def told(self) -> str:
+        """What of it is left out, and how to look at it, in a line; empty where all of it holds."""
+        if self.refusal:
+            return f"{visible(str(self.path))} is left out: {self.refusal}"
+        if not self.left_out:
+            return ""
+        names = visible(", ".join(self.left_out))
+        return f"{visible(str(self.path))}: {names} left out until you trust it; nbtools trust shows what it would do"
+
+    def tell(self) -> None:
+        """Say it once in a process, on standard error."""
+        if self.told:
+            _tell(self.told)
+
+    def ask(
+        self, show: Callable[[str], None], reader: Callable[[str], str], trust: Callable[[], object] | None = None
+    ) -> str:
+        """Show what does not hold yet, ask whether it may, and return what came of it.
+
+        Parameters
+        ----------
+        show
+            Shows a text.
+        reader
+            Shows a prompt and returns a line; one that has no person raises `EOFError`.
+        trust
+            Does what `trust` does; `None` is that itself.
+        """
+        name = visible(str(self.path))
+        if self.refusal or not self.left_out:
+            return self.told or f"{name}: all of it holds already"
+        show("\n".join([f"{name} would do this:", *self.left_out.values(), "The rest of it holds already."]))
+        try:
+            answer = reader(_QUESTION).strip().lower()
+        except EOFError:
+            return "nothing has changed: nobody is here to say yes. Look at the file, and ask again at a terminal"
+        if answer not in {"y", "yes"}:
+            return "nothing has changed"
+        (trust or self.trust)()
+        return f"{name} is trusted as it is now. It holds from the next start; once it changes, you are asked again"
+
+
+_READING = "reading the settings"
+
+
+def _refusal(facts: os.stat_result) -> str:
+    """Return why nothing of a settings file may hold: it can start programs, so it is its reader's own or nobody's."""
+    if not hasattr(os, "getuid"):
+        return ""
+    if facts.st_uid not in {0, os.getuid()}:
+        return "it belongs to another user"
+    is_open = facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and facts.st_gid != os.getgid())
+    return "other users may write it" if is_open and not stat.S_ISLNK(facts.st_mode) else ""
+
+
+@functools.cache
+def _tell(line: str) -> None:
+    sys.stderr.write(f"nbtools: {line}\n")

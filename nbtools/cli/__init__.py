@@ -28,7 +28,7 @@ _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong 
 # What each module declares. Only the one that is needed is imported, and all of them to say which commands there are.
 _COMMANDS = (
     ("demo", ("demo",)),
-    ("tools", ("tools", "call", "check-tools", "doctor", "kernelspec", "trust")),
+    ("tools", ("tools", "call", "check-tools", "doctor", "trust", "kernelspec")),
     ("data", ("memory", "sql")),
     ("serve", ("mcp", "skill")),
     ("workflows", ("validate", "explain", "workflow-schema")),

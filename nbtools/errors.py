@@ -204,7 +204,9 @@ class NbtoolsError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Show three lines instead of a traceback: IPython calls this when the error reaches the prompt."""
-        return self.three_lines()
+        from nbtools.visible import harmless
+
+        return [*map(harmless, self.three_lines())]
 
 
 def _rebuild(cls: type[NbtoolsError], message: str, fields: dict[str, Any]) -> NbtoolsError:

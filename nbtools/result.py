@@ -19,6 +19,7 @@ from nbtools import errors, html_parts
 from nbtools.errors import NbtoolsError
 from nbtools.label import UNLABELLED, Label
 from nbtools.paths import open_plain
+from nbtools.visible import harmless
 
 __all__ = ["Artifact", "ErrorInfo", "Output", "ToolResult"]
 
@@ -224,11 +225,11 @@ class ToolResult:
 
     def __str__(self) -> str:
         if self.error is None:
-            return self.text
+            return harmless(self.text)
         lines = [f"{self.tool} failed: {self.error.code}", self.error.message]
         if self.error.hint:
             lines.append(f"→ {self.error.hint}")
-        return "\n".join(lines)
+        return harmless("\n".join(lines))
 
     def shown_text(self) -> str:
         """Return the text as a cell shows it: cut where it is long."""
@@ -237,7 +238,7 @@ class ToolResult:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
-        printer.text(str(self) if self.error else self.shown_text())
+        printer.text(str(self) if self.error else harmless(self.shown_text()))
 
     def _repr_html_(self) -> str:
         """Render for a notebook: text, pictures, and a footer that tells duration and files."""

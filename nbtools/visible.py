@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import unicodedata
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
 
-__all__ = ["aligned", "brief", "counted", "visible", "wrapped"]
+__all__ = ["ShownStream", "aligned", "brief", "counted", "harmless", "visible", "wrapped"]
 
+# Controls but for the ends of lines and tabs, and what changes the direction of writing.
+_DRIVES = re.compile(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _GOES_ON = "  ┊ "
 _LONGEST_WORD = 12
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
@@ -47,6 +50,51 @@ def visible(text: str, *, lines: bool = False) -> str:
     return "".join(
         char if char in kept or (char.isprintable() and char not in _BLANK) else f"<U+{ord(char):04X}>" for char in text
     )
+
+
+def harmless(text: str) -> str:
+    r"""Return a text that cannot drive a terminal: controls, escapes and changes of direction are spelled out.
+
+    Joiners and selectors of variants stay, which emoji and many scripts are written with; see `visible` for questions.
+
+    Examples
+    --------
+    >>> harmless("a\x1b]0;b\x07\u202e\tc\n"), harmless("❤\ufe0f")
+    ('a<U+001B>]0;b<U+0007><U+202E>\tc\n', '❤️')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _DRIVES.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
+
+
+class ShownStream:
+    """A terminal that no data can drive: whatever is written to it goes through `harmless`.
+
+    Parameters
+    ----------
+    stream
+        The terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @classmethod
+    def of(cls, stream: TextIO | None) -> Any:
+        """Return the stream itself where it is no terminal: files and pipes get what there is."""
+        return cls(stream) if stream is not None and stream.isatty() else stream
+
+    def write(self, text: str) -> int:
+        """Write a text, and return its length."""
+        self._stream.write(harmless(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts."""
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def brief(value: Any, longest: int = 80) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import contextlib
 import errno
 import importlib
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, NbtoolsError, PermissionDenied
+from nbtools.visible import ShownStream
 
 __all__ = ["main"]
 
@@ -55,8 +57,14 @@ def _parser(first: str) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code; what it prints to a terminal cannot drive it."""
     _print_anything()
+    out, err = (ShownStream.of(stream) for stream in (sys.stdout, sys.stderr))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         Path.cwd()
     except FileNotFoundError:

@@ -16,6 +16,8 @@ _UNKNOWN = "unrecognized arguments: "
 class CommandParser(argparse.ArgumentParser):
     """A parser that offers the nearest name for a mistake."""
 
+    color = False  # later versions of argparse write escapes
+
     def error(self, message: str) -> NoReturn:
         """Print the usage in a line, and what is wrong; leave with code 2."""
         usage = " ".join(self.format_usage().split())

@@ -9,6 +9,7 @@ from typing import Any
 
 from nbtools import html_parts
 from nbtools.sql.results.compact import compact
+from nbtools.visible import harmless
 
 __all__ = ["ColumnProfile", "Profile", "profile_table", "quoting", "source_of"]
 
@@ -105,7 +106,7 @@ class Profile:
             max_rows=_MOST_COLUMNS,
         )
         body = table.rpartition("\n")[0]
-        return f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns\n{body}"
+        return harmless(f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns\n{body}")
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, nearest
+from nbtools.visible import harmless
 
 __all__ = ["FORMATS", "FindingRule", "Report", "WorkflowFinding", "allowed", "explain", "rules"]
 
@@ -194,7 +195,7 @@ class Report:
         return FORMATS[form](self.findings)
 
     def __str__(self) -> str:
-        return self.to_text()
+        return harmless(self.to_text())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the findings at an IPython prompt."""

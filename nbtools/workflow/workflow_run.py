@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.result import ErrorInfo, ToolResult
+from nbtools.visible import harmless
 from nbtools.workflow.runs.log import ENDED_RUN, FrozenRun, write_file
 from nbtools.workflow.runs.state import RunState
 from nbtools.workflow.spec import Workflow
@@ -123,7 +124,7 @@ class WorkflowRun:
                 lines.append(f"  {name} failed: {(node.view()['error'] or {}).get('message', '')}")
         lines += [f"  {name}: {value}" for name, value in self.outputs.items()]
         lines += [f"  {found.step} asks: {found.text}" for found in self.questions]
-        return "\n".join(lines)
+        return harmless("\n".join(lines))
 
     def graph(self) -> str:
         """Return the nodes in the order in which they can start, with their states, as lines of text."""
@@ -135,7 +136,7 @@ class WorkflowRun:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the run and its nodes at an IPython prompt."""
-        printer.text(f"{self}\n\n{self.table()}")
+        printer.text(f"{self}\n\n{harmless(self.table())}")
 
     def _repr_html_(self) -> str:
         """Show the run as a card: graph, nodes, outputs, pictures, and questions with what answers them."""

@@ -84,3 +84,72 @@ def test_in_a_notebook() -> None:
 )
 def test_what_cannot_be_seen_is_spelled_out(text: str, lines: bool, shown: str) -> None:
     assert visible(text, lines=lines) == shown
+
+
+DRIVING = "\x1b]0.title\x07\x1b[2J\x9b2J\u202e\u2066\u200f"
+PATH = '{"path": "odd.csv"}'
+DRIVES = {char for char in DRIVING if not char.isprintable()}
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("sql", "select s from 'odd.csv'"), ("sql", "select z from 'odd.csv'"), ("call", "file_read", "--json", PATH)],
+)
+def test_data_drive_no_terminal_by_the_command_line(tmp_path, monkeypatch, words) -> None:
+    from nbtools.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NBTOOLS_HOME", str(tmp_path / "home"))
+    (tmp_path / "odd.csv").write_text(f'"s","{DRIVING}"\n"{DRIVING} ❤\ufe0f",2\n', encoding="utf-8", newline="")
+    out, err = _Terminal(), _Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    main(words)
+    shown = out.getvalue() + err.getvalue()
+    assert not DRIVES & set(shown)
+    assert "<U+202E>" in shown
+    assert "❤" not in shown or "❤\ufe0f" in shown, "what drives nothing is left as it is"
+    # To a file or a pipe goes what there is.
+    plain = io.StringIO()
+    monkeypatch.setattr("sys.stdout", plain)
+    main(["call", "file_read", "--json", PATH])
+    assert "\u202e" in plain.getvalue()
+
+
+def _results(folder):
+    from nbtools.errors import FileMissing
+    from nbtools.jupyter.display.blocks import Listing
+    from nbtools.jupyter.display.query_frame import QueryFrame
+    from nbtools.result import ErrorInfo, ToolResult
+    from nbtools.workflow.driver.reuse import Preview, PreviewedNode
+    from nbtools.workflow.findings import Report, WorkflowFinding
+
+    (folder / "odd.csv").write_text(f'"s"\n"{DRIVING}"\n', encoding="utf-8", newline="")
+    with Workbench(home=folder / "home", memory_url=":memory:", allowed_paths=[folder], spares=0) as bench:
+        found, note = bench.sql_session.query(f"select s from '{folder}/odd.csv'"), bench.memory.write("k", DRIVING)
+    error = ErrorInfo(code="INTERNAL", message=DRIVING)
+    finding = WorkflowFinding(code="WF001", message=DRIVING, path="w.yaml", line=1, column=1, excerpt=DRIVING)
+    return {
+        "result": ToolResult(ok=True, tool="x", call_id="1", text=DRIVING),
+        "failure": ToolResult(ok=False, tool="x", call_id="1", error=error),
+        "query": found,
+        "frame": QueryFrame.from_result(found),
+        "listing": Listing(text=DRIVING),
+        "note": note,
+        "preview": Preview(workflow="w", nodes=(PreviewedNode(node="n", item=None, action="run", why=DRIVING),)),
+        "findings": Report(path="w.yaml", findings=(finding,)),
+        "error": Listing(text="\n".join(FileMissing(DRIVING)._render_traceback_())),
+    }
+
+
+def test_data_drive_no_terminal_by_results_that_are_printed(tmp_path) -> None:
+    from IPython.lib.pretty import pretty
+
+    found = _results(tmp_path)
+    forms = {f"{name} {form.__name__}": form(one) for name, one in found.items() for form in (str, repr, pretty)}
+    assert [name for name, text in forms.items() if DRIVES & set(text)] == []

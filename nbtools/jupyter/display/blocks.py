@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, overload
 
 from nbtools import html_parts
-from nbtools.visible import aligned, visible
+from nbtools.visible import aligned, harmless, visible
 
 __all__ = ["Block", "Card", "Listing", "Records", "Table", "duration", "moment", "outline", "size"]
 
@@ -56,17 +56,17 @@ class Block:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
-        printer.text(self.to_text())
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         """Render for a notebook."""
         return self.to_html()
 
     def __str__(self) -> str:
-        return self.to_text()
+        return harmless(self.to_text())
 
     def __repr__(self) -> str:
-        return self.to_text()
+        return str(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -208,7 +208,7 @@ class Records(Sequence[Any]):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
-        printer.text(self.as_table().to_text())
+        printer.text(str(self.as_table()))
 
     def _repr_html_(self) -> str:
         """Render for a notebook."""

@@ -8,6 +8,7 @@ import pandas as pd
 
 from nbtools import html_parts
 from nbtools.lazy import has
+from nbtools.visible import harmless
 
 if TYPE_CHECKING:
     from nbtools.sql import QueryResult
@@ -49,6 +50,9 @@ class QueryFrame(pd.DataFrame):
         """Render the rows and the footer."""
         rows: str | None = super()._repr_html_()
         return rows if rows is None else rows + html_parts.footer(str(self.attrs.get("footer", "")))
+
+    def __repr__(self) -> str:
+        return harmless(super().__repr__())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the rows and the footer at an IPython prompt."""

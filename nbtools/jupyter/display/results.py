@@ -14,6 +14,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.jupyter.display.blocks import duration
 from nbtools.jupyter.display.streaming import Live
 from nbtools.result import Artifact, ToolResult
+from nbtools.visible import harmless
 
 __all__ = ["ShownResult", "display_form", "loss_note", "picture_bundles"]
 
@@ -44,7 +45,7 @@ class ShownResult(ToolResult):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""
-        printer.text(self.shown_text() if self.repeats and self.text else self.footer)
+        printer.text(harmless(self.shown_text() if self.repeats and self.text else self.footer))
 
     def _repr_html_(self) -> str:
         """Render the text, if it is to be repeated, and the footer."""

@@ -9,6 +9,7 @@ from nbtools import html_parts
 from nbtools.lazy import has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
+from nbtools.visible import harmless
 
 __all__ = ["QueryResult"]
 
@@ -170,7 +171,7 @@ class QueryResult:
         return self.rows.to_arrow().__arrow_c_stream__(requested_schema)
 
     def __str__(self) -> str:
-        return f"{self.text()}"
+        return harmless(self.text())
 
     def _repr_html_(self) -> str:
         """Show the first rows as a table with the footer below."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from nbtools import html_parts
 from nbtools.errors import NbtoolsError
+from nbtools.visible import harmless
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.going_on import GoingOn
 from nbtools.workflow.driver.questions import question_of
@@ -140,7 +141,7 @@ class Preview:
     gone: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes), *self._note()])
+        return harmless("\n".join([f"{self.workflow}:", *(f"  {found}" for found in self.nodes), *self._note()]))
 
     def _note(self) -> list[str]:
         lines = [f"  {name} has done its work, and is not in the file any more." for name in self.gone]

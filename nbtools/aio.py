@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from nbtools.errors import CallTimeout, Cancelled, LimitExceeded
+from nbtools.errors import CallTimeout, Cancelled, LimitExceeded, NbtoolsError
 
 __all__ = [
     "NOT_CARRIED",
@@ -75,7 +75,6 @@ def start_thread(target: Callable[..., object], *args: Any, name: str) -> thread
         raise LimitExceeded(
             "the system gives this process no more threads.",
             hint="Close tables, sessions or other programs, or raise the limit (ulimit -u, a container's pids limit).",
-            tried="starting a thread",
         ) from exc
     return thread
 
@@ -376,6 +375,8 @@ async def _with_timeout(coro: Coroutine[Any, Any, T], seconds: float) -> T:
 def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Derive the blocking twin of a coroutine function; it works for methods too.
 
+    An error of ours that does not say what was tried names the twin, which is what the caller wrote.
+
     Examples
     --------
     >>> async def adouble(x): return 2 * x
@@ -386,7 +387,11 @@ def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run(function(*args, **kwargs))
+        try:
+            return run(function(*args, **kwargs))
+        except NbtoolsError as exc:
+            exc.tried = exc.tried or wrapper.__qualname__
+            raise
 
     wrapper.__name__ = function.__name__.removeprefix("a")
     wrapper.__qualname__ = function.__qualname__.replace(function.__name__, wrapper.__name__)

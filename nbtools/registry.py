@@ -276,7 +276,6 @@ class Registry(Mapping[str, Tool]):
             raise ConfigInvalid(
                 f"{place} holds {type(given).__name__}, not configurations of tools.",
                 hint="Write a mapping of names to {tool: NAME, fixed_config: {…}}, or a list of such.",
-                tried="reading tools from YAML",
             )
         return [self.create_tool_from_config(config, name=str(name)) for name, config in given.items()]
 
@@ -414,4 +413,4 @@ def _read_yaml(source: str | Path, place: str) -> Any:
         return from_yaml(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
     except (OSError, UnicodeDecodeError, ParseError, LimitExceeded) as exc:
         told = " ".join(str(exc).split())
-        raise ConfigInvalid(f"{place} cannot be read: {told}", tried="reading tools from YAML") from None
+        raise ConfigInvalid(f"{place} cannot be read: {told}") from None

@@ -318,7 +318,7 @@ class Workbench(Parts):
         real = self.roots.resolve(path, must_exist=False, for_writing=True)
         if not overwrite and real.exists():
             hint = "Choose another name, or say that it may be replaced (--overwrite, overwrite=True)."
-            raise InvalidArguments(f"{path!r} exists already.", hint=hint, tried="writing rows to a file")
+            raise InvalidArguments(f"{path!r} exists already.", hint=hint)
         with self.roots.folder(real.parent, make=True) as folder, folder.draft(real.name, overwrite=overwrite) as draft:
             return await self.sql_session.aexport(query, draft, form=form, **options)
 

@@ -16,7 +16,7 @@ import warnings
 import pytest
 
 from nbtools import aio
-from nbtools.errors import CallTimeout
+from nbtools.errors import CallTimeout, InvalidArguments
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -212,6 +212,20 @@ def test_ctrl_c_before_the_work_was_handed_over_closes_it() -> None:
     """) as child:
         out, err = child.communicate(timeout=30)
     assert (out.strip(), err) == ("None", "")
+
+
+class _Asker:
+    async def aask(self, why: str | None) -> None:
+        raise InvalidArguments("no.", tried=why)
+
+    ask = aio.blocking(aask)
+
+
+@pytest.mark.parametrize(("why", "tried"), [(None, "_Asker.ask"), ("asking twice", "asking twice")])
+def test_an_error_of_a_blocking_name_says_what_was_called(why: str | None, tried: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        _Asker().ask(why)
+    assert caught.value.three_lines() == [f"InvalidArguments: {tried}", "no."]
 
 
 def test_a_blocking_name_is_derived_for_functions_and_methods() -> None:

@@ -283,7 +283,7 @@ class AgentService:
         run_id = run.run_id if isinstance(run, AgentRun) else run
         record = await aio.here(self._record(run_id))
         if record.state == "running":
-            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.", tried="undoing a run")
+            raise InvalidArguments(f"the run {record.run_id} still runs.", hint="Stop it first.")
         executor = await aio.in_thread(self._host.executor, None)
         services = executor.door.services
         places = {"roots": services[Roots](), "memory": services[AgentMemory](), "files": services[MemoryFiles]()}
@@ -414,7 +414,7 @@ class AgentService:
         self._check_open()
         words = prompt if words is None else words
         if not prompt.strip():
-            raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.", tried="starting an agent")
+            raise InvalidArguments("the prompt is empty.", hint="Say what is to be done.")
         given = await aio.in_thread(with_profile, settings)
         after, approver, context = (given.pop(name, None) for name in ("after", "approver", "context"))
         around = _surroundings(given)
@@ -456,7 +456,7 @@ class AgentService:
         record = await self._record(run_id)
         if record.state == "running":
             hint = "Wait for its end or cancel it, or start afresh (%%agent --new)."
-            raise InvalidArguments(f"the run {record.run_id} is running.", hint=hint, tried="going on after it")
+            raise InvalidArguments(f"the run {record.run_id} is running.", hint=hint)
         known = await store.read_record(record.conversation_id)
         # What waits is left as it is: the conversation goes on beside it, as if that call had not been made.
         if record.state != "pending" and (known is None or record.ended_with in {None, known.head_id}):

@@ -214,7 +214,6 @@ def level_after(given: str | None, choice: ModelChoice, before: str | None) -> s
             raise InvalidArguments(
                 f"the conversation was led at the level {before}, and {choice.name} is to see {level} alone.",
                 hint=f"Start a new conversation, or say share={before!r} if it may see what was said before.",
-                tried="going on with a conversation",
             )
     return level
 

@@ -42,7 +42,6 @@ def _manual() -> Path:
     raise FileMissing(
         f"the tour {_TOUR} was not found beside {package}.",
         hint="Install nbtools-kit again, or run the demo from a checkout.",
-        tried="running the demo",
     )
 
 

@@ -97,16 +97,10 @@ def _arguments(text: str) -> dict[str, Any]:
         value = json.loads(given)
     except ValueError as exc:
         raise InvalidArguments(
-            f"--json is not JSON: {exc}.",
-            tried="nbtools call",
-            hint='Quote it for the shell: --json \'{"key": "value"}\'',
+            f"--json is not JSON: {exc}.", hint='Quote it for the shell: --json \'{"key": "value"}\''
         ) from None
     if not isinstance(value, dict):
-        raise InvalidArguments(
-            f"--json is {_JSON_NAMES[type(value)]}, not an object.",
-            tried="nbtools call",
-            hint='Give {"name": value, …}.',
-        )
+        raise InvalidArguments(f"--json is {_JSON_NAMES[type(value)]}, not an object.", hint='Give {"name": value, …}.')
     return value
 
 

@@ -114,7 +114,6 @@ class HostLimits:
             raise SandboxUnavailable(
                 f"sandbox={level!r} cannot be enforced on this host: {'; '.join(self.missing)}.",
                 hint=" ".join(self.remedies) or f"Ask for sandbox={self.level!r}.",
-                tried="choosing a level of confinement",
                 data={"level": level, "available": self.level, "missing": list(self.missing)},
             )
         return self.level

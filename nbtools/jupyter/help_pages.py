@@ -68,7 +68,7 @@ def help_page(
     if not forms:
         known = [*(name for entry in CATALOGUE for name in entry.names), *tools, *shown]
         hint = did_you_mean(name, known, "Without a topic, help lists what there is.")
-        raise InvalidArguments(f"there is no page on {topic!r}.", hint=hint, tried="looking for help")
+        raise InvalidArguments(f"there is no page on {topic!r}.", hint=hint)
     return "\n\n".join(form.strip() for form in forms)
 
 

@@ -134,7 +134,6 @@ class Backends:
             raise ConfigMissing(
                 "Kernels on a gateway were asked for, and no gateway is set.",
                 hint="Set NBTOOLS_GATEWAY_URL, or pass gateway_url=….",
-                tried="opening a remote kernel",
             )
         made = pkgutil.resolve_name("nbtools.kernels.gateway.kernel:GatewayBackend")(url, token=token)
         return made

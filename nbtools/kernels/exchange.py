@@ -85,7 +85,6 @@ class Exchange:
             raise LimitExceeded(
                 f"there is no room to hand {name} to the script: no space left in {self._folder.parent.parent}.",
                 hint="Hand over fewer rows or columns, or a file.",
-                tried="handing a frame to a script",
             ) from exc
         except (TypeError, ValueError) as exc:
             hint = "A script gets tables of pandas, polars and Arrow, and arrays of numbers or text."

@@ -107,7 +107,7 @@ def language_of(name: str) -> str:
         It is blank.
     """
     if not name.strip():
-        raise LanguageUnavailable(f"{name!r} is not a language.", hint=_CHOICES, tried="choosing a language")
+        raise LanguageUnavailable(f"{name!r} is not a language.", hint=_CHOICES)
     name = name.strip()
     if name.startswith(KERNEL):
         return name
@@ -131,6 +131,5 @@ def language_named(name: str) -> Language | None:
         raise LanguageUnavailable(
             f"{name!r} is not a language that nbtools can run.",
             hint=f"Did you mean {close}? {_CHOICES}" if close else _CHOICES,
-            tried="choosing a language",
         )
     return LANGUAGES[name]

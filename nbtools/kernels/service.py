@@ -453,9 +453,7 @@ class Kernels:
 
     def _ready_pool(self) -> Pool:
         if self._is_closed:
-            raise WorkbenchClosed(
-                "these kernels are closed.", hint="Open another workbench, or another Kernels().", tried="running code"
-            )
+            raise WorkbenchClosed("these kernels are closed.", hint="Open another workbench, or another Kernels().")
         if self._pool is None:
             self._folder = RuntimeDir(self._home)
             self._shared = self._folder.hold_in_memory()

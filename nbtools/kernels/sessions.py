@@ -219,7 +219,6 @@ class Sessions:
             raise InvalidArguments(
                 f"There is no session {name!r}.",
                 hint=did_you_mean(name, self._by_name, "See %kernels for what there is."),
-                tried="looking for a session",
             )
         return found
 

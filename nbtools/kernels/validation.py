@@ -34,7 +34,6 @@ _NAME = re.compile(r"\w[\w .:@+-]{0,63}")
 _MAX_CODE = 64 << 20
 # More is most likely a number of milliseconds.
 _MAX_SECONDS = 7 * 86_400.0
-_WHERE = "running code"
 
 
 def check_code(code: object) -> str:
@@ -48,13 +47,11 @@ def check_code(code: object) -> str:
         It is longer than 64 MiB.
     """
     if not isinstance(code, str):
-        raise InvalidArguments(
-            f"The code is {type(code).__name__}, not text.", hint="Pass the script as a string.", tried=_WHERE
-        )
+        raise InvalidArguments(f"The code is {type(code).__name__}, not text.", hint="Pass the script as a string.")
     if "\0" in code:
         line = code[: code.index("\0")].count("\n") + 1
         raise InvalidArguments(
-            f"The code has a NUL character in line {line}.", hint="Remove it: no language allows it.", tried=_WHERE
+            f"The code has a NUL character in line {line}.", hint="Remove it: no language allows it."
         )
     try:
         code.encode()
@@ -63,13 +60,11 @@ def check_code(code: object) -> str:
         raise InvalidArguments(
             f"The code has half of a surrogate pair, {code[exc.start]!r}, in line {line}: that is no character.",
             hint="Remove it, or write it as an escape inside a string: no language allows it in its text.",
-            tried=_WHERE,
         ) from None
     if len(code) > _MAX_CODE:
         raise LimitExceeded(
             f"The code is {len(code):,} characters long, more than {_MAX_CODE:,}.",
             hint="Put data into a file and let the script read it.",
-            tried=_WHERE,
         )
     return code
 
@@ -90,7 +85,6 @@ def check_seconds(value: object, name: str, *, may_be_zero: bool = False) -> flo
     raise InvalidArguments(
         f"{name}={value!r} is no duration that can be used: a number of seconds above 0, at most {_MAX_SECONDS:,.0f}.",
         hint=f"Use {name}=300 for five minutes.",
-        tried=_WHERE,
     )
 
 
@@ -106,9 +100,7 @@ def check_count(value: object, name: str, *, least: int = 1, may_be_none: bool =
     if not (value is None and may_be_none) and not (is_whole and value >= least):  # type: ignore[operator]  # an int
         none = ", or None for no limit" if may_be_none else ""
         raise InvalidArguments(
-            f"{name}={value!r} is no whole number from {least} on.",
-            hint=f"Pass a whole number{none}.",
-            tried="setting the limits of kernels",
+            f"{name}={value!r} is no whole number from {least} on.", hint=f"Pass a whole number{none}."
         )
 
 
@@ -126,7 +118,6 @@ def check_output(limits: object) -> OutputLimits:
         raise InvalidArguments(
             f"limits={limits!r} is {type(limits).__name__}, not OutputLimits.",
             hint="Pass limits=OutputLimits(text_bytes=20_000_000); it is in nbtools.kernels.",
-            tried="setting the limits of kernels",
         )
     for name, value in vars(limits).items():
         check_count(value, name, least=0, may_be_none=False)
@@ -146,7 +137,6 @@ def check_name(name: object) -> str:
     raise InvalidArguments(
         f"{str(name)[:80]!r} is no name for a session.",
         hint="Use up to 64 letters, digits, spaces and . _ : @ + -, beginning with a letter or digit.",
-        tried="naming a session",
     )
 
 
@@ -162,7 +152,7 @@ def check_level(level: object) -> Level:
     if known := [name for name in levels if name == level]:
         return known[0]
     hint = f"Use one of {', '.join(levels)}."
-    raise InvalidArguments(f"sandbox={level!r} is unknown.", hint=hint, tried="confining a kernel")
+    raise InvalidArguments(f"sandbox={level!r} is unknown.", hint=hint)
 
 
 def check_folder(folder: object, roots: Roots | None) -> Path:
@@ -178,23 +168,20 @@ def check_folder(folder: object, roots: Roots | None) -> Path:
         It is no folder.
     """
     if not isinstance(folder, str | Path):
-        raise InvalidArguments(f"cwd={folder!r} is no path.", tried="choosing a working folder")
+        raise InvalidArguments(f"cwd={folder!r} is no path.")
     if roots is not None:
         path = roots.resolve(folder)
     else:
         if "\0" in str(folder):
-            raise InvalidArguments("The working folder's name has a NUL character.", tried="choosing a working folder")
+            raise InvalidArguments("The working folder's name has a NUL character.")
         path = Path(folder).expanduser().resolve()
     if not path.exists():
         raise FileMissing(
             f"The working folder {str(folder)!r} does not exist.",
             hint="Make it first, or leave it out to work in a folder of the kernel's own.",
-            tried="choosing a working folder",
         )
     if not path.is_dir():
-        raise InvalidArguments(
-            f"{str(folder)!r} is a file, not a folder.", hint="Give its folder.", tried="choosing a working folder"
-        )
+        raise InvalidArguments(f"{str(folder)!r} is a file, not a folder.", hint="Give its folder.")
     return path
 
 
@@ -215,7 +202,6 @@ def check_variables(variables: Mapping[Any, Any]) -> dict[str, Any]:
             raise InvalidArguments(
                 f"The value of {name!r} is not JSON: {exc}.",
                 hint="Hand over text, numbers, lists and dicts; put anything else into a file.",
-                tried="handing variables to a script",
             ) from None
     return made
 
@@ -230,7 +216,7 @@ def check_names(variables: Mapping[Any, Any]) -> Mapping[str, Any]:
     """
     for name in variables:
         if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidArguments(f"{name!r} cannot be the name of a variable.", tried="handing variables to a script")
+            raise InvalidArguments(f"{name!r} cannot be the name of a variable.")
     return variables
 
 

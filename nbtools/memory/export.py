@@ -62,7 +62,6 @@ def export_records(repository: Repository, scope: Scope | None, path: str | os.P
         raise error(
             f"{target} cannot be written: {exc.strerror or exc}.",
             hint="Look at the place's permissions and free space, or choose another.",
-            tried="exporting memory",
         ) from exc
     finally:
         with contextlib.suppress(OSError):
@@ -85,7 +84,7 @@ def import_records(repository: Repository, scope: Scope | None, path: str | os.P
     source = Path(path).expanduser()
     kind = _kind(source)
     if not source.is_file():
-        raise FileMissing(f"There is no file {source}.", tried="importing memory")
+        raise FileMissing(f"There is no file {source}.")
     rows = _read_jsonl(source) if kind == "jsonl" else _read_parquet(source)
     count, batch = 0, []
     for place, row in rows:
@@ -156,9 +155,7 @@ def _change(row: Mapping[str, Any], place: str, scope: Scope | None, limits: Lim
     except (KeyError, TypeError, ValueError) as exc:
         why = f"it has no {exc}" if isinstance(exc, KeyError) else exc
         raise ParseError(
-            f"{place} is no memory record: {why}.",
-            hint="Only files that an export of memory wrote are imported.",
-            tried="importing memory",
+            f"{place} is no memory record: {why}.", hint="Only files that an export of memory wrote are imported."
         ) from exc
 
 
@@ -170,9 +167,9 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except ValueError as exc:
-                raise ParseError(f"line {number} of {path.name} is not JSON: {exc}", tried="importing memory") from None
+                raise ParseError(f"line {number} of {path.name} is not JSON: {exc}") from None
             if not isinstance(row, dict):
-                raise ParseError(f"line {number} of {path.name} is no JSON object", tried="importing memory")
+                raise ParseError(f"line {number} of {path.name} is no JSON object")
             yield f"line {number} of {path.name}", row
 
 
@@ -194,7 +191,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             connection.execute("SET timezone = 'UTC'")
             rows = connection.execute(f"SELECT {chosen} FROM read_parquet('{_sql_text(path)}')").fetchall()
         except duckdb.Error as exc:
-            raise ParseError(f"{path.name} is no export of a memory: {exc}", tried="importing memory") from None
+            raise ParseError(f"{path.name} is no export of a memory: {exc}") from None
     for number, row in enumerate(rows, 1):
         record = dict(zip(_COLUMNS, row, strict=True))
         yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}

@@ -121,7 +121,6 @@ def open_repository(
     raise ConfigInvalid(
         f"The memory URL has the unknown scheme {scheme!r}.",
         hint=f"did you mean {close}://…?" if close else "use duckdb:///path/m.duckdb, postgresql://… or :memory:",
-        tried="opening the memory",
     )
 
 
@@ -170,9 +169,7 @@ def memory_context(
 
 def _open_file(name: str, embedded: bool, history: int, idle_exit: float, timeout: float) -> Repository:
     if not name or "\0" in name or name.endswith("/"):
-        raise ConfigInvalid(
-            f"The memory URL names no file: {name!r}.", hint="use duckdb:///path/m.duckdb", tried="opening the memory"
-        )
+        raise ConfigInvalid(f"The memory URL names no file: {name!r}.", hint="use duckdb:///path/m.duckdb")
     # One file has one keeper, whatever name it is called by.
     path = Path(os.path.realpath(Path(name).expanduser()))
     if embedded:

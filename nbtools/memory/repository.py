@@ -290,7 +290,6 @@ def outcome_unknown(message: str, request_id: str) -> MemoryUnavailable:
     return MemoryUnavailable(
         f"{message} It is not known whether the change was made.",
         hint="read it again, or its history, before you repeat the change",
-        tried="changing the memory",
         data={"outcome": "unknown", "request_id": request_id},
         retryable=False,
     )

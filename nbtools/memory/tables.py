@@ -79,15 +79,12 @@ class TableFolder:
         table = _to_arrow(value, kind)
         if not table.num_columns:
             raise InvalidArguments(
-                "the table has no columns.",
-                hint="Give it one: frame.reset_index() has its index as a column.",
-                tried="saving a table in memory",
+                "the table has no columns.", hint="Give it one: frame.reset_index() has its index as a column."
             )
         if table.nbytes > self._limit:
             raise LimitExceeded(
                 f"the table has {table.nbytes:,} bytes, and a remembered one may have {self._limit:,}.",
                 hint="Save fewer rows or columns, or write it to a file (%%nbsql --out-file) and save its name.",
-                tried="saving a table in memory",
             )
         schema = table.schema
         told = {field.name: str(field.type) for field in schema.remove_metadata()}
@@ -134,7 +131,6 @@ class TableFolder:
             raise FileMissing(
                 f"the table of this item ({value.get('rows', 0):,} rows) is not on this machine.",
                 hint=f"Its file was {file.name}, in the folder of the memory where it was saved.",
-                tried="reading a table from memory",
             )
         return _from_arrow(_read(file), str(value.get("class")))
 
@@ -221,7 +217,6 @@ def _draft_in(folder: Path) -> Iterator[Path]:
         raise LimitExceeded(
             f"the table cannot be written to {folder}: {os.strerror(exc.errno) if exc.errno else exc}.",
             hint="Look at the place's permissions and free space, or choose another.",
-            tried="keeping a table of memory",
         ) from exc
     finally:
         with contextlib.suppress(OSError):
@@ -276,7 +271,6 @@ def _not_kept(why: str) -> InvalidArguments:
     return InvalidArguments(
         f"the table cannot be kept as it is: {why}.",
         hint="Give each column one type and a name of its own: frame.astype({'name': str}).",
-        tried="saving a table in memory",
     )
 
 

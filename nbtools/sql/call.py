@@ -32,7 +32,6 @@ def seconds(value: float) -> float:
         raise InvalidArguments(
             f"timeout={value!r} is no time that a query can be given.",
             hint="Use a number of seconds above 0; leave it out for the session's own.",
-            tried="running SQL",
         )
     return value
 
@@ -40,5 +39,5 @@ def seconds(value: float) -> float:
 def not_negative(name: str, value: int) -> int:
     """Return a number of rows or bytes, or refuse it."""
     if value < 0:
-        raise InvalidArguments(f"{name} is {value!r}; it must be a whole number of 0 or more.", tried="running SQL")
+        raise InvalidArguments(f"{name} is {value!r}; it must be a whole number of 0 or more.")
     return value

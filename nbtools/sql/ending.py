@@ -84,9 +84,7 @@ def _timeout_error(timeout: float | None, *, killed: bool) -> CallTimeout:
         else "It may go on using memory in this process. Run such queries isolated: those are killed."
     )
     return CallTimeout(
-        f"the query outlived its {timeout:g} s and did not react to being interrupted; {what}.",
-        hint=hint,
-        tried="running SQL",
+        f"the query outlived its {timeout:g} s and did not react to being interrupted; {what}.", hint=hint
     )
 
 

@@ -133,7 +133,7 @@ def _disagreement(unknown: list[str], unused: list[str], values: Mapping[str, An
         parts.append(f"the text does not use {', '.join(':' + name for name in unused)}")
     close = nearest(unknown[0], values) if unknown else None
     hint = f"Did you mean :{close}?" if close else "Every placeholder needs a value, and every value a placeholder."
-    return InvalidArguments("; ".join(parts) + ".", hint=hint, tried="binding SQL parameters")
+    return InvalidArguments("; ".join(parts) + ".", hint=hint)
 
 
 def _by_position(sql: str, values: list[Any], style: Style) -> tuple[str, dict[str, Any] | list[Any]]:
@@ -155,7 +155,6 @@ def _by_position(sql: str, values: list[Any], style: Style) -> tuple[str, dict[s
         raise InvalidArguments(
             f"the text has {len(used)} placeholders and {len(values)} values are given.",
             hint="Give one value for each ? (or for $1, $2, …), in order.",
-            tried="binding SQL parameters",
         )
     if style == "colon":
         return text, {f"p{index}": value for index, value in enumerate(values, 1)}

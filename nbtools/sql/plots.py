@@ -41,7 +41,7 @@ def columns_of(kind: str, given: Sequence[str], names: Sequence[str], types: Seq
         if name not in names:
             close = nearest(name, names)
             hint = f"Did you mean {close!r}?" if close else f"There are {', '.join(names)[:300]}."
-            raise InvalidArguments(f"the result has no column {name!r}.", hint=hint, tried="drawing a result")
+            raise InvalidArguments(f"the result has no column {name!r}.", hint=hint)
     numbers = [name for name, told in zip(names, types, strict=True) if kind_of(told) == "number"]
     x = tuple((*given, *(numbers if kind in {"hist", "box"} else names))[:1])
     y = tuple(given[1:2]) if kind != "hist" else ()
@@ -53,7 +53,6 @@ def columns_of(kind: str, given: Sequence[str], names: Sequence[str], types: Seq
         raise InvalidArguments(
             f"a {kind} chart needs a column of numbers{' besides x' if y or kind in {'line', 'scatter'} else ''}.",
             hint=f"Write --plot {kind} X{'' if kind == 'hist' else ' Y'}; there are {', '.join(names)[:300]}.",
-            tried="drawing a result",
         )
     return x[0], y[0] if y else None
 

@@ -86,11 +86,7 @@ class SavedQueries:
         made = SavedQuery(name=name, sql=sql.strip().rstrip(";").rstrip(), tables=tables, files=files)
         way = self._way_back(made, name.casefold(), (name,))
         if way:
-            raise SqlInvalid(
-                f"{name!r} would use itself: {' → '.join(way)}.",
-                hint="Save it under another name.",
-                tried="saving a query",
-            )
+            raise SqlInvalid(f"{name!r} would use itself: {' → '.join(way)}.", hint="Save it under another name.")
         self._saved[name.casefold()] = made
         return made
 
@@ -104,11 +100,11 @@ class SavedQueries:
         """
         if name.casefold() not in self._saved:
             hint = did_you_mean(name, [query.name for query in self], "%nbsql --saved lists them.")
-            raise InvalidArguments(f"no query {name!r} is saved.", hint=hint, tried="forgetting a query")
+            raise InvalidArguments(f"no query {name!r} is saved.", hint=hint)
         users = [query.name for query in self if name.casefold() in map(str.casefold, query.tables)]
         if users:
             hint = f"Forget {users[0]} first, or save it anew without {name}."
-            raise InvalidArguments(f"{', '.join(users)} uses {name!r}.", hint=hint, tried="forgetting a query")
+            raise InvalidArguments(f"{', '.join(users)} uses {name!r}.", hint=hint)
         del self._saved[name.casefold()]
 
     def _way_back(self, query: SavedQuery, name: str, way: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,7 +147,6 @@ class SavedQueries:
                 raise InvalidArguments(
                     f"{query.name!r} is a saved query and a DataFrame.",
                     hint="Save the query under another name, or rename the DataFrame.",
-                    tried="running SQL",
                 )
         return _with_texts(sql, list(used.values())) if used else sql
 

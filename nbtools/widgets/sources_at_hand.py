@@ -68,7 +68,6 @@ def check_connection(connection: str) -> None:
         raise InvalidArguments(
             f"the URL {mask_url(connection)!r} has a password, which the notebook would keep.",
             hint='Give it a name in nbtools.toml, connections = { shop = "postgresql://me:${PGPASSWORD}@host/db" }.',
-            tried="exploring a connection",
         )
 
 

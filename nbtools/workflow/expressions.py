@@ -345,7 +345,7 @@ def truth(value: Any, scope: Mapping[str, Any]) -> bool:
 
 def _filled(template: Template, scope: Mapping[str, Any]) -> Any:
     if template.errors:
-        raise InvalidArguments(template.errors[0].message, hint=template.errors[0].hint, tried="filling in a text")
+        raise InvalidArguments(template.errors[0].message, hint=template.errors[0].hint)
     if template.single is not None:
         return _value(template.single, scope)
     return "".join(part if isinstance(part, str) else _text(_value(part, scope)) for part in template.parts)
@@ -374,7 +374,7 @@ def _value(expression: Expression, scope: Mapping[str, Any]) -> Any:
             raise InvalidArguments(f"The filter {call.name} does not fit {expression.path}: {exc}.") from None
     if value is _MISSING:
         hint = "Check the path, or give a value for this case: | default('…')."
-        raise InvalidArguments(f"{expression.path} leads nowhere.", hint=hint, tried="filling in a text")
+        raise InvalidArguments(f"{expression.path} leads nowhere.", hint=hint)
     return value
 
 
@@ -387,7 +387,6 @@ def _refuse_cut(table: Any, expression: Expression, further: Sequence[str | int]
         raise InvalidArguments(
             f"{expression.path} has the first {here:,} of {count:,} rows.",
             hint="Code gets the table as a DataFrame with all rows, and sql_query reads its file, which is in parquet.",
-            tried="filling in a text",
         )
 
 

@@ -323,10 +323,10 @@ class Workflows:
         run = None if resume is None else self._find(resume)
         if run is not None and not run.has_ended:
             hint = f"It goes on from where it is: nbtools run --resume {run.folder.name}"
-            raise InvalidArguments(f"{run.folder.name} has not ended.", hint=hint, tried="planning a resume")
+            raise InvalidArguments(f"{run.folder.name} has not ended.", hint=hint)
         if run is None:
             if source is None:
-                raise InvalidArguments("name a file, or a run to resume.", tried="planning a run")
+                raise InvalidArguments("name a file, or a run to resume.")
             report = self.validate(source)
             report.raise_for_errors()
             values = check_inputs(report.workflow, inputs or {})
@@ -442,9 +442,7 @@ class Workflows:
         place, run = Path(path), self._find(run_id)
         progress, definition = read_progress(run)
         if definition is None:
-            raise InvalidArguments(
-                f"the workflow of {run.folder.name} cannot be read any more.", tried="exporting a run"
-            )
+            raise InvalidArguments(f"the workflow of {run.folder.name} cannot be read any more.")
         if not place.parent.is_dir():
             raise FileMissing(f"the folder of {str(path)!r} does not exist.", hint="Make it, or name another file.")
         if place.exists() and not overwrite:
@@ -476,12 +474,12 @@ class Workflows:
         found = {question.step: question for question in _questions(run, read_progress(run)[0])}
         if step not in found:
             hint = did_you_mean(step, found, f"Open are {', '.join(found)}." if found else "The run asks nothing.")
-            raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint, tried="answering")
+            raise InvalidArguments(f"{step!r} of {run.folder.name} asks nothing.", hint=hint)
         accept(found[step].question, answer)
         place, node, item = _place(run.folder, step)
         if given := found[step].given:
             told = f"{step!r} was answered with {given['answer']!r} by {given.get('by') or 'somebody'}"
-            raise InvalidArguments(f"{told}; that stands.", hint="Resume the run.", tried="answering")
+            raise InvalidArguments(f"{told}; that stands.", hint="Resume the run.")
         FrozenRun(place).post("answer", node=node, item=item, answer=answer, by=by)
         return found[step]
 
@@ -495,7 +493,7 @@ class Workflows:
         """
         run = self._find(run_id)
         if run.has_ended:
-            raise InvalidArguments(f"{run.folder.name} has ended already.", tried="cancelling a run")
+            raise InvalidArguments(f"{run.folder.name} has ended already.")
         run.post("cancel", by=by)
         if run.holder() is None:
             self.resume(run.folder.name)

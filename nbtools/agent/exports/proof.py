@@ -105,7 +105,7 @@ async def prove(
         try:
             places, told = await in_thread(_copies, roots, log, Path(place))
         except OSError as exc:
-            raise LimitExceeded(f"the folders cannot be copied: {exc.strerror}.", tried="proving a run") from exc
+            raise LimitExceeded(f"the folders cannot be copied: {exc.strerror}.") from exc
         notes = Path(place) / "notes.jsonl"
         await in_thread(lambda: memory.export_to(notes, all_scopes=True))
         start = _moved(str(roots.start()), places)

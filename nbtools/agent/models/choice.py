@@ -137,7 +137,7 @@ class ModelChoice:
                 f"a budget of money cannot be held: {self.name} has no known price.",
                 "Give one of tokens instead.",
             )
-            raise ConfigInvalid(told, hint=hint, tried="starting an agent")
+            raise ConfigInvalid(told, hint=hint)
 
     def build(self, script: str | None = None) -> Any:
         """Return the model for pydantic-ai, with its client; a scripted one plays the script."""
@@ -228,9 +228,7 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
     known = {short: f"{provider}:{model}" for provider, p in PROVIDERS.items() for short, model in p.models.items()}
     if name is None:
         raise ConfigMissing(
-            "no model was named.",
-            hint=f"Give a model (provider:model, or {', '.join(known)}), or set NBTOOLS_MODEL.",
-            tried="starting an agent",
+            "no model was named.", hint=f"Give a model (provider:model, or {', '.join(known)}), or set NBTOOLS_MODEL."
         )
     if not isinstance(name, str):
         return _given(name)
@@ -246,9 +244,7 @@ def choose_model(name: Any, models: Mapping[str, Any], environ: Mapping[str, str
         names = [*known, *models, *(f"{each}:" for each in PROVIDERS if each != provider), SCRIPTED]
         told = f"Write provider:model; providers are {', '.join(PROVIDERS)}."
         raise ConfigInvalid(
-            f"there is no model {full!r}.",
-            hint=told if provider in PROVIDERS else did_you_mean(full, names, told),
-            tried="starting an agent",
+            f"there is no model {full!r}.", hint=told if provider in PROVIDERS else did_you_mean(full, names, told)
         )
     about = PROVIDERS[provider]
     need(about.module, extra=about.extra, why=f"Using {provider}'s models")

@@ -92,7 +92,7 @@ class Script:
             self._source = LinedText(text.removeprefix("\ufeff"))
             top = compose(self._source)
         except (ParseError, LimitExceeded) as exc:
-            raise ParseError(f"{name}: {exc.message}", hint=exc.hint, tried="reading the script of a model") from None
+            raise ParseError(f"{name}: {exc.message}", hint=exc.hint) from None
         if isinstance(top, Branch) and top.keys is not None:
             top = self._items(top, {"turns": list}).get("turns")
         if not isinstance(top, Branch) or not top.items:
@@ -102,7 +102,7 @@ class Script:
     def _mistake(self, node: Leaf | Branch | None, problem: str, hint: str | None = None) -> ParseError:
         line, column = self._source.line_column(node.start) if node is not None else (0, 0)
         place = f":{line}:{column}" if line else ""
-        return ParseError(f"{self._name}{place}: {problem}", hint=hint, tried="reading the script of a model")
+        return ParseError(f"{self._name}{place}: {problem}", hint=hint)
 
     def _items(self, node: Leaf | Branch, known: Mapping[str, Any]) -> dict[str, Leaf | Branch]:
         """Return the nodes of a mapping by its keys, which, and whose kinds of values, are known."""

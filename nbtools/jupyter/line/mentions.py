@@ -47,7 +47,7 @@ def _told(name: str, number: str | None, shell: Any, sharing: Sharing) -> str:
         return _described(_output(namespace.get("Out", {}), number), sharing)
     known = [*_OURS, *(key for key in namespace if not key.startswith("_"))]
     told = did_you_mean(name, known, "@error, @cell, @history and @out[3] are there too; @@ means nothing.")
-    raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=told, tried="reading the prompt")
+    raise InvalidArguments(f"there is no {name!r} in the notebook.", hint=told)
 
 
 def _code(shell: Any, most: int) -> str:
@@ -66,7 +66,7 @@ def _output(outputs: Mapping[int, Any], number: str | None) -> Any:
         return outputs[int(number)]
     told = "@out is the output of a cell." if number is None else f"cell {number} has no output."
     known = ", ".join(f"@out[{n}]" for n in list(outputs)[-10:])
-    raise InvalidArguments(told, hint=f"Use {known or 'a name'}.", tried="reading the prompt")
+    raise InvalidArguments(told, hint=f"Use {known or 'a name'}.")
 
 
 def _error(sharing: Sharing) -> str:

@@ -29,7 +29,7 @@ def plot_result(request: MagicRequest, query: str) -> Any:
     kind, given = args.plot[0], args.plot[1:]
     if kind not in KINDS or len(given) > MOST_DRAWN:
         hint = f"Write --plot {'|'.join(KINDS)} X Y."
-        raise InvalidArguments(f"--plot {' '.join(args.plot)} cannot be drawn.", hint=hint, tried="drawing a result")
+        raise InvalidArguments(f"--plot {' '.join(args.plot)} cannot be drawn.", hint=hint)
     text = query.strip().rstrip(";")
     options = {
         "params": bound_values(request, query),

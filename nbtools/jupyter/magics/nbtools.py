@@ -53,7 +53,7 @@ def _config(request: MagicRequest) -> Table:
         known = [row["setting"] for row in rows]
         if wanted not in known:
             hint = did_you_mean(wanted, known, f"Settings are {', '.join(known)}.")
-            raise ConfigInvalid(f"there is no setting {wanted!r}.", hint=hint, tried="reading the settings")
+            raise ConfigInvalid(f"there is no setting {wanted!r}.", hint=hint)
         rows = [row for row in rows if row["setting"] == wanted]
     columns = ("setting", "value", "source", "meaning")
     return Table(

@@ -109,7 +109,7 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
     for word in request.args.sources:
         if _is_data(getattr(word, "value", None)):
             hint = "Assign it to a variable first, and write that name."
-            raise InvalidArguments("the table in braces has no name.", hint=hint, tried="reading the sources")
+            raise InvalidArguments("the table in braces has no name.", hint=hint)
         name, equals, source = word.partition("=")
         if not equals or not name.isidentifier() or Path(word).exists():
             name, source = "", str(word)
@@ -122,12 +122,12 @@ def _sources(request: MagicRequest) -> dict[str, Any]:
             file = _as_file(source, known)
         else:
             hint = f"Write NAME={source}, and find its path in the variable NAME."
-            raise InvalidArguments("two files have no name.", hint=hint, tried="reading the sources")
+            raise InvalidArguments("two files have no name.", hint=hint)
     for name in filter(None, (request.args.more or "").split(",")):
         if name not in known:
             close = nearest(name, (key for key in known if not key.startswith("_")))
             meant = f"Did you mean {close}?" if close else None
-            raise InvalidArguments(f"there is no variable {name!r}.", hint=meant, tried="reading --with")
+            raise InvalidArguments(f"there is no variable {name!r}.", hint=meant)
         if _is_data(known[name]):
             inputs[name] = name
         else:
@@ -154,7 +154,7 @@ def _as_file(source: str, known: Mapping[str, Any]) -> str:
         close = nearest(source, (name for name, value in list(known.items()) if _is_data(value)))
         found = f"there is no variable and no file {source!r}"
         hint = f"Did you mean {close}?" if close else "Name a DataFrame of the notebook, or a file."
-    raise InvalidArguments(f"{found}.", hint=hint, tried="reading the sources")
+    raise InvalidArguments(f"{found}.", hint=hint)
 
 
 def _plain_value(name: str, value: Any) -> Any:
@@ -163,9 +163,7 @@ def _plain_value(name: str, value: Any) -> Any:
         json.dumps(value)
     except (TypeError, ValueError) as exc:
         hint = "A script gets tables, arrays, and values that JSON can hold: text, numbers, lists, dicts."
-        raise InvalidArguments(
-            f"{name} cannot be given to a script: {exc}.", hint=hint, tried="reading --with"
-        ) from exc
+        raise InvalidArguments(f"{name} cannot be given to a script: {exc}.", hint=hint) from exc
     return value
 
 
@@ -177,7 +175,7 @@ def _write_value(request: MagicRequest, value: Any) -> str:
     if not is_frame(value):
         what = "no value" if value is None else f"a value of type {type(value).__name__}"
         hint = "Assign a DataFrame to result, or end the script with one."
-        raise InvalidArguments(f"the script made {what}, and no table to write.", hint=hint, tried="writing the value")
+        raise InvalidArguments(f"the script made {what}, and no table to write.", hint=hint)
     request.bind(value)  # it is made; whatever becomes of the file
     rows = request.export("from result", args.out_file, overwrite=args.overwrite, frames={"result": value})
     return f"{counted(rows, 'row')} written to {args.out_file}"

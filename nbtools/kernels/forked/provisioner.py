@@ -172,9 +172,7 @@ def install_kernelspec(
         This system cannot fork kernels.
     """
     if not ForkedBackend.is_supported():
-        raise ConfigInvalid(
-            "Forked kernels need Linux.", hint="Use the ordinary python3 kernelspec.", tried="installing a kernelspec"
-        )
+        raise ConfigInvalid("Forked kernels need Linux.", hint="Use the ordinary python3 kernelspec.")
     import sys
 
     from jupyter_client.kernelspec import KernelSpecManager

@@ -47,7 +47,6 @@ class GatewayClient:
             raise InvalidArguments(
                 f"{_hide_secrets(url)!r} is no address of a Jupyter server.",
                 hint="Use http://host:port or https://host/base, as printed by the server when it starts.",
-                tried="connecting to a gateway",
             )
         found = parse_qs(parts.query).get("token", [None])[0]
         # Words that servers print after their address.
@@ -211,7 +210,7 @@ class KernelSocket:
             if pause is None or self._closed:
                 break
             time.sleep(pause)
-        raise NetworkError(f"The connection to the gateway {self._server.shown} is lost.", tried="sending a message")
+        raise NetworkError(f"The connection to the gateway {self._server.shown} is lost.")
 
     def close(self) -> None:
         """Close the connection; the thread ends."""
@@ -244,7 +243,6 @@ class KernelSocket:
             raise NetworkError(
                 f"The gateway {self._server.shown} does not open a channel to the kernel ({type(exc).__name__}).",
                 hint="A proxy in between must let websockets through.",
-                tried="connecting to a remote kernel",
             ) from None
         # The timeout was for the handshake. From now on silence is normal: a kernel may compute for hours.
         made.settimeout(None)

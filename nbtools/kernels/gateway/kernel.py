@@ -93,7 +93,6 @@ class GatewayBackend:
             raise SandboxUnavailable(
                 f"sandbox='strict' cannot be enforced on the gateway {self._server.shown}: it runs the kernels.",
                 hint="Confine the server itself (a container of its own), and ask for sandbox='off'.",
-                tried="opening a remote kernel",
             )
         spec, is_python = await self._spec(options.language)
         started = await aio.in_thread(self._server.request, "POST", "/api/kernels", json_body={"name": spec})
@@ -129,7 +128,6 @@ class GatewayBackend:
         raise LanguageUnavailable(
             f"The gateway {self._server.shown} has no kernel for {language!r}.",
             hint=f"Did you mean kernel:{close}?" if close else f"It has: {', '.join(sorted(specs)) or 'none'}.",
-            tried="opening a remote kernel",
         )
 
     async def close(self) -> None:
@@ -231,12 +229,11 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
 
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _GatewayRun | Execution:
         if not isinstance(code, str):
-            raise InvalidArguments("The code is not text.", tried="running code")
+            raise InvalidArguments("The code is not text.")
         if len(code) > _MAX_CODE:
             raise LimitExceeded(
                 f"The code is {len(code):,} characters long; gateways take messages of up to about 10 MB.",
                 hint="Put data into a file and hand that over.",
-                tried="running code on a gateway",
             )
         try:
             plan, preparation = await self._prepare(context, collector.limits)

@@ -96,14 +96,13 @@ def _remote_places(paths: tuple[Path, ...], limit: int) -> dict[Path, str]:
         raise LimitExceeded(
             f"The input files have {total:,} bytes, more than the {limit:,} that travel to a remote kernel.",
             hint="Put them where the remote machine can read them, and hand over that path as a plain variable.",
-            tried="sending files to a remote kernel",
         )
     return found
 
 
 def _files(top: Path) -> Iterator[Path]:
     if not top.exists():
-        raise FileMissing(f"{str(top)!r} does not exist.", tried="sending files to a remote kernel")
+        raise FileMissing(f"{str(top)!r} does not exist.")
     if top.is_file():
         yield top
     else:

@@ -104,7 +104,6 @@ def _cannot_be_strict(language: str) -> SandboxUnavailable:
     return SandboxUnavailable(
         f"sandbox='strict' cannot be put on {language!r}: such a kernel opens its sockets by itself.",
         hint="Ask for sandbox='limits'.",
-        tried="starting a kernel",
     )
 
 

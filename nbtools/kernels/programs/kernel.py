@@ -189,7 +189,7 @@ class ProcessKernel(LocalKernel[_ProgramRun]):
 
     async def _begin(self, code: str, collector: Collector, context: RunContext) -> _ProgramRun:
         if not _is_text(code):
-            raise InvalidArguments("The code is not text, or has a NUL character.", tried="running code")
+            raise InvalidArguments("The code is not text, or has a NUL character.")
         self.process.watch()
         run = self._run = _ProgramRun(collector)
         self._count += 1

@@ -96,7 +96,6 @@ class MemoryDirectory:
         return MemoryUnavailable(
             f"The memory cannot be kept at {self.path}: {exc.strerror or exc}.",
             hint="set NBTOOLS_HOME or NBTOOLS_MEMORY_URL to a place that can be written",
-            tried="opening the memory",
         )
 
     def acquire(self, timeout: float) -> bool:

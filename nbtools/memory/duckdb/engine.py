@@ -566,6 +566,5 @@ def _not_erased(exc: OSError) -> MemoryWriteFailed:
     return MemoryWriteFailed(
         f"The value is forgotten, but parts of it still lie in the memory's files: {exc.strerror or exc}.",
         hint="make room on the disk, then forget it again; it is tried anew when the memory is opened, too",
-        tried="erasing what was forgotten",
         retryable=True,
     )

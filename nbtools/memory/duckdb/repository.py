@@ -171,7 +171,6 @@ class DuckDBRepository:
             raise MemoryUnavailable(
                 f"{self.path} is held by {directory.held_by()}.",
                 hint="open it without embedded=True to share it, or close it there",
-                tried="opening the memory",
                 retryable=True,
             )
         try:

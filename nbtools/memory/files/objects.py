@@ -65,7 +65,6 @@ class ObjectFileStore:
             raise ConfigInvalid(
                 f"{url!r} is no URL of an object store.",
                 hint=f"Did you mean {close}://…?" if close else "Use gs://, s3://, az:// or file:///.",
-                tried="opening the memory files",
             )
         self._obstore = need("obstore", extra="cloud", why=_WHY)
         self._errors = need("obstore.exceptions", extra="cloud", why=_WHY)
@@ -81,11 +80,7 @@ class ObjectFileStore:
             retry = {"max_retries": 3}
             return stores.from_url(url, retry_config=retry, client_options={"timeout": "20s", "allow_http": True})
         except Exception as exc:
-            raise ConfigMissing(
-                f"{url}: {first_line(exc)}",
-                hint="Set the credentials of that store.",
-                tried="opening the memory files",
-            ) from None
+            raise ConfigMissing(f"{url}: {first_line(exc)}", hint="Set the credentials of that store.") from None
 
     # -- FileStore
 

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         traceback.print_exc()
         reason = f"The keeper of {options.path} could not start: {type(exc).__name__}: {exc}"
         hint = f"{MemoryDirectory(options.path).messages} says more"
-        _report(failure_to_wire(MemoryUnavailable(reason, hint=hint, tried="opening the memory")))
+        _report(failure_to_wire(MemoryUnavailable(reason, hint=hint)))
         return 1
     return 0
 
@@ -109,7 +109,7 @@ def serve(
     except (OSError, NbtoolsError) as exc:
         if directory.is_lost():
             why = f"{directory.folder} was removed while the keeper of {path} started."
-            raise MemoryUnavailable(why, hint="try again", tried="opening the memory", retryable=True) from exc
+            raise MemoryUnavailable(why, hint="try again", retryable=True) from exc
         raise
     finally:
         directory.release()
@@ -140,7 +140,6 @@ def _lead(directory: MemoryDirectory, end: float) -> bool:
             raise MemoryUnavailable(
                 f"{directory.path} is held by {directory.held_by()}.",
                 hint=hint if directory.is_elsewhere() else "close it there, or end that process",
-                tried="starting the keeper of the memory",
                 retryable=True,
             )
         # The lock of another process cannot be waited for with a limit, so it is tried again.

@@ -224,7 +224,6 @@ class KeeperRepository:
         return MemoryUnavailable(
             f"The keeper of {self.path} did not answer within {self._timeout:g} s{why}.",
             hint=f"try again; {self._directory.messages} may say more",
-            tried="asking the memory",
             retryable=True,
         )
 
@@ -234,7 +233,6 @@ class KeeperRepository:
             hint="use NBTOOLS_MEMORY_URL=postgresql://… to share a memory between machines"
             if self._directory.is_elsewhere()
             else "close it there, or try again",
-            tried="opening the memory",
             retryable=True,
         )
 
@@ -276,7 +274,6 @@ class KeeperRepository:
         return MemoryUnavailable(
             f"The keeper of {self.path} cannot be reached: {getattr(exc, 'strerror', None) or exc}.",
             hint="look at the permissions of its socket, and at the limits of open files and processes (ulimit -a)",
-            tried="opening the memory",
         )
 
     def _open_connection(self, address: dict[str, Any], end: float) -> Any:
@@ -355,9 +352,7 @@ class KeeperRepository:
             if not is_last:
                 return  # It was killed before it could say anything.
             raise MemoryUnavailable(
-                f"The keeper of {self.path} could not be started.",
-                hint=f"try: {' '.join(command)} --foreground",
-                tried="opening the memory",
+                f"The keeper of {self.path} could not be started.", hint=f"try: {' '.join(command)} --foreground"
             ) from None
         if "error" in facts:
             error = error_from_wire(facts["error"])

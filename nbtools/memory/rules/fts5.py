@@ -263,7 +263,6 @@ def check_sqlite() -> None:
             raise ConfigMissing(
                 f"the memory needs FTS5, which SQLite {sqlite3.sqlite_version} of this Python was built without.",
                 hint="Use a Python from python.org, conda or your system, or build SQLite with SQLITE_ENABLE_FTS5.",
-                tried="opening the memory",
             ) from None
 
 

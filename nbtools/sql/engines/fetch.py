@@ -116,13 +116,11 @@ def _by_size(request: QueryRequest, rows: int) -> Cut:
         raise LimitExceeded(
             f"one row of the result is larger than {request.max_bytes:,} bytes.",
             hint="Select less of it: substring(), a shorter list, fewer columns.",
-            tried="running SQL",
         )
     if request.whole:
         raise LimitExceeded(
             f"the result is larger than {request.max_bytes:,} bytes: {rows:,} rows fit, and there are more.",
             hint="Ask for less (aggregate, filter, a limit), look at all rows by %explore, or write them to a file: "
             "%%nbsql --out-file rows.csv, wb.export(query, 'rows.csv'), nbtools sql --format csv.",
-            tried="running SQL",
         )
     return "bytes"

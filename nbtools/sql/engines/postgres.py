@@ -136,7 +136,6 @@ class PostgresEngine:
             raise NetworkError(
                 f"{mask_url(self._url)} cannot be reached: {_message_of(exc)}",
                 hint="Check host, port, user and password; the password may come from ${PGPASSWORD} or the keyring.",
-                tried="opening a connection",
             ) from exc
         _load_exactly(connection)
         version = connection.info.server_version
@@ -219,7 +218,7 @@ class PostgresEngine:
         kind: type[NbtoolsError] = SqlFailed
         # The client's library has no code for what it runs out of.
         if not state and "memory" in str(exc):
-            return LimitExceeded(_message_of(exc), hint="Ask for less at once.", tried="running SQL")
+            return LimitExceeded(_message_of(exc), hint="Ask for less at once.")
         if state in {"25006", "42501"}:
             kind = SqlNotAllowed
         elif state.startswith("42"):
@@ -232,7 +231,7 @@ class PostgresEngine:
         hint = exc.diag.message_hint
         position = exc.diag.statement_position
         if position is None:
-            return kind(_message_of(exc), hint=hint, tried="running SQL")
+            return kind(_message_of(exc), hint=hint)
         line, column = line_and_column(request.sql, int(position) - 1)
         return from_position(kind, _message_of(exc), request.sql, line, column, hint=hint)
 
@@ -377,7 +376,7 @@ def _columns_by_prepare(connection: Any, sql: str) -> tuple[tuple[str, ...], tup
     wire.prepare(b"", sql.encode(encoding))
     told = wire.describe_prepared(b"")
     if not told.nfields:
-        raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.", tried="running SQL")
+        raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
     names = tuple(told.fname(index).decode(encoding) for index in range(told.nfields))
     return names, tuple(_type_name(connection, told.ftype(index)) for index in range(told.nfields))
 

@@ -207,11 +207,10 @@ class QueryControl:
             raise CallTimeout(
                 "the query outlived its time and was interrupted.",
                 hint="Ask for less (fewer rows, a filter, an aggregate), or allow more time.",
-                tried="running SQL",
             )
         if self.reason is not None:
             what = "the session was closed" if self.reason == "closed" else "it was stopped"
-            raise Cancelled(f"the query did not finish: {what}.", tried="running SQL")
+            raise Cancelled(f"the query did not finish: {what}.")
 
 
 class SqlEngine(Protocol):

@@ -91,7 +91,7 @@ class SQLiteEngine:
             if self._database is None:
                 uri = "file::memory:"
             elif not self._database.is_file():
-                raise FileMissing(f"{str(self._database)!r} does not exist.", tried="opening a SQLite database")
+                raise FileMissing(f"{str(self._database)!r} does not exist.")
             elif _is_left_unfinished(self._database):
                 uri = f"{stack.enter_context(_copied(self._database, control)).as_uri()}?mode=rw"
             else:
@@ -120,7 +120,7 @@ class SQLiteEngine:
         with self._connect(control) as connection:
             cursor = connection.execute(request.sql, request.parameters or ())
             if cursor.description is None:
-                raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.", tried="running SQL")
+                raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
             names = tuple(column[0] for column in cursor.description)
             kinds: list[set[type]] = [set() for _ in names]
 
@@ -234,11 +234,10 @@ def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
             raise SqlFailed(
                 f"{str(database)!r} was left by a program that did not end well and cannot be copied: {exc}.",
                 hint="Open it once with a program that may write it, such as sqlite3 FILE .tables.",
-                tried="opening a SQLite database",
             ) from exc
         if not is_same:
             what = f"{str(database)!r} was changed while it was copied."
-            raise SqlFailed(what, tried="opening a SQLite database", retryable=True)
+            raise SqlFailed(what, retryable=True)
         yield folder / database.name
 
 
@@ -255,12 +254,12 @@ def _error_of(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     said = f"{exc}"
     if code in {sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}:
-        return SqlNotAllowed(f"SQLite refuses it: {said}; nbtools SQL is read-only.", tried="running SQL")
+        return SqlNotAllowed(f"SQLite refuses it: {said}; nbtools SQL is read-only.")
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT}:
-        return ConfigInvalid(f"{str(database)!r} cannot be read: {said}.", tried="opening a SQLite database")
+        return ConfigInvalid(f"{str(database)!r} cannot be read: {said}.")
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOMEM}:
-        return LimitExceeded(f"a value is too large: {said}.", hint="Ask for less of it.", tried="running SQL")
+        return LimitExceeded(f"a value is too large: {said}.", hint="Ask for less of it.")
     if code == sqlite3.SQLITE_ERROR or isinstance(exc, sqlite3.ProgrammingError):
         column = _NO_COLUMN.fullmatch(said)
-        return SqlInvalid(f"{said}.", tried="running SQL", data={"unknown_column": column[1]} if column else None)
-    return SqlFailed(f"{said}.", tried="running SQL")
+        return SqlInvalid(f"{said}.", data={"unknown_column": column[1]} if column else None)
+    return SqlFailed(f"{said}.")

@@ -53,7 +53,6 @@ def resolve_url(url: str) -> str:
             raise ConfigMissing(
                 f"the connection {mask_url(url)!r} needs the environment variable {found[1]}, which is not set.",
                 hint=f"Set {found[1]} before you start the notebook.",
-                tried="opening a connection",
             )
         return quote(given, safe="")
 
@@ -65,7 +64,7 @@ def _with_keyring(url: str) -> str:
         parts = urlsplit(url)
         user, host, asked = parts.username, parts.hostname, parts.password is None
     except ValueError:
-        raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.", tried="opening a connection") from None
+        raise ConfigInvalid(f"{mask_url(url)!r} is no URL of a database.") from None
     if not (user and host and asked):
         return url
     password = _from_keyring(f"nbtools:{host}", unquote(user))
@@ -95,8 +94,6 @@ def file_of(url: str) -> Path:
     if place or not slash or not path:
         scheme = url.partition("://")[0]
         raise ConfigInvalid(
-            f"{mask_url(url)!r} names no file.",
-            hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path.",
-            tried="opening a connection",
+            f"{mask_url(url)!r} names no file.", hint=f"Write {scheme}:///relative/path or {scheme}:////absolute/path."
         )
     return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - links stay as they are named

@@ -105,7 +105,7 @@ def condition_of(name: str, type_name: str, given: Mapping[str, Any], zone: str 
         with contextlib.suppress(ValueError):
             number = plain if math.isfinite(float(plain)) else f"CAST({quote_text(plain)} AS DOUBLE)"
             return f"{column} {_SIGNS[op]} {number}"
-        raise InvalidArguments(f"{value!r} is no number.", hint=f"{name} holds numbers.", tried="filtering rows")
+        raise InvalidArguments(f"{value!r} is no number.", hint=f"{name} holds numbers.")
     if kind == "bool" and value.strip().lower() in {"true", "false"}:
         return f"{column} {_SIGNS[op]} {value.strip().lower()}"
     if zone is not None:

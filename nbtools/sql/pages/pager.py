@@ -166,7 +166,7 @@ class Pager:
         """
         now, _, order = self._now
         if version is not None and version != now:
-            raise Cancelled("the rows were arranged anew.", tried="reading a page")
+            raise Cancelled("the rows were arranged anew.")
         stop = min(stop, self.source.row_count if order is None else len(order))
         rows = range(min(start, stop), stop) if order is None else order[start:stop]
         if isinstance(self.source, FrameSource):
@@ -266,7 +266,7 @@ class Pager:
         with self._lock:
             if self._is_closed:
                 hint = "Run the cell that shows them again."
-                raise WorkbenchClosed("these rows are closed.", hint=hint, tried="reading rows")
+                raise WorkbenchClosed("these rows are closed.", hint=hint)
             self._users += 1
         try:
             yield

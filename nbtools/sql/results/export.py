@@ -146,7 +146,6 @@ def _cast(table: Any, schema: Any) -> Any:
         raise InvalidArguments(
             f"a column holds values of several types, which Parquet cannot: {exc}.",
             hint="Cast it in the query, or write a .csv file.",
-            tried="writing rows to a file",
         ) from exc
 
 
@@ -184,7 +183,6 @@ class _Workbook:
             raise LimitExceeded(
                 f"the result has more rows than a sheet of Excel can hold ({MOST_SHEET_ROWS - 1:,} and a header).",
                 hint="Write a .parquet or .csv file, or ask for less.",
-                tried="writing rows to a file",
             )
         self._sheet.append([self._cell(value, at, bold=bold) for at, value in enumerate(row)])
 
@@ -205,7 +203,6 @@ class _Workbook:
             raise InvalidArguments(
                 f"row {self._rows - 1:,} of {self._columns[at]!r} has {what}, which a cell of Excel cannot hold.",
                 hint="Change it in the query, such as left(x, 32767), or write a .csv or .parquet file.",
-                tried="writing rows to a file",
             )
         if not (bold or text.startswith("=")):
             return text
@@ -331,7 +328,7 @@ class RowSink:
         except BaseException as exc:
             # Engines translate errors of their drivers by class, and must not take this one for their own.
             self._failed = exc
-            raise Cancelled("the rows could not be handed on.", tried="running SQL") from exc
+            raise Cancelled("the rows could not be handed on.") from exc
         self.parts += 1
         self.rows += len(rows)
 
@@ -357,7 +354,6 @@ class RowSink:
                 raise _WriteFailed(
                     f"the rows could not be written: {failed.strerror or failed}.",
                     hint="Look at the free space and the permissions of the place, or choose another.",
-                    tried="writing rows to a file",
                 ) from failed
             if failed is exc:
                 raise

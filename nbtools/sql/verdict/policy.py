@@ -108,7 +108,7 @@ class Policy:
             A text that a parser fails on is refused with the reason; no exception is raised.
         """
         if not isinstance(sql, str):
-            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.", tried="checking SQL")
+            raise InvalidArguments(f"the query is {type(sql).__name__}, not text.")
         if len(sql) > _CACHED_LENGTH:
             return self._judge(sql)
         verdict = self._cached(sql)

@@ -58,7 +58,6 @@ def transpile(sql: str, read: str, write: str) -> str:
         raise SqlInvalid(
             f"the query cannot be translated from {source.dialect} to {target.dialect}: its form is not understood.",
             hint=f"Write it in {target.dialect}.",
-            tried="translating SQL",
         )
     with collect_warnings() as heard:
         heard.extend(_misread(tree, target.dialect))
@@ -72,9 +71,7 @@ def transpile(sql: str, read: str, write: str) -> str:
     if heard:
         what = "; ".join(dict.fromkeys(" ".join(word.split())[:200] for word in heard)).rstrip(".")
         raise SqlInvalid(
-            f"the query has no exact counterpart in {target.dialect}: {what}.",
-            hint=f"Write it in {target.dialect}.",
-            tried="translating SQL",
+            f"the query has no exact counterpart in {target.dialect}: {what}.", hint=f"Write it in {target.dialect}."
         )
     return str(text)
 

@@ -72,7 +72,7 @@ class Verdict:
         place = self.caret(sql)
         data = {"line": self.line, "column": self.column, "reasons": list(self.reasons)}
         what = f"{self.reasons[0]}\n{place}" if place else self.reasons[0]
-        return kind(what, hint=hint, data=data, tried="checking SQL")
+        return kind(what, hint=hint, data=data)
 
     def raise_if_refused(self, sql: str | None = None, *, hint: str | None = None) -> None:
         """Raise the refusal, if it is one.

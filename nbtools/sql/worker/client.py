@@ -90,7 +90,7 @@ class _WorkerProcess:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         if not hasattr(socket, "AF_UNIX") or os.name == "nt":
-            raise SandboxUnavailable("isolated SQL needs Unix sockets, which this system lacks.", tried="running SQL")
+            raise SandboxUnavailable("isolated SQL needs Unix sockets, which this system lacks.")
         line, their_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         side, their_side = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         side.setblocking(False)
@@ -347,7 +347,7 @@ class IsolatedEngine:
         try:
             rows = join_parts(columns, parts)
         except ValueError as exc:
-            raise InternalError("the SQL worker sent rows that do not fit together.", tried="running SQL") from exc
+            raise InternalError("the SQL worker sent rows that do not fit together.") from exc
         return Fetched(columns=columns, types=tuple(told["types"]), rows=rows, cut_by=told["cut_by"])
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
@@ -522,7 +522,7 @@ def _start_error(code: int, said: bytes) -> InternalError:
     # Python marks the place in a line of code by a line of its own.
     lines = [line for text in said.decode(errors="replace").splitlines() if (line := text.strip(" ^~"))]
     why = redact(" | ".join(lines[-_LAST_LINES:])) or f"it said nothing and ended {_ending(code)}"
-    return InternalError(f"the SQL worker did not start: {why}", tried="starting the SQL worker")
+    return InternalError(f"the SQL worker did not start: {why}")
 
 
 def _ending(code: int) -> str:
@@ -538,17 +538,14 @@ def _death_error(worker: _WorkerProcess) -> NbtoolsError:
         return SqlFailed(
             f"the query ended its worker process ({how}): the engine, or its parser, broke over it.",
             hint="Write it in a simpler form: fewer operators in a row, less nesting, shorter lists.",
-            tried="running SQL",
         )
     if -code == getattr(signal, "SIGBUS", 7):  # Windows has none
         return SqlFailed(
             f"the query ended its worker process ({how}): a file or memory that it read became shorter meanwhile.",
             hint="Ask again when whatever changes it has finished.",
-            tried="running SQL",
             retryable=True,
         )
     return LimitExceeded(
         f"the query ended its worker process ({how}): it asked for more memory than it may have.",
         hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",
-        tried="running SQL",
     )

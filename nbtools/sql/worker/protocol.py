@@ -147,7 +147,6 @@ def out_of_memory() -> LimitExceeded:
     return LimitExceeded(
         "the query needs more memory than it may have.",
         hint="Ask for less at once: filter, aggregate, fewer or shorter columns.",
-        tried="running SQL",
     )
 
 

@@ -153,7 +153,6 @@ class Downloads:
             raise PermissionDenied(
                 f"{conceal(url)} is not below the places that may be read.",
                 hint="A person names such places in the setting sql_places.",
-                tried="fetching a file",
             )
 
     def _known(self, key: str) -> _Stored | None:
@@ -239,11 +238,11 @@ class _BoundedFile:
             self._file.write(piece)
         except OSError as exc:
             what = "there is no space left" if exc.errno == errno.ENOSPC else exc.strerror
-            raise LimitExceeded(f"the file cannot be kept: {what}.", tried="fetching a file") from exc
+            raise LimitExceeded(f"the file cannot be kept: {what}.") from exc
 
 
 def _too_large(what: str, most: int) -> LimitExceeded:
-    return LimitExceeded(f"{what} is larger than {most:,} bytes, which one file may have.", tried="fetching a file")
+    return LimitExceeded(f"{what} is larger than {most:,} bytes, which one file may have.")
 
 
 def _canonical(url: str) -> str:
@@ -294,12 +293,11 @@ def _told(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as exc:
-        raise FileMissing(f"{shown} does not exist.", tried="fetching a file") from exc
+        raise FileMissing(f"{shown} does not exist.") from exc
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as exc:
         raise PermissionDenied(
             f"the store refuses {shown}: {first_line(exc)}",
             hint="Check the account of the environment; its token may have expired.",
-            tried="fetching a file",
         ) from exc
     except (exceptions.BaseError, ValueError) as exc:
-        raise NetworkError(f"{shown} cannot be fetched: {first_line(exc)}", tried="fetching a file") from exc
+        raise NetworkError(f"{shown} cannot be fetched: {first_line(exc)}") from exc

@@ -80,7 +80,7 @@ async def open_runner(
         return
     if not executor.startswith("dask://") or not executor.removeprefix("dask://"):
         hint = "Use 'local', 'dask://local', or 'dask://HOST:PORT' of a scheduler."
-        raise InvalidArguments(f"{executor!r} is no executor.", hint=hint, tried="starting a run")
+        raise InvalidArguments(f"{executor!r} is no executor.", hint=hint)
     if recipe is None:
         raise ConfigMissing("this workbench cannot be made on another machine.", hint="Use the local executor.")
     need("distributed", extra="dask", why="Running a workflow on a cluster")
@@ -233,7 +233,6 @@ class _Cluster:
                 raise NetworkError(
                     f"no scheduler with a worker answered at {address}: {exc}",
                     hint="Start `dask scheduler` and `dask worker`, or use dask://local.",
-                    tried="connecting to a cluster",
                 ) from None
             except ModuleNotFoundError as exc:
                 raise ConfigInvalid(
@@ -373,7 +372,6 @@ def _local_cluster() -> Any:
         raise NetworkError(
             f"the workers on this machine did not start: {exc}",
             hint="Workers import a script that starts them: run the workflow below `if __name__ == '__main__':`.",
-            tried="starting a cluster",
         ) from None
 
 

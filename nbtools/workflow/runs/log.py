@@ -73,12 +73,11 @@ class FrozenRun:
         except (OSError, ValueError):
             near = [run.name for run in list_runs(folder.parent)][:5]
             hint = f"Runs are {', '.join(near)}." if near else "There are no runs yet."
-            raise FileMissing(f"there is no run {folder.name!r}.", hint=hint, tried="opening a run") from None
+            raise FileMissing(f"there is no run {folder.name!r}.", hint=hint) from None
         if self.facts.get("format", 1) > _FORMAT:
             raise ConfigInvalid(
                 f"the run {folder.name!r} was made by a newer nbtools (its folder has format {self.facts['format']}).",
                 hint="Use that version, or start a new run.",
-                tried="opening a run",
             )
 
     @classmethod
@@ -169,7 +168,7 @@ class FrozenRun:
         path = Path(str(self.facts["root"])) / str(self.facts["main"])
         if not path.is_file():
             hint = f"Name another: nbtools run --resume {self.folder.name} FILE"
-            raise FileMissing(f"the file of the run is gone: {path}", hint=hint, tried="resuming a run")
+            raise FileMissing(f"the file of the run is gone: {path}", hint=hint)
         return str(path)
 
     def drift(self) -> list[str]:
@@ -249,7 +248,6 @@ class RunLog(FrozenRun):
             raise PermissionDenied(
                 f"the run {folder.name!r} is driven by process {facts.get('pid')} on {facts.get('host')}.",
                 hint="Wait for it, or end that process; then resume.",
-                tried="resuming a run",
             )
         descriptor = os.open(folder / "log.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         # Without a buffer: what a killed process has written is there, and only a machine that stops needs a sync.

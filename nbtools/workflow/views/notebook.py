@@ -110,7 +110,7 @@ def _inside(outer: _Exported, known: dict[Path, _Exported] | None = None) -> Ite
         if path not in known:
             workflow, _, _ = read_workflow(Document.open(path, str(path)))
             if workflow is None:
-                raise InvalidArguments(f"{node.workflow} cannot be read any more.", tried="exporting a run")
+                raise InvalidArguments(f"{node.workflow} cannot be read any more.")
             name = re.sub(r"\W", "_", f"run_{workflow.name}")
             taken = {found.function for found in known.values()}
             name = name if name not in taken else f"{name}_{len(taken)}"
@@ -206,7 +206,6 @@ def _tools(workflows: list[Workflow]) -> dict[str, Any]:
                     raise InvalidArguments(
                         f"two files configure {name} in two ways, and a workbench has one.",
                         hint="Give the tools different names.",
-                        tried="exporting a run",
                     )
     return made
 

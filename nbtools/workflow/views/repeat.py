@@ -171,9 +171,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         """
         label = self.label(node)
         if label not in self._answers:
-            raise InvalidArguments(
-                f"the run has no answer to {label}.", hint=f"Write one: answers[{label!r}] = …", tried="repeating a run"
-            )
+            raise InvalidArguments(f"the run has no answer to {label}.", hint=f"Write one: answers[{label!r}] = …")
         answer = self._answers[label]
         if answer is False and node not in self._items:
             self._results[node] = NodeState(state="declined", result={"text": "no", "data": False}).view()

@@ -89,7 +89,6 @@ class ArrowServerEngine:
                 if asked not in DIALECTS
                 else f"{mask_url(url)!r} names no driver.",
                 hint=f"Add ?dialect= and one of {', '.join(DIALECTS)}.",
-                tried="opening a connection",
             )
         self.dialect = asked
         self.name = f"{'Flight SQL' if self._driver == 'flightsql' else self._driver} (ADBC, {asked})"
@@ -148,9 +147,7 @@ class ArrowServerEngine:
         text, values = request.sql, request.parameters
         if values and self.dialect not in _NUMBERED:
             raise InvalidArguments(
-                f"values cannot be bound by this driver for {self.dialect}.",
-                hint="Write them into the text.",
-                tried="binding SQL parameters",
+                f"values cannot be bound by this driver for {self.dialect}.", hint="Write them into the text."
             )
         if isinstance(values, dict):
             text, values = bind(text, values, "numbered")
@@ -196,13 +193,9 @@ def _error_of(exc: Any, url: str) -> NbtoolsError:
     said = " ".join(str(exc).split()).partition(" Detail: ")[0][:400]
     if code in _REFUSED:
         return PermissionDenied(
-            f"{mask_url(url)} refuses the user: {said}",
-            hint="A token may have expired: set a new one, and ask again.",
-            tried="running SQL",
+            f"{mask_url(url)} refuses the user: {said}", hint="A token may have expired: set a new one, and ask again."
         )
     if "connection refused" in said or "(Unavailable" in str(exc):
-        return NetworkError(
-            f"{mask_url(url)} cannot be reached.", hint="Is the server running? Then ask again.", tried="running SQL"
-        )
+        return NetworkError(f"{mask_url(url)} cannot be reached.", hint="Is the server running? Then ask again.")
     kind = SqlInvalid if code in _MISTAKES else SqlFailed
-    return kind(said, tried="running SQL")
+    return kind(said)

@@ -133,7 +133,6 @@ class SparkEngine:
             raise ConfigInvalid(
                 f"{mask_url(self._url)!r} is no address of Spark Connect: {_said(exc)}",
                 hint="Write sc://host:port, or sc://host:port/;use_ssl=true;token=${NAME}.",
-                tried="opening a connection",
             ) from exc
         client.set_retry_policies([])
         return client
@@ -169,7 +168,6 @@ class SparkEngine:
                 "the server does not take a backslash for an escape (spark.sql.parser.escapedStringLiterals), so the "
                 "text may mean something else to it than to the verdict.",
                 hint="Write the text without backslashes.",
-                tried="running SQL",
             )
 
     @contextlib.contextmanager
@@ -186,7 +184,6 @@ class SparkEngine:
                 raise NetworkError(
                     f"the session at {mask_url(self._url)} is gone: the server was restarted, or ended it.",
                     hint="Ask again: the next query opens a new session.",
-                    tried="running SQL",
                     retryable=True,
                 ) from exc
             if isinstance(found := _error_of(exc, self._url), NetworkError):
@@ -312,14 +309,11 @@ def _error_of(exc: Any, url: str) -> NbtoolsError:
     code = exc.getGrpcStatusCode() if hasattr(exc, "getGrpcStatusCode") else getattr(exc, "code", lambda: None)()
     name = getattr(code, "name", "")
     if name == "UNAVAILABLE":
-        return NetworkError(
-            f"Spark at {mask_url(url)} cannot be reached.", hint="Is the server running?", tried="running SQL"
-        )
+        return NetworkError(f"Spark at {mask_url(url)} cannot be reached.", hint="Is the server running?")
     if name in _REFUSED:
         return PermissionDenied(
             f"Spark at {mask_url(url)} refuses the user: {_said(exc)}",
             hint="A token may have expired: set a new one, and open the notebook's connection again.",
-            tried="running SQL",
         )
     kind = SqlInvalid if isinstance(exc, AnalysisException | IllegalArgumentException) else SqlFailed
-    return kind(_said(exc), tried="running SQL")
+    return kind(_said(exc))

@@ -109,7 +109,7 @@ def register_frame(cursor: Any, name: str, frame: Any) -> None:
             what = str(exc).partition(": ")[2].rstrip(".")
             is_polars = type(frame).__module__.startswith("polars")
             hint = f"Leave the column out, or make it text: {name}.{'cast' if is_polars else 'astype'}(…)."
-        raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint, tried="running SQL") from None
+        raise SqlInvalid(f"the frame {name} cannot be read: {what}.", hint=hint) from None
 
 
 def with_known_types(frame: Any, text: Callable[[Any], Any] = str) -> Any:

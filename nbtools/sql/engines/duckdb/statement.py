@@ -36,14 +36,14 @@ def parse_single(cursor: Any, sql: str) -> Any:
     """Return the one statement of the text, if it is of a kind that can be a query."""
     statements = cursor.extract_statements(sql)
     if len(statements) != 1:
-        raise SqlNotAllowed(f"the text holds {len(statements)} statements; one is run at a time.", tried="running SQL")
+        raise SqlNotAllowed(f"the text holds {len(statements)} statements; one is run at a time.")
     statement = statements[0]
     try:
         kind = statement.type.name
     except ValueError:
         kind = "of an unknown kind"
     if kind not in _RUNS:
-        raise SqlNotAllowed(f"the statement is {kind}; nbtools SQL is read-only.", tried="running SQL")
+        raise SqlNotAllowed(f"the statement is {kind}; nbtools SQL is read-only.")
     return statement
 
 
@@ -110,7 +110,7 @@ def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tu
             start = guards.find_explained(guards.scan(statement.query))
             inner = parse_single(cursor, statement.query[start:]) if start else statement
             if inner.type.name == "EXPLAIN":
-                raise SqlNotAllowed("the explained statement cannot be determined.", tried="running SQL")
+                raise SqlNotAllowed("the explained statement cannot be determined.")
             _harmless(cursor, inner, values)
     except duckdb.Error as exc:
         # The binder alone does not say where; explaining does. A line goes before the text, to count from its start.
@@ -130,9 +130,7 @@ def _harmless(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...]
     # Of a dynamic PIVOT, which is several statements to the engine, it binds nothing.
     writes = writes or (statement.type.name == "MULTI" and guards.hidden_statement(statement.query) is not None)
     if returns != "query_result" or writes:
-        raise SqlNotAllowed(
-            "the statement writes; nbtools SQL is read-only.", hint="Send a SELECT.", tried="running SQL"
-        )
+        raise SqlNotAllowed("the statement writes; nbtools SQL is read-only.", hint="Send a SELECT.")
     return tuple(names), tuple(str(kind).strip('"') for kind in types)
 
 

@@ -11,12 +11,15 @@
                      one widget each; none imports another
     sources_at_hand  what can be explored
     open_explorers   explorers that nobody can use any more are closed
-    static/          shared.js (elements, theme, messages), tokens.css (colours, spaces), one module for each widget
+    static/          shared.js (elements, theme, errors, cells), link.js (messages), tokens.css (colours, spaces), one
+                     module for each widget; grid/ and explorer/ hold the parts of the two that have many
 
-A widget is one class here and one hand-written ES module in ``static``. `live.sources.module_text` puts ``shared.js``,
-the parts that the widget names, and its own module into one text: nothing is built, nothing is fetched. The module gets
-a ``root`` by ``mount`` and a ``link`` by ``connect``; it asks with ``link.ask(name, given)``, which the method
-``answer_NAME`` of the Python class answers in a thread.
+A widget is one class here and one hand-written ES module in ``static``. `live.sources.module_text` joins the module and
+all that it imports into one text: nothing is built, nothing is fetched. The module gets a ``root`` by ``mount`` and a
+``Link``; it asks with ``link.ask(name, details)``, which the method ``answer_NAME`` of the Python class answers in a
+thread. The state of the grid is one object, ``Grid`` in ``grid/state.js``, which the other files of ``grid/`` read and
+change: ``layout`` (geometry, scrolling), ``profiles``, ``filters`` (what changes the rows, menus), ``paint``, ``keys``,
+``mouse``.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ApprovalCard(LiveWidget):
         The call.
     """
 
-    _esm = module_text("approval_card", "fields", "approval")
+    _esm = module_text("approval_card")
     _css = style_text("cards")
     asked = traitlets.Dict().tag(sync=True)
     state = traitlets.Unicode("asking").tag(sync=True)  # asking, answered, or over: nobody waits for an answer

@@ -70,7 +70,7 @@ class Chat(LiveWidget):
         Of each run, see `nbtools.agent.settings.RunSettings`.
     """
 
-    _esm = module_text("chat", "fields", "approval")
+    _esm = module_text("chat")
     _css = style_text("cards", "workflow", "chat")
     lanes: ClassVar[Mapping[str, str]] = {"stop": "stop", "check": "check", "undo": "undo"}
     items: Any = traitlets.List().tag(sync=True)

@@ -85,7 +85,7 @@ class Explorer(GridWidget):
         Charts that stay below the table: ``uri``, ``caption``.
     """
 
-    _esm = module_text("explorer", "grid")
+    _esm = module_text("explorer")
     _css = style_text("grid", "explorer")
     lanes: ClassVar[dict[str, str]] = {
         **GridWidget.lanes,

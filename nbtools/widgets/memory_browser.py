@@ -39,7 +39,7 @@ class MemoryBrowser(LiveWidget):
         See `nbtools.widgets.live.live_widget.Perform`.
     """
 
-    _esm = module_text("memory_browser", "fields", "approval")
+    _esm = module_text("memory_browser")
     _css = style_text("cards", "workflow", "browser")
     lanes: ClassVar[Mapping[str, str]] = {"find": "reading", "open": "reading"}
     scopes: Any = traitlets.List().tag(sync=True)

@@ -14,7 +14,7 @@ __all__ = ["TableView"]
 class TableView(GridWidget):
     """A table to look at, sort, filter and copy from; see `GridWidget` for its parameters."""
 
-    _esm = module_text("table", "grid")
+    _esm = module_text("table")
     _css = style_text("grid")
 
     @classmethod

@@ -36,7 +36,7 @@ class ToolForm(LiveWidget):
         What the fields show at first.
     """
 
-    _esm = module_text("tool_form", "fields")
+    _esm = module_text("tool_form")
     _css = style_text("cards")
     lanes: ClassVar[Mapping[str, str]] = {"run": "running"}
     about = traitlets.Unicode("").tag(sync=True)

@@ -69,7 +69,7 @@ class WorkflowView(LiveWidget):
         Returns the run as it is now, where its events do not come here.
     """
 
-    _esm = module_text("workflow_view", "fields")
+    _esm = module_text("workflow_view")
     _css = style_text("cards", "workflow")
     state = traitlets.Unicode("pending").tag(sync=True)
     run_id = traitlets.Unicode("").tag(sync=True)

@@ -357,5 +357,15 @@ def test_a_restarted_kernel_is_told_and_the_cell_can_be_run_again(page: Any) -> 
     table.close()
 
 
-def test_a_widget_is_at_most_fifty_kilobytes_of_javascript() -> None:
-    assert len(TableView._esm.encode()) < 50_000
+def test_a_screen_reader_reads_the_header_first_and_each_row_from_its_number_on(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "few.csv").write_text("a,b,c\n1,x,2.5\n2,y,3.5\n")
+    table = _opened(tmp_path / "few.csv")
+    table.view = {"pinned": ["b"]}
+    open_bare(page, table, *TRAITS)
+    settled(page)
+    rows = page.evaluate(
+        """() => [...document.querySelectorAll('[role=row]')].map((row) => [row.getAttribute('aria-rowindex'),
+            ...[...row.children].map((cell) => (cell.querySelector('b, .unseen') ?? cell).textContent)])"""
+    )
+    assert rows == [["1", "row", "b", "a", "c"], ["2", "1", "x", "1", "2.5"], ["3", "2", "y", "2", "3.5"]]
+    table.close()

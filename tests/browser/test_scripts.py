@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 import pytest
 
+from nbtools.widgets.live.sources import module_text
+
 pytestmark = pytest.mark.slow
 
-NAMES = (
-    "h, isDark, mount, connect, showError, number, few, later, insertCell, onChange, fieldsForm, approvalPanel, diffOf"
-)
+NAMES = "h, isDark, mount, showError, insertCell, onChange, fieldsForm, approvalPanel, diffOf"
 _SETUP = """async (text) => {
     const heard = new Map();
     window.sent = [];
@@ -34,77 +33,11 @@ def script(browser: Any) -> Iterator[Any]:
     """Return a function that runs JavaScript with our functions in reach, and gives back what it returns."""
     page = browser.new_page()
     page.set_content("<body data-jp-theme-light='true'><div class='jp-Notebook'><div id='place'></div></div></body>")
-    static = files("nbtools.widgets").joinpath("static")
-    parts = [static.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in ("shared", "fields", "approval")]
-    page.evaluate(_SETUP, "\n".join([*parts, f"export {{ {NAMES} }};"]))
+    page.evaluate(_SETUP, f"{module_text('approval_card')}\nexport {{ {NAMES} }};")
     yield lambda code, given=None: page.evaluate(
         f"async (given) => {{ const {{ {NAMES} }} = ours, place = document.getElementById('place'); {code} }}", given
     )
     page.close()
-
-
-def test_pieces_of_a_text_are_put_where_they_belong_and_a_lost_one_is_asked_for(script: Any) -> None:
-    told = script(
-        """const link = connect(model, ended.signal), seen = [];
-        link.text("a", (text) => seen.push(text));
-        const piece = (offset, text) => fire("msg:custom", { t: "text", name: "a", offset, text });
-        piece(0, "one 😀"); piece(6, " two"); piece(6, " two"); piece(20, "far"); piece(0, "one 😀 two three");
-        return [seen, sent];"""
-    )
-    assert told == [["one 😀", "one 😀 two", "one 😀 two three"], [{"t": "ready"}]]
-
-
-def test_a_text_that_nobody_named_goes_to_whoever_hears_all(script: Any) -> None:
-    told = script(
-        """const link = connect(model, ended.signal), seen = [];
-        link.text("*", (text, name) => seen.push([name, text]));
-        fire("msg:custom", { t: "text", name: "x", offset: 0, text: "a" });
-        fire("msg:custom", { t: "text", name: "y", offset: 0, text: "b" });
-        fire("msg:custom", { t: "text", name: "x", offset: 1, text: "c" });
-        return seen;"""
-    )
-    assert told == [["x", "a"], ["y", "b"], ["x", "ac"]]
-
-
-def test_a_request_is_answered_refused_stopped_and_tells_how_far_it_is(script: Any) -> None:
-    told = script(
-        """const link = connect(model, ended.signal), shares = [], stop = new AbortController();
-        const how = { signal: stop.signal, progress: (share) => shares.push(share) };
-        const asked = [link.ask("good"), link.ask("bad"), link.ask("long", { x: 1 }, how)];
-        const [good, bad, long] = sent.map((each) => each.id);
-        fire("msg:custom", { t: "reply", id: good, value: 7 });
-        fire("msg:custom", { t: "reply", id: bad, error: { message: "no", hint: "do", stopped: false } });
-        fire("msg:custom", { t: "progress", id: long, share: 0.5 });
-        stop.abort(); stop.abort();
-        fire("msg:custom", { t: "reply", id: long, value: "late" });
-        fire("msg:custom", null);
-        const ends = await Promise.allSettled(asked);
-        return [ends.map((each) => each.value ?? [each.reason.message, each.reason.hint, each.reason.stopped]), shares,
-            sent.map((each) => each.t), sent[2].given, new Set([good, bad, long]).size];"""
-    )
-    assert told == [
-        [7, ["no", "do", False], ["stopped", "", True]],
-        [0.5],
-        ["ask", "ask", "ask", "stop"],
-        {"x": 1},
-        3,
-    ]
-
-
-def test_it_says_ready_until_it_is_heard_and_stops_what_runs_when_it_ends(script: Any) -> None:
-    told = script(
-        """const link = connect(model, ended.signal);
-        link.ready();
-        const count = () => sent.filter((each) => each.t === "ready").length;
-        while (count() < 2) await new Promise((done) => setTimeout(done, 10));
-        fire("msg:custom", { t: "seen" });
-        const before = count();
-        link.ask("work").catch(() => {});
-        ended.abort();
-        await new Promise((done) => setTimeout(done, 700)); // it would have been said again by then
-        return [count() - before, sent.at(-1).t];"""
-    )
-    assert told == [0, "stop"]
 
 
 def test_an_error_is_shown_as_text_with_its_hint_and_goes_away(script: Any) -> None:
@@ -250,7 +183,3 @@ def test_a_card_says_on_each_button_what_a_yes_covers_and_sends_what_was_changed
         ["dim", "is-removed", "is-added"],
         True,
     ]
-
-
-def test_short_numbers_are_read_at_a_glance(script: Any) -> None:
-    assert script("return [number(1234567), few(200000), few(100000000)];") == ["1,234,567", "200K", "100M"]

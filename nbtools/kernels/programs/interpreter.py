@@ -88,7 +88,7 @@ class Interpreter:
     def command(self, *, lasting: bool) -> list[str]:
         """Return the command that waits for requests: for one script, or for a session of them."""
         if self.family == "node":
-            return [self.program, str(_DRIVERS / ("session.js" if lasting else "script.js"))]
+            return [self.program, str(_DRIVERS / ("session.cjs" if lasting else "script.cjs"))]
         if self.family == "powershell":
             options = ["-NoLogo", "-NoProfile", "-NonInteractive", "-File", str(_DRIVERS / "script.ps1")]
             return [self.program, *options, "session" if lasting else "once"]

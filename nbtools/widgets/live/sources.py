@@ -1,29 +1,75 @@
-"""The JavaScript and CSS of the widgets, as text: files of the package put together, nothing built, nothing fetched."""
+"""The JavaScript and CSS of the widgets, as text: files of the package joined into one, nothing built, nothing fetched.
+
+The files are ES modules that import each other, so that editors, linters and Node.js read them as they are. A widget is
+sent as one text, since a front end gives it no address that `import` could name: the modules stand in it one after the
+other, each behind what it imports, without their ``import`` lines. So all names at the top of the joined files share
+one scope.
+"""
 
 from __future__ import annotations
 
 import functools
+import posixpath
 import re
+from collections.abc import Callable
 from importlib.resources import files
 
-__all__ = ["module_text", "style_text"]
+__all__ = ["joined", "module_text", "style_text"]
 
-_COMMENT = re.compile(r"^ *(?://|/\*\*|\* ).*\n", re.MULTILINE)  # lines that are nothing else
+_IMPORT = re.compile(r'^import [^;]*? from "([^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
+# Comments, and the blanks that lines begin with, are for readers of the files. No literal of ours has a line break or a
+# comment's beginning in it, which the linter holds.
+_LINE_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
+_BLOCK_COMMENT = re.compile(r"/\*\*(?:(?!\*/).)*\*/ ?", re.DOTALL)
+_INDENT = re.compile(r"^[ \n]+", re.MULTILINE)
 
 
 @functools.cache
-def module_text(name: str, *parts: str) -> str:
+def module_text(name: str) -> str:
     """Return the ES module of a widget.
 
     Parameters
     ----------
     name
         Of the widget: ``static/NAME.js`` has ``export default { render }``.
-    *parts
-        More files of ``static`` that it stands on, such as ``"grid"``; they export nothing, their names are just there.
     """
-    text = "\n".join(_read(f"{part}.js") for part in ("shared", *parts, name))
-    return _COMMENT.sub("", text)  # those are for whoever reads the files
+    return joined(f"{name}.js", _read)
+
+
+def joined(file: str, read: Callable[[str], str]) -> str:
+    """Return a module and all that it imports as one text, each behind what it imports.
+
+    Parameters
+    ----------
+    file
+        The path of the module.
+    read
+        Returns the text of a path.
+
+    Raises
+    ------
+    ImportError
+        Modules import each other in a circle.
+    """
+    modules: dict[str, str] = {}
+
+    def collect(path: str, importers: tuple[str, ...]) -> None:
+        if path in importers:
+            raise ImportError(f"these modules import each other in a circle: {' → '.join((*importers, path))}")
+        text = read(path)
+        for target in _IMPORT.findall(text):
+            imported = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+            if imported not in modules:
+                collect(imported, (*importers, path))
+        modules[path] = _stripped(_EXPORT.sub("", _IMPORT.sub("", text)))
+
+    collect(file, ())
+    return "\n".join(modules.values())
+
+
+def _stripped(text: str) -> str:
+    return _INDENT.sub("", _BLOCK_COMMENT.sub("", _LINE_COMMENT.sub("", text)))
 
 
 @functools.cache

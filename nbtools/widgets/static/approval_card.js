@@ -1,17 +1,40 @@
 // The card of a call in a cell that runs.
-export default { render({ model, el, signal }) {
-  const root = mount(el, model, model.get("title"), signal), link = connect(model, signal), place = h("div", { "aria-live": "polite" });
-  root.append(place);
-  const paint = () => {
-    const state = model.get("state"), asked = model.get("asked"), told = model.get("told");
-    if (state !== "asking") return place.replaceChildren(answeredLine(asked, told, told.startsWith("allowed")));
-    place.replaceChildren(approvalPanel(asked, {
-      check: (edited) => link.ask("check", { edited }), decide: (given) => link.ask("decide", given),
-      draft: model.get("draft"), keep: (edited) => { model.set("draft", edited); model.save_changes(); },
-    }));
-  };
-  model.on("change:state", paint);
-  signal?.addEventListener("abort", () => model.off("change:state", paint));
-  paint();
-  link.ready();
-} };
+import { answeredLine, approvalPanel } from "./approval.js";
+import { Link } from "./link.js";
+import { h, mount } from "./shared.js";
+
+/** @import { Values } from "./fields.js" */
+/** @import { View } from "./shared.js" */
+
+export default {
+  /** @param {View} view */
+  render({ model, el, signal }) {
+    const root = mount(el, model, model.get("title"), signal);
+    const link = new Link(model, signal);
+    const card = h("div", { "aria-live": "polite" });
+    root.append(card);
+    /** @param {Values} edited */
+    const save = (edited) => {
+      model.set("draft", edited);
+      model.save_changes();
+    };
+    const paint = () => {
+      const proposal = model.get("asked");
+      if (model.get("state") !== "asking") {
+        card.replaceChildren(answeredLine(proposal, model.get("told")));
+        return;
+      }
+      const panel = approvalPanel(proposal, {
+        check: (edited) => link.ask("check", { edited }),
+        decide: (decision) => link.ask("decide", decision),
+        draft: model.get("draft"),
+        save,
+      });
+      card.replaceChildren(panel);
+    };
+    model.on("change:state", paint);
+    signal?.addEventListener("abort", () => model.off("change:state", paint));
+    paint();
+    link.ready();
+  },
+};

@@ -1,88 +1,339 @@
-// Notes: found while one types, by tags and scope; edited, deleted, restored.
-export default { render({ model, el, signal }) {
-  const root = mount(el, model, "Memory", signal), link = connect(model, signal), failed = h("div", {}), chosen = new Set();
-  const words = h("input", { type: "search", placeholder: "search notes", "aria-label": "Search notes" });
-  const scope = h("select", { "aria-label": "Whose notes" }, ...model.get("scopes").map((each) => h("option", { value: each }, each)));
-  scope.value = model.get("scope");
-  const chips = h("div", { class: "chips", role: "group", "aria-label": "Tags" }), count = h("span", { class: "dim", role: "status" });
-  const list = h("ul", { class: "notes", "aria-label": "Notes" }), side = h("div", { class: "side", "aria-live": "polite" });
-  root.append(h("div", { class: "bar" }, h("span", { class: "title" }, "Memory"), words, scope, count, h("span", { class: "grow" }), h("button", { type: "button", onclick: () => edit(null) }, "New note")),
-    chips, failed, h("div", { class: "panes" }, list, side));
-  let open = null, asked = 0;
+// Notes: searched while one types, by tags and scope; edited, deleted, restored.
+import { diffOf } from "./approval.js";
+import { fieldsForm } from "./fields.js";
+import { Link } from "./link.js";
+import { h, later, mount, number, showError } from "./shared.js";
 
-  const attempt = async (work) => { try { showError(failed, null); return await work(); } catch (error) { showError(failed, error); return null; } };
-  const paint = (found) => {
-    count.textContent = found.rows.length < found.total ? `${number(found.rows.length)} of ${number(found.total)} notes` : found.total === 1 ? "1 note" : `${number(found.total)} notes`;
-    chips.replaceChildren(...found.tags.map(([tag, many]) => h("button", { type: "button", class: "chip", "aria-pressed": chosen.has(tag) ? "true" : "false", onclick: () => {
-      if (!chosen.delete(tag)) chosen.add(tag);
-      look().then(() => [...chips.children].find((each) => each.dataset.tag === tag)?.focus());
-    }, "data-tag": tag }, tag, h("span", { class: "dim" }, ` ${many}`))));
-    const here = root.getRootNode().activeElement, focused = list.contains(here) ? here.dataset.key : null;
-    list.replaceChildren(...found.rows.map((row) => h("li", {}, h("button", { type: "button", class: "note plain", "data-key": row.key, "aria-current": row.key === open ? "true" : null, onclick: () => show(row.key) },
-      h("span", { class: "mono" }, row.key), row.tags && h("span", { class: "dim" }, ` ${row.tags}`), h("span", { class: "value dim" }, row.value)))));
-    if (focused != null) [...list.querySelectorAll(".note")].find((each) => each.dataset.key === focused)?.focus();
-    if (!found.rows.length) list.append(h("li", { class: "inside dim" }, found.total ? "No notes fit." : "No notes yet."));
-  };
-  const look = async () => {
-    const mine = ++asked, found = await attempt(() => link.ask("find", { words: words.value, tags: [...chosen], scope: scope.value }));
-    if (found && mine === asked) paint(found);
-  };
-  list.addEventListener("keydown", (event) => {
-    const all = [...list.querySelectorAll(".note")], at = all.indexOf(root.getRootNode().activeElement), step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) { event.preventDefault(); all[Math.max(0, Math.min(all.length - 1, at + step))]?.focus(); }
+/** @import { Field } from "./fields.js" */
+/** @import { Model, View } from "./shared.js" */
+
+/** @typedef {{ key: string, tags: string, value: string }} Row */
+/** @typedef {{ rows: Row[], total: number, tags: [tag: string, count: number][] }} Listing */
+/** @typedef {{ version: number, change: string, when: string, difference: string }} Version */
+/**
+ * A note, as Python's `MemoryBrowser` opens it.
+ * @typedef {object} Note
+ * @property {string} key
+ * @property {string} text
+ * @property {boolean} is_json
+ * @property {string} tags
+ * @property {number} version
+ * @property {string} updated
+ * @property {string} expires
+ * @property {Version[]} versions
+ */
+/** @typedef {{ version: number, difference: string }} Conflict what was saved meanwhile; version 0 is a deletion */
+
+/**
+ * Return a field of a note.
+ * @param {string} name
+ * @param {Field["kind"]} kind
+ * @param {string | boolean} value
+ * @param {string} help
+ * @returns {Field}
+ */
+const fieldOf = (name, kind, value, help) => ({
+  name,
+  kind,
+  value,
+  default: "",
+  help,
+  required: name === "key",
+  choices: [],
+});
+
+/**
+ * Return how many notes there are, in words.
+ * @param {Listing} listing
+ */
+const countOf = ({ rows, total }) => {
+  if (rows.length < total) return `${number(rows.length)} of ${number(total)} notes`;
+  return total === 1 ? "1 note" : `${number(total)} notes`;
+};
+
+/** The view of the notes: the words, tags and scope that are searched, the list, and what is open beside it. */
+class Browser {
+  /**
+   * @param {HTMLElement} root
+   * @param {Model} model
+   * @param {Link} link
+   */
+  constructor(root, model, link) {
+    this.root = root;
+    this.link = link;
+    const label = "Search notes";
+    this.words = h("input", { type: "search", placeholder: "search notes", "aria-label": label });
+    const scopes = model.get("scopes").map((/** @type {string} */ each) => h("option", { value: each }, each));
+    this.scope = h("select", { "aria-label": "Whose notes" }, ...scopes);
+    this.scope.value = model.get("scope");
+    this.count = h("span", { class: "dim", role: "status" });
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "Tags" });
+    this.failure = h("div", {});
+    this.list = h("ul", { class: "notes", "aria-label": "Notes" });
+    this.side = h("div", { class: "side", "aria-live": "polite" });
+    /** @type {Set<string>} */
+    this.tags = new Set();
+    /** The key of the open note. @type {string | null} */
+    this.open = null;
+    /** Counts searches: a late reply is thrown away. */
+    this.searches = 0;
+  }
+
+  /**
+   * Ask the kernel's side; show what fails, and return null for it.
+   * @param {string} name
+   * @param {object} details
+   */
+  async ask(name, details) {
+    try {
+      showError(this.failure, null);
+      return await this.link.ask(name, { ...details, scope: this.scope.value });
+    } catch (error) {
+      showError(this.failure, error);
+      return null;
+    }
+  }
+
+  async search() {
+    const mine = ++this.searches;
+    const listing = await this.ask("find", { words: this.words.value, tags: [...this.tags] });
+    if (listing && mine === this.searches) this.paint(listing);
+  }
+
+  /** @param {string} key */
+  async show(key) {
+    const note = await this.ask("open", { key });
+    if (note) this.edit(note);
+  }
+
+  /** @param {string} message */
+  clear(message) {
+    this.open = null;
+    this.side.replaceChildren(h("div", { class: "inside dim" }, message));
+  }
+
+  /**
+   * Open a note, or a new one with null.
+   * @param {Note | null} note
+   */
+  edit(note) {
+    this.open = note?.key ?? null;
+    for (const each of this.buttons()) {
+      if (each.dataset.key === this.open) each.setAttribute("aria-current", "true");
+      else each.removeAttribute("aria-current");
+    }
+    showNote(this, note);
+  }
+
+  /** Return the buttons of the list. @returns {HTMLElement[]} */
+  buttons() {
+    return [...this.list.querySelectorAll("button")];
+  }
+
+  /** @param {Listing} listing */
+  paint(listing) {
+    this.count.textContent = countOf(listing);
+    this.chips.replaceChildren(...listing.tags.map(([tag, count]) => this.chip(tag, count)));
+    const focused = this.focusedButton()?.dataset.key;
+    this.list.replaceChildren(...listing.rows.map((row) => this.row(row)));
+    if (focused !== undefined) {
+      this.buttons()
+        .find((each) => each.dataset.key === focused)
+        ?.focus();
+    }
+    if (listing.rows.length) return;
+    this.list.append(h("li", { class: "inside dim" }, listing.total ? "No notes fit." : "No notes yet."));
+  }
+
+  /** Return the button of the list that has the focus. */
+  focusedButton() {
+    const { activeElement } = /** @type {Document | ShadowRoot} */ (this.root.getRootNode());
+    return this.buttons().find((each) => each === activeElement);
+  }
+
+  /**
+   * @param {string} tag
+   * @param {number} count
+   */
+  chip(tag, count) {
+    const onclick = async () => {
+      if (!this.tags.delete(tag)) this.tags.add(tag);
+      await this.search();
+      const chips = [...this.chips.querySelectorAll("button")];
+      chips.find((each) => each.dataset.tag === tag)?.focus();
+    };
+    const isPressed = String(this.tags.has(tag));
+    const properties = { type: "button", class: "chip", "aria-pressed": isPressed, onclick, "data-tag": tag };
+    return h("button", properties, tag, h("span", { class: "dim" }, ` ${count}`));
+  }
+
+  /** @param {Row} row */
+  row({ key, tags, value }) {
+    const onclick = () => this.show(key);
+    const isOpen = key === this.open ? "true" : null;
+    const properties = { type: "button", class: "note plain", "data-key": key, "aria-current": isOpen, onclick };
+    const name = h("span", { class: "mono" }, key);
+    const words = tags && h("span", { class: "dim" }, ` ${tags}`);
+    return h("li", {}, h("button", properties, name, words, h("span", { class: "value dim" }, value)));
+  }
+
+  /**
+   * Follow the arrow keys in the list.
+   * @param {KeyboardEvent} event
+   */
+  followKeys(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const all = this.buttons();
+    const at = all.findIndex((each) => each === this.focusedButton());
+    all[Math.max(0, Math.min(all.length - 1, at + step))]?.focus();
+  }
+}
+
+/**
+ * Put a version of a note back.
+ * @param {Browser} browser
+ * @param {{ key: string, version?: number }} details without a version, the one before it was deleted
+ */
+const restore = async (browser, details) => {
+  const note = await browser.ask("restore", details);
+  if (!note) return;
+  browser.edit(note);
+  await browser.search();
+};
+
+/**
+ * Delete a note, and offer to undo that.
+ * @param {Browser} browser
+ * @param {Note} note
+ */
+const erase = async (browser, { key, version }) => {
+  const { failure, link, scope, side } = browser;
+  try {
+    showError(failure, null);
+    await link.ask("delete", { key, version, scope: scope.value });
+  } catch (error) {
+    showError(failure, error);
+    return;
+  }
+  const onclick = () => restore(browser, { key });
+  const undo = h("button", { type: "button", class: "primary", onclick }, "Undo");
+  const message = `The note ${key} is deleted; its history stays.`;
+  browser.open = null;
+  side.replaceChildren(h("div", { class: "notice", role: "status" }, message, undo));
+  undo.focus();
+  await browser.search();
+};
+
+/**
+ * Return the versions of a note, each with a button that restores it.
+ * @param {Browser} browser
+ * @param {Note} note
+ */
+const historyOf = (browser, { key, version: current, versions }) => {
+  const parts = versions.map(({ version, change, when, difference }) => {
+    const onclick = () => restore(browser, { key, version });
+    const properties = { type: "button", "aria-label": `Restore version ${version}`, onclick };
+    const hasValue = version !== current && change !== "delete" && change !== "expire";
+    const button = hasValue && h("button", properties, "Restore");
+    const about = h("span", { class: "dim" }, ` ${change}, ${when} `);
+    const head = h("div", {}, h("strong", {}, `version ${version}`), about, button);
+    return h("div", { class: "part inside" }, head, difference && diffOf(difference, `Changes of version ${version}`));
   });
-  const show = async (key) => {
-    const note = await attempt(() => link.ask("open", { key, scope: scope.value }));
-    if (note) edit(note);
-  };
+  const title = `History: ${versions.length} version${versions.length > 1 ? "s" : ""}`;
+  return h("details", {}, h("summary", {}, title), ...parts);
+};
 
-  const edit = (note) => {
-    open = note?.key ?? null;
-    for (const each of list.querySelectorAll(".note")) if (each.dataset.key === open) each.setAttribute("aria-current", "true"); else each.removeAttribute("aria-current");
-    let version = note?.version ?? 0;
-    const fields = [...(note ? [] : [{ name: "key", kind: "text", value: "", default: "", help: "name of the note", required: true, choices: [] }]),
-      { name: "value", kind: "lines", value: note?.text ?? "", default: "", help: "", required: false, choices: [] },
-      { name: "JSON", kind: "flag", value: note?.is_json ?? false, default: "", help: "the value is JSON, not text", required: false, choices: [] },
-      { name: "tags", kind: "text", value: note?.tags ?? "", default: "", help: "words with spaces between", required: false, choices: [] }];
-    const form = fieldsForm(fields), conflict = h("div", {});
-    const value = (name) => { const typed = form.edited(); return name in typed ? typed[name] : fields.find((each) => each.name === name).value; };
-    const save = async () => {
-      const told = await attempt(() => link.ask("save", { key: note?.key ?? value("key"), text: value("value"), is_json: value("JSON"), tags: value("tags"), version, scope: scope.value }));
-      if (!told) return;
-      if (told.problems) return form.showProblems(told.problems, true);
-      if (told.conflict) return clash(told.conflict);
-      edit(told);
-      await look();
-    };
-    const clash = (theirs) => conflict.replaceChildren(h("div", { class: "notice", role: "alert" },
-      theirs.version ? `Somebody else saved version ${theirs.version} meanwhile. Yours differs so:` : "Somebody else deleted it meanwhile. Yours is:",
-      diffOf(theirs.difference, "What differs"),
-      h("button", { type: "button", class: "primary", onclick: () => { version = theirs.version; conflict.replaceChildren(); save(); } }, "Save mine over it"),
-      theirs.version > 0 && h("button", { type: "button", onclick: () => show(note?.key ?? value("key")) }, "Take theirs")));
-    const erase = async () => {
-      const { key } = note, done = await attempt(async () => { await link.ask("delete", { key, version, scope: scope.value }); return true; });
-      if (!done) return;
-      const undo = h("button", { type: "button", class: "primary", onclick: async () => {
-        const back = await attempt(() => link.ask("restore", { key, scope: scope.value }));
-        if (back) { edit(back); await look(); }
-      } }, "Undo");
-      open = null;
-      side.replaceChildren(h("div", { class: "notice", role: "status" }, `The note ${key} is deleted; its history stays.`, undo));
-      undo.focus();
-      await look();
-    };
-    const versions = note?.versions ?? [];
-    const history = versions.length > 0 && h("details", {}, h("summary", {}, `History: ${versions.length} version${versions.length > 1 ? "s" : ""}`),
-      ...versions.map((one) => h("div", { class: "part inside" },
-        h("div", {}, h("strong", {}, `version ${one.version}`), h("span", { class: "dim" }, ` ${one.change}, ${one.when} `), one.version !== note.version && one.change !== "delete" && one.change !== "expire" &&
-          h("button", { type: "button", "aria-label": `Restore version ${one.version}`, onclick: async () => { const back = await attempt(() => link.ask("restore", { key: note.key, version: one.version, scope: scope.value })); if (back) { edit(back); await look(); } } }, "Restore")),
-        one.difference && diffOf(one.difference, `Changes of version ${one.version}`))));
-    side.replaceChildren(h("div", { class: "bar" }, h("span", { class: "mono title" }, note?.key ?? "a new note"), note && h("span", { class: "dim" }, `version ${note.version}, ${note.updated}${note.expires ? `, until ${note.expires}` : ""}`)),
-      h("div", { class: "inside" }, form.element, conflict), h("div", { class: "bar" }, h("button", { type: "button", class: "primary", onclick: save }, "Save"), h("span", { class: "grow" }), note && h("button", { type: "button", class: "danger", onclick: erase }, "Delete")), ...(history ? [history] : []));
+/**
+ * Return the form of a note: its element, where it says what somebody else saved, and a function that saves it.
+ * @param {Browser} browser
+ * @param {Note | null} note
+ */
+const noteForm = (browser, note) => {
+  let version = note?.version ?? 0;
+  const fields = [
+    fieldOf("value", "lines", note?.text ?? "", ""),
+    fieldOf("JSON", "flag", note?.is_json ?? false, "the value is JSON, not text"),
+    fieldOf("tags", "text", note?.tags ?? "", "words with spaces between"),
+  ];
+  if (!note) fields.unshift(fieldOf("key", "text", "", "name of the note"));
+  const form = fieldsForm(fields);
+  const conflict = h("div", {});
+  /** @returns {{ [name: string]: any }} */
+  const values = () => ({ ...Object.fromEntries(fields.map((each) => [each.name, each.value])), ...form.edited() });
+  const keyOf = () => note?.key ?? values().key;
+  const save = async () => {
+    const { value: text, JSON: is_json, tags } = values();
+    const answer = await browser.ask("save", { key: keyOf(), text, is_json, tags, version });
+    if (!answer) return;
+    if (answer.problems) form.showProblems(answer.problems, true);
+    else if (answer.conflict) showConflict(answer.conflict);
+    else {
+      browser.edit(answer);
+      await browser.search();
+    }
   };
-  words.addEventListener("input", later(120, look));
-  scope.addEventListener("change", () => { chosen.clear(); side.replaceChildren(h("div", { class: "inside dim" }, "Choose a note.")); open = null; look(); });
-  side.append(h("div", { class: "inside dim" }, "Choose a note."));
-  paint(model.get("found"));
-  link.ready();
-} };
+  /** @param {Conflict} theirs */
+  const showConflict = ({ version: saved, difference }) => {
+    const message = saved
+      ? `Somebody else saved version ${saved} meanwhile. Yours differs so:`
+      : "Somebody else deleted it meanwhile. Yours is:";
+    const onclick = () => {
+      version = saved;
+      conflict.replaceChildren();
+      save();
+    };
+    const over = h("button", { type: "button", class: "primary", onclick }, "Save mine over it");
+    const take = h("button", { type: "button", onclick: () => browser.show(keyOf()) }, "Take theirs");
+    const notice = h("div", { class: "notice", role: "alert" }, message, diffOf(difference, "What differs"));
+    notice.append(over, ...(saved > 0 ? [take] : []));
+    conflict.replaceChildren(notice);
+  };
+  return { element: form.element, conflict, save };
+};
+
+/**
+ * Show a note, or the form of a new one, beside the list.
+ * @param {Browser} browser
+ * @param {Note | null} note
+ */
+const showNote = (browser, note) => {
+  const { element, conflict, save } = noteForm(browser, note);
+  const title = h("span", { class: "mono title" }, note?.key ?? "a new note");
+  const head = h("div", { class: "bar" }, title);
+  const acts = h("div", { class: "bar" }, h("button", { type: "button", class: "primary", onclick: save }, "Save"));
+  acts.append(h("span", { class: "grow" }));
+  browser.side.replaceChildren(head, h("div", { class: "inside" }, element, conflict), acts);
+  if (!note) return;
+  const until = note.expires ? `, until ${note.expires}` : "";
+  head.append(h("span", { class: "dim" }, `version ${note.version}, ${note.updated}${until}`));
+  const onclick = () => erase(browser, note);
+  acts.append(h("button", { type: "button", class: "danger", onclick }, "Delete"));
+  if (note.versions.length) browser.side.append(historyOf(browser, note));
+};
+
+export default {
+  /** @param {View} view */
+  render({ model, el, signal }) {
+    const root = mount(el, model, "Memory", signal);
+    const link = new Link(model, signal);
+    const browser = new Browser(root, model, link);
+    const { words, scope, count, chips, failure, list, side, tags } = browser;
+    const title = h("span", { class: "title" }, "Memory");
+    const create = h("button", { type: "button", onclick: () => browser.edit(null) }, "New note");
+    const bar = h("div", { class: "bar" }, title, words, scope, count, h("span", { class: "grow" }), create);
+    root.append(bar, chips, failure, h("div", { class: "panes" }, list, side));
+    const search = () => browser.search();
+    words.addEventListener("input", later(120, search));
+    scope.addEventListener("change", () => {
+      tags.clear();
+      browser.clear("Choose a note.");
+      search();
+    });
+    list.addEventListener("keydown", (event) => browser.followKeys(event));
+    browser.clear("Choose a note.");
+    browser.paint(model.get("found"));
+    link.ready();
+  },
+};

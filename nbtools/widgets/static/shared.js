@@ -1,159 +1,263 @@
-// What all widgets share: elements, the theme, messages. It stands before each widget's module, in the same text.
+// What all widgets share: elements, the theme, keys, errors, cells.
 
-/** Return an element. `on…` are listeners, other properties attributes; children that are text stay text. */
-const h = (tag, props = {}, ...children) => fill(document.createElement(tag), props, children);
-/** Return an element of SVG. */
-const svg = (tag, props = {}, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
-const fill = (element, props, children) => {
-  for (const [name, value] of Object.entries(props)) {
+/**
+ * The model of a widget, as anywidget hands it out.
+ * @typedef {object} Model
+ * @property {(name: string) => any} get
+ * @property {(name: string, value: unknown) => void} set
+ * @property {() => void} save_changes
+ * @property {(name: string, run: (...details: any[]) => void) => void} on
+ * @property {(name: string, run: (...details: any[]) => void) => void} off
+ * @property {(message: object) => void} send
+ */
+
+/** @typedef {{ model: Model, el: HTMLElement, signal?: AbortSignal }} View what anywidget's `render` gets */
+/** @typedef {Node | string | false | null | undefined} Child */
+/** @typedef {{ [name: string]: any }} Properties */
+
+/**
+ * A picture, with its data in the address.
+ * @typedef {{ uri: string, name: string }} Picture
+ */
+
+/**
+ * Return an element. `on…` are listeners, other properties attributes; children that are text stay text.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Properties} properties
+ * @param {...(Child | Child[])} children
+ */
+export const h = (tag, properties = {}, ...children) => fill(document.createElement(tag), properties, children);
+
+/**
+ * Return an element of SVG.
+ * @template {keyof SVGElementTagNameMap} T
+ * @param {T} tag
+ * @param {Properties} properties
+ * @param {...Child} children
+ */
+export const svg = (tag, properties = {}, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
+
+/**
+ * @template {Element} T
+ * @param {T} element
+ * @param {Properties} properties
+ * @param {(Child | Child[])[]} children
+ * @returns {T}
+ */
+export const fill = (element, properties, children) => {
+  for (const [name, value] of Object.entries(properties)) {
     if (value == null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "value") element.value = value;
+    else if (name === "value") Object.assign(element, { value });
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(9).filter((each) => each != null && each !== false));
+  for (const each of children.flat()) if (each != null && each !== false) element.append(each);
   return element;
 };
 
-/** Tell whether the page is dark: JupyterLab, VS Code, Colab, marimo, then the system. */
-const isDark = () => {
-  const body = document.body, top = document.documentElement;
+/** Return whether the page is dark: JupyterLab, VS Code, Colab, marimo, then the system. */
+export const isDark = () => {
+  const { body, documentElement } = document;
   if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
   if (body.dataset.vscodeThemeKind) return /dark|high-contrast(?!-light)/.test(body.dataset.vscodeThemeKind);
-  for (const each of [body, top]) for (const dark of [true, false]) {
-    const word = dark ? "dark" : "light";
-    if (each.getAttribute("theme") === word || each.classList.contains(word)) return dark;
+  for (const element of [body, documentElement]) {
+    for (const theme of ["dark", "light"]) {
+      if (element.getAttribute("theme") === theme || element.classList.contains(theme)) return theme === "dark";
+    }
   }
   return matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
-/** Return the root of a widget, inside `el`. Plain keys end here: JupyterLab would take them for the notebook.
- * `goOn` says how to go on after a restart where running the cell again would not: a label, and the text of a cell. */
-const mount = (el, model, label, signal, goOn = null) => {
-  const root = h("div", { class: "nbt", role: "group", "aria-label": label });
+/**
+ * Keep keys from JupyterLab, which would take them for the notebook; return what stops that.
+ * @param {HTMLElement} root
+ */
+const guardKeys = (root) => {
   // JupyterLab listens behind this element. Notebook 7 listens before, and heeds an attribute of the target.
-  const isOwn = ({ key, ctrlKey, metaKey }) => (!ctrlKey && !metaKey) || /^(Enter|Arrow.*|Home|End|a|c)$/.test(key);
-  const tell = (event) => { if (root.contains(event.target)) event.target.toggleAttribute("data-lm-suppress-shortcuts", isOwn(event)); };
-  window.addEventListener("keydown", tell, true);
-  root.addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey) event.stopPropagation(); });
-  const paint = () => { root.dataset.theme = isDark() ? "dark" : "light"; };
-  const watcher = new MutationObserver(paint);
-  for (const each of [document.body, document.documentElement])
-    watcher.observe(each, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind", "theme", "class"] });
-  paint();
-  // ipywidgets tells when the kernel's side of this widget is lost.
-  const lost = () => {
-    if (root.querySelector(":scope > .lost")) return;
-    const code = goOn?.text();
-    root.prepend(h("div", { class: "notice lost", role: "status" }, "The kernel was restarted: this shows what it had before. ", code ? "" : "After %load_ext nbtools it can be had anew: ",
-      code ? h("button", { type: "button", onclick: () => insertCell(root, code) }, goOn.label)
-        : h("button", { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" }, "Run the cell again")));
+  /** @param {KeyboardEvent} event */
+  const isOurs = ({ key, ctrlKey, metaKey }) => (!ctrlKey && !metaKey) || /^(Enter|Arrow.*|Home|End|a|c)$/.test(key);
+  /** @param {KeyboardEvent} event */
+  const mark = (event) => {
+    const { target } = event;
+    if (!(target instanceof Element) || !root.contains(target)) return;
+    target.toggleAttribute("data-lm-suppress-shortcuts", isOurs(event));
   };
-  model.on("comm_live_update", lost);
+  window.addEventListener("keydown", mark, true);
+  root.addEventListener("keydown", (event) => {
+    if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
+  });
+  return () => window.removeEventListener("keydown", mark, true);
+};
+
+/**
+ * Give an element the theme of the page, whenever that changes; return what stops that.
+ * @param {HTMLElement} root
+ */
+const followTheme = (root) => {
+  const paint = () => {
+    root.dataset.theme = isDark() ? "dark" : "light";
+  };
+  const watcher = new MutationObserver(paint);
+  const attributeFilter = ["data-jp-theme-light", "data-vscode-theme-kind", "theme", "class"];
+  for (const each of [document.body, document.documentElement]) watcher.observe(each, { attributeFilter });
+  paint();
+  return () => watcher.disconnect();
+};
+
+/**
+ * How to go on after a restart where running the cell again would not: a label, and the text of a cell.
+ * @typedef {{ label: string, text: () => string | null }} GoOn
+ */
+
+/**
+ * Say that the kernel's side of a widget is lost.
+ * @param {HTMLElement} root
+ * @param {GoOn | null} goOn
+ */
+const showLost = (root, goOn) => {
+  if (root.querySelector(":scope > .lost")) return;
+  const code = goOn?.text();
+  const command = { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" };
+  const button = code
+    ? h("button", { type: "button", onclick: () => insertCell(root, code) }, goOn?.label)
+    : h("button", command, "Run the cell again");
+  const rest = code ? "" : "After %load_ext nbtools it can be had anew: ";
+  const notice = "The kernel was restarted: this shows what it had before. ";
+  root.prepend(h("div", { class: "notice lost", role: "status" }, notice, rest, button));
+};
+
+/**
+ * Return the root of a widget, inside `el`.
+ * @param {HTMLElement} el
+ * @param {Model} model
+ * @param {string} label
+ * @param {AbortSignal | undefined} signal aborts when the view is removed
+ * @param {GoOn | null} goOn
+ */
+export const mount = (el, model, label, signal, goOn = null) => {
+  const root = h("div", { class: "nbt", role: "group", "aria-label": label });
+  const releaseKeys = guardKeys(root);
+  const leaveTheme = followTheme(root);
+  // ipywidgets fires this when the kernel's side of this widget is lost.
+  const onLost = () => showLost(root, goOn);
+  model.on("comm_live_update", onLost);
   // What is saved comes after the view.
   const saved = `[data-nbt-saved="${model.get("saved_as") || "-"}"]`;
   const hiding = h("style", {}, `${saved}, .jp-OutputArea-child:has(${saved}) { display: none }`);
-  signal?.addEventListener("abort", () => { watcher.disconnect(); window.removeEventListener("keydown", tell, true); model.off("comm_live_update", lost); hiding.remove(); });
+  signal?.addEventListener("abort", () => {
+    releaseKeys();
+    leaveTheme();
+    model.off("comm_live_update", onLost);
+    hiding.remove();
+  });
   el.append(root, hiding);
   return root;
 };
 
-/** An error that the kernel's side replied with. */
-class ReplyError extends Error {
-  constructor({ message, hint, stopped }) { super(message); this.hint = hint; this.stopped = stopped; }
-}
-
-/** Connect a view with the kernel's side. Register `hear` and `text` first, then say `ready()`. */
-const connect = (model, signal) => {
-  const me = Math.random().toString(36).slice(2), waiting = new Map(), hearers = new Map(), texts = new Map();
-  let count = 0, isSeen = false;
-  // a kernel that restarts takes none, and the notice says so
-  const send = (message) => { try { model.send(message); return true; } catch { return false; } };
-  const receive = (message) => {
-    const { t, id, name } = message ?? {}, waits = waiting.get(id);
-    if (t === "reply" && waits) {
-      waiting.delete(id);
-      if (message.error) waits.reject(new ReplyError(message.error)); else waits.resolve(message.value);
-    } else if (t === "progress") waits?.progress?.(message.share);
-    else if (t === "tell") hearers.get(name)?.(message.given);
-    else if (t === "seen") isSeen = true;
-    else if (t === "text") grow(name, message.offset, message.text);
-  };
-  const grow = (name, offset, piece) => {
-    const known = texts.get(name) ?? { text: "", show: texts.get("*")?.show };
-    texts.set(name, known);
-    // a piece was lost: all texts come again
-    if (offset > known.text.length) return send({ t: "ready" });
-    if (offset + piece.length <= known.text.length && offset > 0) return;
-    known.text = known.text.slice(0, offset) + piece;
-    known.show?.(known.text, name);
-  };
-  model.on("msg:custom", receive);
-  signal?.addEventListener("abort", () => { model.off("msg:custom", receive); for (const id of waiting.keys()) send({ t: "stop", id }); waiting.clear(); });
-  return {
-    /** Ask; the promise is rejected with a ReplyError. `signal` stops the work, `progress` gets the share that is done. */
-    ask: (name, given = {}, { signal: until, progress } = {}) => new Promise((resolve, reject) => {
-      const id = `${me}:${count++}`;
-      waiting.set(id, { resolve, reject, progress });
-      until?.addEventListener("abort", () => {
-        if (!waiting.delete(id)) return;
-        send({ t: "stop", id });
-        reject(new ReplyError({ message: "stopped", hint: "", stopped: true }));
-      });
-      if (!send({ t: "ask", id, name, given }) && waiting.delete(id)) reject(new ReplyError({ message: "the kernel is gone", hint: "", stopped: true }));
-    }),
-    /** Call a function when the kernel's side tells something. */
-    hear: (name, heard) => { hearers.set(name, heard); },
-    /** Call a function with the whole text and its name each time it grew; the name "*" stands for all others. */
-    text: (name, show) => { texts.set(name, { text: "", show }); },
-    // Until a subshell has started, messages wait for the cell that runs: so it is said again until it was heard.
-    ready: () => {
-      const say = (wait) => {
-        if (isSeen || signal?.aborted) return;
-        send({ t: "ready" });
-        setTimeout(say, wait, Math.min(2 * wait, 5000));
-      };
-      say(250);
-    },
-  };
+/**
+ * Show an error inside an element, or take it away with null.
+ * @param {Element} element
+ * @param {{ message: string, hint?: string, stopped?: boolean } | null} error
+ */
+export const showError = (element, error) => {
+  element.replaceChildren();
+  if (!error || error.stopped) return;
+  const hint = error.hint && h("span", { class: "dim" }, `→ ${error.hint}`);
+  element.append(h("div", { class: "notice is-error", role: "alert" }, error.message, hint));
 };
 
-/** Show an error inside an element, or take it away with null. */
-const showError = (place, error) => {
-  place.replaceChildren(...(error && !error.stopped ? [h("div", { class: "notice is-error", role: "alert" }, error.message, error.hint && h("span", { class: "dim" }, `→ ${error.hint}`))] : []));
-};
-
-/** Call a function at each change of some traits, one listener each: only JupyterLab knows several names in one text. */
-const onChange = (model, names, run, signal) => {
+/**
+ * Call a function at each change of some traits, one listener each: only JupyterLab knows several names in one text.
+ * @param {Model} model
+ * @param {string[]} names
+ * @param {() => void} run
+ * @param {AbortSignal | undefined} signal
+ */
+export const onChange = (model, names, run, signal) => {
   for (const name of names) {
     model.on(`change:${name}`, run);
     signal?.addEventListener("abort", () => model.off(`change:${name}`, run));
   }
 };
 
-const number = (value) => Number(value).toLocaleString("en");
-// 100M
-const few = (value) => Number(value).toLocaleString("en", { notation: "compact" });
-/** Return a function that runs the last call of many, once `ms` have passed without another. */
-const later = (ms, run) => { let timer; return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), ms); }; };
-/** Tell whether cells may hold magics: those of marimo are Python alone. */
-const hasMagics = () => !customElements.get("marimo-anywidget");
-/** Insert a cell with a text below the active one, by JupyterLab's own commands; other front ends show the text.
- * `plain` says the same in Python, where a text has magics and cells may not; marimo imports a module in one cell alone. */
-const insertCell = (root, text, plain = text) => {
+/** @param {number} value */
+export const number = (value) => Number(value).toLocaleString("en");
+
+/**
+ * Return a number in few letters, such as 100M.
+ * @param {number} value
+ */
+export const few = (value) => Number(value).toLocaleString("en", { notation: "compact" });
+
+/**
+ * Return a function that runs the last call of many, once `ms` have passed without another.
+ * @template {unknown[]} T
+ * @param {number} ms
+ * @param {(...details: T) => void} run
+ * @returns {(...details: T) => void}
+ */
+export const later = (ms, run) => {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  return (...details) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => run(...details), ms);
+  };
+};
+
+/**
+ * Put text on the clipboard; pages without https may not, and take the old way.
+ * @param {string} text
+ */
+export const put = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = h("textarea", { "aria-hidden": "true", style: "position:fixed;opacity:0" });
+    const before = document.activeElement;
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    if (before instanceof HTMLElement) before.focus({ preventScroll: true });
+  }
+};
+
+/** Return whether cells may hold magics: those of marimo are Python alone. */
+export const hasMagics = () => !customElements.get("marimo-anywidget");
+
+/**
+ * Insert a cell with a text below the active one, by JupyterLab's own commands; other front ends show the text.
+ * @param {HTMLElement} root
+ * @param {string} text
+ * @param {string} python the same without magics, where a text has some; marimo imports a module in one cell alone
+ */
+export const insertCell = (root, text, python = text) => {
   if (!document.querySelector(".jp-Notebook")) {
     root.querySelector(":scope > .paste")?.remove();
-    const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:",
-      h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, hasMagics() ? text : plain.replace(/^import nbtools\n+/, "")), h("button", { type: "button", onclick: () => paste.remove() }, "Close"));
-    return root.append(paste);
+    const code = hasMagics() ? text : python.replace(/^import nbtools\n+/, "");
+    const cell = h("pre", { class: "mono", tabindex: "0", "aria-label": "Cell" }, code);
+    const close = h("button", { type: "button", onclick: () => paste.remove() }, "Close");
+    const paste = h("div", { class: "notice paste", role: "status" }, "Paste this into a cell:", cell, close);
+    root.append(paste);
+    return;
   }
-  const place = root.closest(".jp-Cell")?.querySelector(".jp-InputArea-editor, .jp-Cell-inputWrapper");
-  // the cell of the widget becomes the active one
-  place?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
-  for (const [command, given] of [["notebook:insert-cell-below", {}], ["notebook:replace-selection", { text }]]) {
-    const link = h("button", { hidden: "", "data-commandlinker-command": command, "data-commandlinker-args": JSON.stringify(given) });
-    root.append(link);
-    link.click();
-    link.remove();
+  const editor = root.closest(".jp-Cell")?.querySelector(".jp-InputArea-editor, .jp-Cell-inputWrapper");
+  // The cell of the widget becomes the active one.
+  editor?.dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
+  /** @type {[string, object][]} */
+  const commands = [
+    ["notebook:insert-cell-below", {}],
+    ["notebook:replace-selection", { text }],
+  ];
+  for (const [command, details] of commands) {
+    const properties = { "data-commandlinker-command": command, "data-commandlinker-args": JSON.stringify(details) };
+    const button = h("button", { hidden: true, ...properties });
+    root.append(button);
+    button.click();
+    button.remove();
   }
 };

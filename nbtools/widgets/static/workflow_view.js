@@ -1,69 +1,236 @@
 // A run of a workflow: its graph, the times of its steps, its questions.
-const TONES = { ok: "is-ok", reused: "is-ok", failed: "is-bad", running: "is-run", waiting: "is-warn", unknown: "is-warn", declined: "is-warn" };
-const GOES_ON = ["failed", "cancelled", "declined"];
+import { fieldsForm } from "./fields.js";
+import { Link } from "./link.js";
+import { h, insertCell, mount, onChange, showError } from "./shared.js";
 
-export default { render({ model, el, signal }) {
-  const root = mount(el, model, `Run of ${model.get("title")}`, signal), link = connect(model, signal);
-  const pill = h("span", { class: "pill" }), head = h("span", { class: "dim" }), failed = h("div", {});
-  const stop = h("button", { type: "button", class: "danger", onclick: async () => {
-    stop.disabled = true;
-    try { await link.ask("stop"); } catch (error) { stop.disabled = false; showError(failed, error); }
-  } }, "Stop");
-  // A run that nobody drives goes on from a cell.
-  const resume = h("button", { type: "button", onclick: () => insertCell(root, `%load_ext nbtools\n%workflow resume ${model.get("run_id")}`, `nbtools.workbench().workflows.resume("${model.get("run_id")}")`) }, "Insert the cell that goes on");
-  const asks = h("div", { class: "asks", "aria-live": "polite" });
-  const graph = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "Graph of the run" });
-  const bars = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "When each step ran" });
-  const body = h("tbody"), steps = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "Steps of the run" },
-    h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ...model.get("columns").map((name) => h("th", { scope: "col" }, name)))), body));
-  const whole = h("details", { open: "" }, h("summary", {}, "Graph"), graph);
-  const times = h("details", {}, h("summary", {}, "Times"), bars), table = h("details", { open: "" }, h("summary", {}, "Steps"), steps);
-  const outputs = h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "What the run returned" });
-  root.append(h("div", { class: "bar" }, pill, h("span", { class: "title" }, model.get("title")), head, h("span", { class: "grow" }), resume, stop), failed, asks, outputs, whole, table, times);
+/** @import { Field, Problems } from "./fields.js" */
+/** @import { Model, View } from "./shared.js" */
 
-  const paint = () => {
-    const state = model.get("state");
-    pill.className = `pill ${TONES[state] ?? ""}`;
-    pill.textContent = state;
-    head.textContent = model.get("head");
-    stop.hidden = !model.get("is_driven");
-    resume.hidden = model.get("is_driven") || !(model.get("is_followed") || GOES_ON.includes(state)) || model.get("questions").some((one) => !one.told);
-    graph.innerHTML = model.get("graph"); // made by the kernel's side, which escapes every text in it
-    bars.innerHTML = model.get("bars");
-    outputs.innerHTML = model.get("outcome");
-    outputs.hidden = !model.get("outcome");
-    body.replaceChildren(...model.get("rows").map((row) => h("tr", { "data-state": row[1] }, ...row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))));
+/**
+ * A question of a step.
+ * @typedef {object} Question
+ * @property {string} step
+ * @property {string} text
+ * @property {Field[]} fields of a form; without fields there are `answers`
+ * @property {[answer: unknown, label: string][]} answers
+ * @property {string} told what was answered, once it was
+ */
+
+/** @type {{ [state: string]: string }} */
+const TONES = {
+  ok: "is-ok",
+  reused: "is-ok",
+  failed: "is-bad",
+  running: "is-run",
+  waiting: "is-warn",
+  unknown: "is-warn",
+  declined: "is-warn",
+};
+const RESUMABLE = ["failed", "cancelled", "declined"];
+const LOOK_MS = 2000;
+const PAINTED = ["is_followed", "questions", "state", "head", "graph", "bars", "outcome", "rows", "is_driven"];
+
+/**
+ * Return a group that scrolls and can be reached by keys.
+ * @param {string} label
+ * @param {...HTMLElement} children
+ */
+const scrollBox = (label, ...children) =>
+  h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": label }, ...children);
+
+/**
+ * Make the elements that show the state of a run.
+ * @param {Model} model
+ */
+const createParts = (model) => {
+  const body = h("tbody");
+  const heads = model.get("columns").map((/** @type {string} */ name) => h("th", { scope: "col" }, name));
+  const graph = scrollBox("Graph of the run");
+  const bars = scrollBox("When each step ran");
+  const table = h("table", { class: "plain" }, h("thead", {}, h("tr", {}, ...heads)), body);
+  const steps = scrollBox("Steps of the run", table);
+  return {
+    pill: h("span", { class: "pill" }),
+    head: h("span", { class: "dim" }),
+    failure: h("div", {}),
+    questions: h("div", { class: "asks", "aria-live": "polite" }),
+    outcome: scrollBox("What the run returned"),
+    graph,
+    bars,
+    body,
+    graphFold: h("details", { open: true }, h("summary", {}, "Graph"), graph),
+    stepsFold: h("details", { open: true }, h("summary", {}, "Steps"), steps),
+    timesFold: h("details", {}, h("summary", {}, "Times"), bars),
   };
-  const fold = () => { if (model.get("is_short")) whole.open = table.open = false; };
+};
+
+/**
+ * @param {Model} model
+ * @param {ReturnType<typeof createParts>} parts
+ */
+const paint = (model, { pill, head, graph, bars, outcome, body }) => {
+  const state = model.get("state");
+  pill.className = `pill ${TONES[state] ?? ""}`;
+  pill.textContent = state;
+  head.textContent = model.get("head");
+  // Made by the kernel's side, which escapes every text in it.
+  graph.innerHTML = model.get("graph");
+  bars.innerHTML = model.get("bars");
+  outcome.innerHTML = model.get("outcome");
+  outcome.hidden = !model.get("outcome");
+  const rows = model.get("rows").map((/** @type {string[]} */ row) => {
+    const cells = row.map((text, at) => (at ? h("td", {}, text) : h("th", { scope: "row" }, text)));
+    return h("tr", { "data-state": row[1] }, ...cells);
+  });
+  body.replaceChildren(...rows);
+};
+
+/**
+ * Return what is sent for a question, and where it says what is wrong with the answer.
+ * @param {Question} question
+ * @param {Link} link
+ */
+const questionForm = ({ step, fields, answers }, link) => {
+  const failure = h("div", { class: "wrong", role: "alert" });
+  const form = fields.length ? fieldsForm(fields) : null;
+  /** @param {boolean} isOff */
+  const disable = (isOff) => {
+    for (const each of buttons) each.disabled = isOff;
+  };
+  /** @param {Problems} problems */
+  const showProblems = (problems) => {
+    if (form) form.showProblems(problems, true);
+    else failure.textContent = Object.values(problems).join("; ");
+  };
+  /** @param {unknown} answer */
+  const send = async (answer) => {
+    disable(true);
+    try {
+      showProblems((await link.ask("answer", { step, answer })).problems);
+    } catch (error) {
+      showError(failure, error);
+    }
+    disable(false);
+  };
+  const buttons = form
+    ? [h("button", { type: "button", class: "primary", onclick: () => send(form.typed()) }, "Send")]
+    : answers.map(([answer, label], at) =>
+        h("button", { type: "button", class: at ? "" : "primary", onclick: () => send(answer) }, label),
+      );
+  return [form && form.element, failure, h("div", { class: "answers" }, ...buttons)];
+};
+
+/**
+ * @param {Question} question
+ * @param {Link} link
+ */
+const drawQuestion = (question, link) => {
+  const { step, text, told: message } = question;
+  const head = h("div", {}, h("code", { class: "mono" }, step), " asks: ", h("strong", {}, text));
+  if (message) return h("div", { class: "question" }, head, h("div", { class: "dim" }, message));
+  const group = { class: "question", role: "group", "aria-label": `${step} asks` };
+  return h("div", group, head, ...questionForm(question, link));
+};
+
+/**
+ * Return a function that shows the questions of now; cards that stay are not touched.
+ * @param {Model} model
+ * @param {Link} link
+ * @param {HTMLElement} element
+ */
+const questionPainter = (model, link, element) => {
+  /** @type {Map<string, HTMLElement>} */
   const cards = new Map();
-  const keyOf = (one) => JSON.stringify([one.step, one.told]); // an answered question stands in a card of its own
-  const question = (one) => {
-    if (one.told) return h("div", { class: "question" }, h("div", {}, h("code", { class: "mono" }, one.step), " asks: ", h("strong", {}, one.text)), h("div", { class: "dim" }, one.told));
-    const wrong = h("div", { class: "wrong", role: "alert" }), form = one.fields.length ? fieldsForm(one.fields) : null;
-    const say = async (answer) => {
-      for (const each of buttons) each.disabled = true;
+  return () => {
+    /** @type {Map<string, Question>} */
+    const now = new Map();
+    // An answered question has a card of its own.
+    for (const each of model.get("questions")) now.set(JSON.stringify([each.step, each.told]), each);
+    for (const [key, card] of cards) {
+      if (now.has(key)) continue;
+      card.remove();
+      cards.delete(key);
+    }
+    for (const [key, question] of now) {
+      if (cards.has(key)) continue;
+      const card = drawQuestion(question, link);
+      cards.set(key, card);
+      element.append(card);
+    }
+  };
+};
+
+/**
+ * Return the button that inserts a cell, from which a run goes on that nobody drives.
+ * @param {Model} model
+ * @param {HTMLElement} root
+ */
+const resumeButton = (model, root) => {
+  const onclick = () => {
+    const run = model.get("run_id");
+    const python = `nbtools.workbench().workflows.resume("${run}")`;
+    insertCell(root, `%load_ext nbtools\n%workflow resume ${run}`, python);
+  };
+  return h("button", { type: "button", onclick }, "Insert the cell that goes on");
+};
+
+/** @param {Model} model */
+const isResumable = (model) => {
+  if (model.get("is_driven") || model.get("questions").some((/** @type {Question} */ each) => !each.told)) {
+    return false;
+  }
+  return model.get("is_followed") || RESUMABLE.includes(model.get("state"));
+};
+
+export default {
+  /** @param {View} view */
+  render({ model, el, signal }) {
+    const root = mount(el, model, `Run of ${model.get("title")}`, signal);
+    const link = new Link(model, signal);
+    const parts = createParts(model);
+    const { pill, head, failure, questions, outcome, graphFold, stepsFold, timesFold } = parts;
+    const onStop = async () => {
+      stop.disabled = true;
       try {
-        const { problems } = await link.ask("answer", { step: one.step, answer });
-        if (form) form.showProblems(problems, true); else wrong.textContent = Object.values(problems).join("; ");
-        for (const each of buttons) each.disabled = false;
-      } catch (error) { showError(wrong, error); for (const each of buttons) each.disabled = false; }
+        await link.ask("stop");
+      } catch (error) {
+        stop.disabled = false;
+        showError(failure, error);
+      }
     };
-    const buttons = form ? [h("button", { type: "button", class: "primary", onclick: () => say(form.typed()) }, "Send")]
-      : one.answers.map(([answer, label], i) => h("button", { type: "button", class: i ? "" : "primary", onclick: () => say(answer) }, label));
-    return h("div", { class: "question", role: "group", "aria-label": `${one.step} asks` },
-      h("div", {}, h("code", { class: "mono" }, one.step), " asks: ", h("strong", {}, one.text)), form && form.element, wrong, h("div", { class: "answers" }, ...buttons));
-  };
-  const ask = () => {
-    const now = model.get("questions"), keys = new Set(now.map(keyOf));
-    for (const [key, card] of cards) if (!keys.has(key)) { card.remove(); cards.delete(key); }
-    for (const one of now) if (!cards.has(keyOf(one))) { const card = question(one); cards.set(keyOf(one), card); asks.append(card); }
-  };
-  const clock = setInterval(() => { if (model.get("is_followed") && !document.hidden) link.ask("look").catch((error) => showError(failed, error)); }, 2000);
-  signal?.addEventListener("abort", () => clearInterval(clock));
-  let frame = 0;
-  const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; paint(); }); };
-  onChange(model, ["is_followed", "questions", "state", "head", "graph", "bars", "outcome", "rows", "is_driven"], soon, signal);
-  onChange(model, ["questions"], ask, signal); onChange(model, ["is_short"], fold, signal);
-  paint(); fold(); ask();
-  link.ready();
-} };
+    const stop = h("button", { type: "button", class: "danger", onclick: onStop }, "Stop");
+    const resume = resumeButton(model, root);
+    const title = h("span", { class: "title" }, model.get("title"));
+    const bar = h("div", { class: "bar" }, pill, title, head, h("span", { class: "grow" }), resume, stop);
+    root.append(bar, failure, questions, outcome, graphFold, stepsFold, timesFold);
+
+    const paintAll = () => {
+      paint(model, parts);
+      stop.hidden = !model.get("is_driven");
+      resume.hidden = !isResumable(model);
+    };
+    const fold = () => {
+      if (model.get("is_short")) graphFold.open = stepsFold.open = false;
+    };
+    const ask = questionPainter(model, link, questions);
+    const look = () => link.ask("look").catch((error) => showError(failure, error));
+    const clock = setInterval(() => {
+      if (model.get("is_followed") && !document.hidden) look();
+    }, LOOK_MS);
+    signal?.addEventListener("abort", () => clearInterval(clock));
+    let frame = 0;
+    const paintSoon = () => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        paintAll();
+      });
+    };
+    onChange(model, PAINTED, paintSoon, signal);
+    onChange(model, ["questions"], ask, signal);
+    onChange(model, ["is_short"], fold, signal);
+    paintAll();
+    fold();
+    ask();
+    link.ready();
+  },
+};

@@ -108,7 +108,7 @@ def test_node_tells_exceptions_and_goes_on(session):
     done = run("\nfunction f() {\n  throw new TypeError('boo');\n}\nf();")
     assert (done.status, done.exit_code, str(done.error)) == ("error", 1, "line 3: TypeError: boo")
     assert "TypeError: boo" in done.stderr
-    assert "session.js" not in done.error.traceback
+    assert "session.cjs" not in done.error.traceback
     assert run("const x = ;").error.name == "SyntaxError"
     assert run("throw 5").error.value == "5"
     assert run("throw undefined").status == "error"

@@ -11,56 +11,71 @@ const net = require("net");
 const path = require("path");
 const vm = require("vm");
 
+/** @typedef {{ error: ReturnType<typeof describe> | null, interrupted: boolean }} Run */
+
 const ANSWERS = 9;
+/** What scripts see as globals. @type {any} */
+const scope = globalThis;
 const console_ = new inspector.Session();
 console_.connect();
 const input = new net.Socket({ fd: 8, readable: true, writable: false });
+/** @type {Set<{ clear: () => void }>} */
 const timers = new Set();
+/** The run that goes on: what made it fail, and whether it was interrupted. @type {Run | null} */
 let running = null;
 
-for (const [set, clear, repeats] of [
-  ["setTimeout", "clearTimeout", false],
-  ["setInterval", "clearInterval", true],
-  ["setImmediate", "clearImmediate", false],
-]) {
-  const original = globalThis[set];
-  const forget = globalThis[clear];
-  globalThis[set] = Object.assign((callback, ...rest) => {
+/**
+ * Keep what a script has set going, so that an interrupt can end it.
+ * @param {"setTimeout" | "setInterval" | "setImmediate"} set
+ * @param {"clearTimeout" | "clearInterval" | "clearImmediate"} clear
+ */
+function keepTimers(set, clear) {
+  const original = scope[set];
+  const forget = scope[clear];
+  scope[set] = Object.assign((/** @type {any} */ callback, /** @type {any[]} */ ...rest) => {
     if (typeof callback !== "function") return original(callback, ...rest);
-    const entry = {};
-    const made = original((...values) => {
-      if (!repeats) timers.delete(entry);
-      return callback(...values);
-    }, ...rest);
-    entry.clear = () => forget(made);
+    const entry = { clear: () => forget(timer) };
+    const timer = original(
+      (/** @type {any[]} */ ...values) => {
+        if (set !== "setInterval") timers.delete(entry);
+        return callback(...values);
+      },
+      ...rest,
+    );
     timers.add(entry);
-    return made;
+    return timer;
   }, original);
 }
 
+/** @param {object} facts */
 function answer(facts) {
-  fs.writeSync(ANSWERS, JSON.stringify(facts) + "\n");
+  fs.writeSync(ANSWERS, `${JSON.stringify(facts)}\n`);
 }
 
+/** @param {any} error */
 function describe(error) {
   const isError = error !== null && typeof error === "object" && "message" in error;
   const stack = isError ? ownPart(String(error.stack || error.message)) : "";
-  const place = stack.match(/script\.js:(\d+)/);
+  const frame = stack.match(/script\.js:(\d+)/);
   return {
     name: isError ? String(error.name) : "Uncaught",
     value: isError ? String(error.message) : String(error),
     traceback: stack,
-    line: place ? Number(place[1]) : null,
+    line: frame ? Number(frame[1]) : null,
   };
 }
 
-// The frames below the script are those of this file.
+/**
+ * Return a stack without the frames below the script, which are those of this file.
+ * @param {string} stack
+ */
 function ownPart(stack) {
   const lines = stack.split("\n");
   const end = lines.findIndex((line) => line.includes("node:inspector") || line.includes(__filename));
   return (end < 0 ? lines : lines.slice(0, end)).join("\n");
 }
 
+/** @param {any} error */
 function fail(error) {
   if (!running) return;
   if (running.error === null) {
@@ -69,25 +84,29 @@ function fail(error) {
   }
 }
 
-// Fetch the value that was thrown: the inspector hands out references to it.
+/**
+ * Fetch the value that was thrown: the inspector hands out references to it.
+ * @param {inspector.Runtime.ExceptionDetails} details
+ */
 function thrown(details) {
-  const given = details.exception || {};
-  if (given.objectId === undefined) return given.value !== undefined ? given.value : details.text;
-  let found = details.text;
-  globalThis.__nbtools_take = (value) => (found = value);
+  const { objectId, value = details.text } = details.exception ?? {};
+  if (objectId === undefined) return value;
+  let object = value;
+  scope.__nbtools_take = (/** @type {unknown} */ target) => (object = target);
   console_.post("Runtime.callFunctionOn", {
-    objectId: given.objectId,
+    objectId,
     functionDeclaration: "function () { globalThis.__nbtools_take(this); }",
   });
-  delete globalThis.__nbtools_take;
-  return found;
+  delete scope.__nbtools_take;
+  return object;
 }
 
+/** @param {string} code */
 function evaluate(code) {
   const parameters = { expression: `${code}\n//# sourceURL=script.js`, replMode: true, awaitPromise: true };
-  globalThis.__nbtools_go = () => {
-    delete globalThis.__nbtools_go;
-    console_.post("Runtime.evaluate", parameters, (error, result) => {
+  scope.__nbtools_go = () => {
+    delete scope.__nbtools_go;
+    console_.post("Runtime.evaluate", parameters, (error, /** @type {any} */ result) => {
       if (error) fail(new Error(error.message));
       else if (result.exceptionDetails) fail(thrown(result.exceptionDetails));
     });
@@ -107,28 +126,31 @@ function interrupt() {
   timers.clear();
 }
 
+/** @param {string | null} folder */
 function enter(folder) {
   if (!folder) return;
   process.chdir(folder);
   const main = path.join(folder, "script.js");
-  globalThis.require = createRequire(main);
-  globalThis.__filename = main;
-  globalThis.__dirname = folder;
+  Object.assign(scope, { require: createRequire(main), __filename: main, __dirname: folder });
 }
 
+/** @param {{ file: string, world: string }} request the code, and its folder and variables */
 function begin(request) {
   running = { error: null, interrupted: false };
   input.unref();
   try {
     const world = JSON.parse(fs.readFileSync(request.world, "utf8"));
     enter(world.cwd);
-    Object.assign(globalThis, world.variables);
+    Object.assign(scope, world.variables);
     evaluate(fs.readFileSync(request.file, "utf8"));
   } catch (error) {
     fail(error);
   }
 }
 
+keepTimers("setTimeout", "clearTimeout");
+keepTimers("setInterval", "clearInterval");
+keepTimers("setImmediate", "clearImmediate");
 process.on("uncaughtException", fail);
 process.on("SIGINT", interrupt);
 process.on("exit", () => (running = null));
@@ -143,7 +165,7 @@ process.on("beforeExit", () => {
 });
 
 // Otherwise what a loop prints is kept in memory until the loop ends.
-for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+for (const stream of /** @type {any[]} */ ([process.stdout, process.stderr])) stream._handle?.setBlocking?.(true);
 
 let waiting = "";
 input.setEncoding("utf8");
@@ -158,7 +180,7 @@ input.on("data", (text) => {
 });
 input.on("end", () => process.exit(0));
 
-globalThis.module = { exports: {} };
-globalThis.exports = globalThis.module.exports;
+const main = { exports: {} };
+Object.assign(scope, { module: main, exports: main.exports });
 enter(process.cwd());
 answer({ ready: true });

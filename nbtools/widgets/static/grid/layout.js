@@ -1,0 +1,267 @@
+// Where rows and columns are, and scrolling: geometry in pixels of `top` and `left`, which the scroll bars follow.
+import { number } from "../shared.js";
+import { clamp, HEAD, LONGEST, NARROWEST, WIDEST } from "./state.js";
+
+/** @import { Column, Grid, Slot, TableState, View } from "./state.js" */
+
+const WIDEST_FITTED = 300;
+const MOST_ROWS_SHOWN = 12;
+const TALLEST = 400;
+
+/** @param {Column} column */
+export const guessedWidth = ({ name, kind }) =>
+  clamp(name.length * 7.4 + 40, kind === "number" ? 96 : kind === "time" ? 150 : 120, 240);
+
+/**
+ * Return a cell's text as it is drawn: long fractions are cut to eight digits.
+ * @template {string | null | undefined} T
+ * @param {T} text
+ * @param {string} kind
+ */
+export const shortText = (text, kind) => {
+  const isLong = kind === "number" && text && text.length > 14 && /[.e]/.test(text);
+  if (!isLong || !Number.isFinite(Number(text))) return text;
+  return String(Number(Number(text).toPrecision(8)));
+};
+
+/**
+ * Return the slots of all columns that are shown: pinned ones first, the others behind them.
+ * @param {TableState} state
+ * @param {View} view
+ */
+export const arranged = ({ columns, shown: visible }, { pinned, widths }) => {
+  const indexes = visible ?? [...columns.keys()];
+  const fixed = pinned
+    .map((name) => columns.findIndex((each) => each.name === name))
+    .filter((index) => indexes.includes(index));
+  const order = [...fixed, ...indexes.filter((index) => !fixed.includes(index))];
+  let x = 0;
+  return order.map((index, position) => {
+    const width = widths[columns[index].name] ?? guessedWidth(columns[index]);
+    const slot = { index, position, x, width, isPinned: position < fixed.length };
+    x += width;
+    return slot;
+  });
+};
+
+/**
+ * Return the slots in sight: all that are pinned, and the others that begin or end between two pixels.
+ * @param {Slot[]} slots
+ * @param {number} low
+ * @param {number} high
+ */
+export const slotsBetween = (slots, low, high) => {
+  const inSight = slots.filter((each) => each.isPinned);
+  // The first one in sight, by halves.
+  let [at, end] = [inSight.length, slots.length];
+  while (at < end) {
+    const middle = (at + end) >> 1;
+    if (slots[middle].x + slots[middle].width > low) end = middle;
+    else at = middle + 1;
+  }
+  for (; at < slots.length && slots[at].x < high; at++) inSight.push(slots[at]);
+  return inSight;
+};
+
+/** @param {Grid} grid */
+export const rowHeight = (grid) => (grid.view.wrap ? 64 : 24);
+/** @param {Grid} grid */
+export const bodyHeight = (grid) => Math.max(grid.parts.viewport.clientHeight - HEAD, 1);
+/**
+ * Return the width of the column of row numbers.
+ * @param {Grid} grid
+ */
+export const gutter = (grid) => 22 + 8 * Math.max(3, number(grid.state.rows).length);
+/** @param {Grid} grid */
+const roomForColumns = (grid) => Math.max(grid.parts.viewport.clientWidth - gutter(grid) - grid.pinnedWidth, 1);
+/** @param {Grid} grid */
+const totalHeight = (grid) => grid.state.rows * rowHeight(grid);
+/** @param {Grid} grid */
+const sizerHeight = (grid) => Math.min(totalHeight(grid), LONGEST);
+/** @param {Grid} grid */
+const greatestTop = (grid) => Math.max(totalHeight(grid) - bodyHeight(grid), 0);
+/** @param {Grid} grid */
+const greatestLeft = (grid) => Math.max(grid.allWidth - grid.pinnedWidth - roomForColumns(grid), 0);
+/**
+ * Return how many pixels of rows one pixel of the scroll bar is.
+ * @param {Grid} grid
+ */
+const scrollRatio = (grid) =>
+  (totalHeight(grid) - bodyHeight(grid)) / Math.max(sizerHeight(grid) - bodyHeight(grid), 1);
+
+/** @param {Grid} grid */
+export const slotsInSight = (grid) => {
+  const low = grid.left + grid.pinnedWidth;
+  return slotsBetween(grid.slots, low, low + roomForColumns(grid));
+};
+
+/**
+ * Return the pixel at which a slot is drawn.
+ * @param {Grid} grid
+ * @param {Slot} slot
+ */
+export const xOf = (grid, slot) => gutter(grid) + slot.x - (slot.isPinned ? 0 : grid.left);
+
+/** @param {Grid} grid */
+export const arrangeSlots = (grid) => {
+  grid.slots = arranged(grid.state, grid.view);
+  grid.pinnedWidth = grid.slots.filter((each) => each.isPinned).reduce((sum, each) => sum + each.width, 0);
+  grid.allWidth = grid.slots.reduce((sum, each) => sum + each.width, 0);
+  grid.parts.viewport.setAttribute("aria-colcount", String(grid.slots.length + 1));
+};
+
+/**
+ * @param {Grid} grid
+ * @param {number} top
+ * @param {number} left
+ */
+export const scrollTo = (grid, top, left) => {
+  const { viewport } = grid.parts;
+  grid.top = clamp(top, 0, greatestTop(grid));
+  grid.left = clamp(left, 0, greatestLeft(grid));
+  viewport.scrollTop = Math.round(grid.top / scrollRatio(grid));
+  viewport.scrollLeft = Math.round(grid.left);
+  // What the browser made of it: its own event says nothing new.
+  grid.scrollTop = viewport.scrollTop;
+  grid.paint();
+};
+
+/**
+ * Follow the scroll bars.
+ * @param {Grid} grid
+ */
+export const followScrollBars = (grid) => {
+  const { scrollTop, scrollLeft } = grid.parts.viewport;
+  grid.left = clamp(scrollLeft, 0, greatestLeft(grid));
+  const by = scrollTop - grid.scrollTop;
+  if (Math.abs(by) >= 1) {
+    grid.scrollTop = scrollTop;
+    const end = sizerHeight(grid) - bodyHeight(grid);
+    const isInside = scrollTop > 0 && scrollTop < end - 1;
+    const isNear = scrollRatio(grid) > 1.01 && Math.abs(by) <= bodyHeight(grid) && isInside;
+    grid.top = clamp(isNear ? grid.top + by : scrollTop * scrollRatio(grid), 0, greatestTop(grid));
+  }
+  grid.paint();
+};
+
+/**
+ * Follow the wheel: a tick is three rows. Return whether there was a way to go.
+ * @param {Grid} grid
+ * @param {WheelEvent} event
+ */
+export const followWheel = (grid, event) => {
+  const units = [(3 * rowHeight(grid)) / 100, rowHeight(grid), bodyHeight(grid)];
+  const down = (event.shiftKey ? 0 : event.deltaY) * units[event.deltaMode];
+  const right = event.deltaX + (event.shiftKey ? event.deltaY : 0);
+  const { top, left } = grid;
+  scrollTo(grid, top + down, left + right);
+  return top !== grid.top || left !== grid.left;
+};
+
+/** @param {Grid} grid */
+export const resize = (grid) => {
+  const { viewport, sizer, layer } = grid.parts;
+  arrangeSlots(grid);
+  const width = gutter(grid) + grid.allWidth;
+  const rows = Math.min(grid.state.rows, MOST_ROWS_SHOWN) * rowHeight(grid);
+  viewport.style.height = `${clamp(rows + HEAD + (width > viewport.clientWidth ? 16 : 0), HEAD + 60, TALLEST)}px`;
+  sizer.style.height = `${HEAD + sizerHeight(grid)}px`;
+  sizer.style.width = `${width}px`;
+  layer.style.width = `${viewport.clientWidth}px`;
+  layer.style.height = `${viewport.clientHeight}px`;
+  scrollTo(grid, grid.top, grid.left);
+};
+
+/**
+ * Give columns a width that fits what is first seen of them; return whether one changed.
+ * @param {Grid} grid
+ * @param {(string | null)[][]} rows
+ * @param {number[]} indexes of the columns
+ */
+export const fitWidths = (grid, rows, indexes) => {
+  let isChanged = false;
+  indexes.forEach((index, at) => {
+    const column = grid.state.columns[index];
+    if (grid.fitted.has(column.name) || !rows.length) return;
+    grid.fitted.add(column.name);
+    if (grid.view.widths[column.name]) return;
+    const longest = Math.max(...rows.map((row) => shortText(row[at], column.kind)?.length ?? 4));
+    const width = Math.max(longest * 7.6 + 22, guessedWidth(column));
+    grid.view.widths[column.name] = clamp(width, NARROWEST, WIDEST_FITTED);
+    isChanged = true;
+  });
+  return isChanged;
+};
+
+/**
+ * Give a column a width by a person's wish.
+ * @param {Grid} grid
+ * @param {Slot} slot
+ * @param {number} width
+ */
+export const setWidth = (grid, slot, width) => {
+  grid.view.widths[grid.column(slot).name] = clamp(width, NARROWEST, WIDEST);
+  resize(grid);
+};
+
+/**
+ * @param {Grid} grid
+ * @param {Slot} slot
+ * @param {number} by
+ */
+export const widen = (grid, slot, by) => {
+  setWidth(grid, slot, slot.width + by);
+  grid.saveView();
+};
+
+/**
+ * Scroll as little as brings a cell into sight.
+ * @param {Grid} grid
+ * @param {number} row
+ * @param {number} column
+ */
+const reveal = (grid, row, column) => {
+  const slot = grid.slots[column];
+  const tall = rowHeight(grid);
+  let { top, left } = grid;
+  // Of what is larger than the room, the start is seen.
+  if (row >= 0) top = Math.min(Math.max(top, (row + 1) * tall - bodyHeight(grid)), row * tall);
+  if (slot && !slot.isPinned) {
+    const x = slot.x - grid.pinnedWidth;
+    left = Math.min(Math.max(left, x + slot.width - roomForColumns(grid)), x);
+  }
+  scrollTo(grid, top, left);
+};
+
+/**
+ * Make a cell the active one, and show it.
+ * @param {Grid} grid
+ * @param {number} row -1 for the header
+ * @param {number} column
+ * @param {boolean} isExtending the rectangle grows from where it began
+ */
+export const goToCell = (grid, row, column, isExtending = false) => {
+  grid.anchor = isExtending ? (grid.anchor ?? { ...grid.active }) : null;
+  grid.active = {
+    row: clamp(row, isExtending ? 0 : -1, grid.state.rows - 1),
+    column: clamp(column, 0, Math.max(grid.slots.length - 1, 0)),
+  };
+  reveal(grid, grid.active.row, grid.active.column);
+};
+
+/**
+ * Return the cell at a point of the page; without a slot it is beside all columns.
+ * @param {Grid} grid
+ * @param {{ clientX: number, clientY: number }} point
+ * @returns {{ slot: Slot | undefined, row: number }}
+ */
+export const cellAt = (grid, { clientX, clientY }) => {
+  const { slots, pinnedWidth, left } = grid;
+  const box = grid.parts.viewport.getBoundingClientRect();
+  const [x, y] = [clientX - box.left - gutter(grid), clientY - box.top];
+  const across = x >= pinnedWidth ? x + left : x;
+  const slot = slots.find(
+    (each) => across >= each.x && across < each.x + each.width && each.isPinned === x < pinnedWidth,
+  );
+  return { slot, row: y < HEAD ? -1 : Math.floor((grid.top + y - HEAD) / rowHeight(grid)) };
+};

@@ -1,0 +1,65 @@
+"""JavaScript as it is sent: joined from its files, without what only readers of the files need."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from nbtools.widgets.live.sources import joined, module_text
+
+STATIC = Path(str(files("nbtools.widgets"))) / "static"
+WIDGETS = [path.stem for path in sorted(STATIC.glob("*.js")) if "export default" in path.read_text(encoding="utf-8")]
+
+
+def test_a_module_comes_behind_what_it_imports_and_each_once() -> None:
+    modules = {
+        "w.js": 'import { a } from "./p/a.js";\nimport {\n  b,\n} from "./b.js";\n\nexport default { a, b };\n',
+        "p/a.js": 'import { b } from "../b.js";\n\nexport const a = b;\n',
+        "b.js": "// Why.\nexport const b = 1;\n",
+    }
+    text = joined("w.js", modules.__getitem__)
+    assert text == "const b = 1;\n\nconst a = b;\n\nexport default { a, b };\n"
+
+
+def test_comments_and_blanks_at_line_starts_are_not_sent() -> None:
+    source = """/**
+ * Why.
+ * @param {number} x
+ */
+const f = (x) => {
+  // A reason.
+  const y = /** @type {number} */ (x); /** @type {string} */
+
+  return `${y} // no comment  of ours`;
+};
+"""
+    expected = "const f = (x) => {\nconst y = (x); \nreturn `${y} // no comment  of ours`;\n};\n"
+    assert joined("f.js", lambda _path: source) == expected
+
+
+def test_modules_that_import_each_other_in_a_circle_are_refused() -> None:
+    modules = {"a.js": 'import { b } from "./b.js";\n', "b.js": 'import { a } from "./a.js";\n'}
+    with pytest.raises(ImportError, match=r"a\.js → b\.js → a\.js"):
+        joined("a.js", modules.__getitem__)
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_joined_files_have_no_name_twice_and_import_nothing(name: str) -> None:
+    names: list[str] = []
+
+    def read(path: str) -> str:
+        text = STATIC.joinpath(path).read_text(encoding="utf-8")
+        names.extend(re.findall(r"^(?:export )?(?:async )?(?:const|let|class|function) (\w+)", text, re.MULTILINE))
+        return text
+
+    text = joined(f"{name}.js", read)
+    assert sorted(names) == sorted(set(names))
+    assert re.findall(r"^(?:import|export) .*", text, re.MULTILINE) == ["export default {"]
+
+
+@pytest.mark.parametrize(("name", "most"), [("table", 48_000), ("chat", 25_000), ("explorer", 60_000)])
+def test_a_widget_is_few_bytes_of_javascript(name: str, most: int) -> None:
+    assert len(module_text(name).encode()) < most

@@ -167,8 +167,7 @@ class Door:
                 if call.caller not in CALLERS:
                     raise InvalidArguments(f"{call.caller!r} is no caller.", hint=f"Use {', '.join(CALLERS)}.")
                 services = self.for_models if call.by_model else self.services
-                reads = any(rule.arguments for rule in self.rules)
-                prepared = await prepare(tool, call, services, reads=reads)
+                prepared = await prepare(tool, call, services, reads=any(rule.arguments for rule in self.rules))
                 call = prepared.call
                 prepared = await self._gate(prepared, services)
                 call = prepared.call
@@ -181,7 +180,11 @@ class Door:
                     recorded=recorded,
                     effects=prepared.effects,
                 )
-                result = await self._seen(prepared, context)
+                # Before the eyes of the call's witnesses, where it may change something.
+                run: Callable[[Context], Awaitable[ToolResult]] = functools.partial(self._run, prepared)
+                for witness in () if prepared.effects.read_only else call.witnesses:
+                    run = functools.partial(witness, tool, prepared.values, run)
+                result = await run(context)
             except ApprovalPending as exc:
                 return failure(call, exc)  # it is recorded when it has run, or was refused
             except NbtoolsError as exc:
@@ -196,10 +199,8 @@ class Door:
             if result.error:
                 timed.outcome = result.error.code
         label = UNLABELLED if context is None else await self._label(prepared, context, result)
-        if call.approval is not None:
-            result = _with_changes_told(result, call.approval)
-        if recorded:
-            call = call.but(arguments={**call.arguments, **recorded})
+        result = result if call.approval is None else _with_changes_told(result, call.approval)
+        call = call.but(arguments={**call.arguments, **recorded}) if recorded else call
         result = self._keep(call, result, started_at, begun, label)
         if call.journal is not None:
             await call.journal.ended(call.call_id, result)
@@ -212,14 +213,10 @@ class Door:
 
     async def _label(self, prepared: PreparedCall, context: Context, result: ToolResult) -> Label:
         """Return the label of what a call gave; the call around it has read it too."""
-        label, call = of_call(prepared), context.call
-        if context.seen:
-            label |= join(context.seen)
-        if (marks := self._marks(context)) is not None:
-            if not label.strangers and await marks.shows(result):
-                label |= Label(strangers=True)
-            if result.artifacts and (label.strangers or call.label.strangers):
-                await marks.save_files(result)
+        label = join((of_call(prepared), *context.seen))
+        # What the tool gave was looked at where it was made.
+        if not result.ok and (marks := self._marks(context)) is not None:
+            label = await in_thread(marks.after, result, label, context.call.label)
         if (outer := _RUNNING.get()) is not None:
             outer[2].append(label)
         return label
@@ -229,8 +226,11 @@ class Door:
         call = context.call
         if not (call.by_model or call.label) or (context.effects is not None and context.effects.public):
             return None
-        marks: Callable[[], Marks] | None = context.services.get(Marks)
-        return None if marks is None else marks()
+        try:
+            marks: Marks = context.services[Marks]()
+        except KeyError:
+            return None
+        return marks
 
     def _keep(
         self, call: ToolCall, result: ToolResult, started_at: float, begun: float, label: Label = UNLABELLED
@@ -354,24 +354,9 @@ class Door:
             return own + self.limits.grace
         return prepared.tool.timeout or self.limits.timeout
 
-    async def _seen(self, prepared: PreparedCall, context: Context) -> ToolResult:
-        """Run the tool before the eyes of its witnesses, where it may change something.
-
-        What it is about to write of strangers' texts is known as that before it is there.
-        """
-        if (marks := self._marks(context)) is not None:
-            if await marks.names(prepared):
-                context.seen.append(Label(strangers=True))
-            if context.call.label.strangers and not prepared.effects.read_only:
-                await marks.save(prepared)
-        run: Callable[[Context], Awaitable[ToolResult]] = functools.partial(self._run, prepared)
-        for witness in () if prepared.effects.read_only else context.call.witnesses:
-            run = functools.partial(witness, prepared.tool, prepared.values, run)
-        return await run(context)
-
     async def _run(self, prepared: PreparedCall, context: Context) -> ToolResult:
         """Run the tool within its time; what it shows meanwhile is without secrets."""
-        tool, call, timeout = prepared.tool, context.call, context.timeout
+        call, timeout = context.call, context.timeout
         if call.journal is not None and not prepared.effects.read_only:
             await call.journal.started(call.call_id)
         output = None if call.on_output is None else RedactedOutput(call.on_output)
@@ -379,20 +364,10 @@ class Door:
             call = call.but(on_output=output)
             context = dataclasses.replace(context, call=call)
 
-        def perform() -> ToolResult | Awaitable[Any]:
-            returned = tool.invoke(prepared.values, context)
-            # A large result is made plain where it was made, so that it holds up nobody.
-            return returned if inspect.isawaitable(returned) else self._result(call, returned)
-
         running = _RUNNING.set((call, self.approver, context.seen))
         try:
             async with asyncio.timeout(timeout) as clock:
-                made = perform() if tool.is_async else await in_thread(perform)
-                if isinstance(made, ToolResult):
-                    return made
-                with watched(tool.name):
-                    returned = await made
-                return self._result(call, returned)
+                return await self._perform(prepared, context)
         except Cancelled as exc:
             if clock.expired():
                 raise _too_long(timeout, exc.data) from None
@@ -406,8 +381,32 @@ class Door:
             if output is not None:
                 output.end()
 
-    def _result(self, call: ToolCall, returned: Any) -> ToolResult:
-        """Make the result of what a tool returned, within the size limit and without secrets."""
+    async def _perform(self, prepared: PreparedCall, context: Context) -> ToolResult:
+        """Let the tool work, in a thread unless it is made for the loop.
+
+        What it is about to write of strangers' texts is known as that before it is there.
+        """
+        tool, marks = prepared.tool, self._marks(context)
+        finish = functools.partial(self._result, prepared, context, marks)
+
+        def perform() -> ToolResult | Awaitable[Any]:
+            if marks is not None:
+                context.seen.append(marks.before(prepared))
+            returned = tool.invoke(prepared.values, context)
+            # A large result is made plain where it was made, so that it holds up nobody.
+            return returned if inspect.isawaitable(returned) else finish(returned)
+
+        is_quick = tool.is_async and marks is None
+        made = perform() if is_quick else await in_thread(perform)
+        if isinstance(made, ToolResult):
+            return made
+        with watched(tool.name):
+            returned = await made
+        return finish(returned) if is_quick else await in_thread(finish, returned)
+
+    def _result(self, prepared: PreparedCall, context: Context, marks: Marks | None, returned: Any) -> ToolResult:
+        """Make the result of what a tool returned, within the size limit and without secrets; see what it shows."""
+        call = context.call
         error = _error_of(returned) if isinstance(returned, ToolResult) else None
         output = returned if isinstance(returned, Output | ToolResult) else Output(data=returned)
         data, text = output.data, output.text
@@ -419,7 +418,7 @@ class Door:
             # What is read is the data itself where the tool has no words of its own: JSON, but a text as it is.
             plain = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, allow_nan=False)
             text = "done" if data is None else plain
-        return ToolResult(
+        result = ToolResult(
             ok=error is None,
             tool=call.tool,
             call_id=call.call_id,
@@ -429,6 +428,9 @@ class Door:
             artifacts=output.artifacts,
             value=output.value,
         )
+        if marks is not None:
+            context.seen.append(marks.after(result, join((of_call(prepared), *context.seen)), call.label))
+        return result
 
 
 def _too_long(seconds: float | None, kept: Mapping[str, Any] | None = None) -> CallTimeout:

@@ -225,7 +225,7 @@ def decide(rules: Iterable[Rule], asked: PreparedCall) -> Decision:
         return Decision(action=strictest.action, reason=strictest.why or f"the policy says: {strictest}")
     if not tool.trusted:
         return Decision(action="ask", reason="the tool comes from a server that is not trusted")
-    if (why := reason_to_ask(asked)) is not None:
+    if asked.call.by_model and (why := reason_to_ask(asked)) is not None:
         return Decision(action="ask", reason=why, by_label=True)
     return next(decision for rule, decision in _BY_DEFAULT if rule.fits(asked))
 

@@ -54,10 +54,8 @@ UNLABELLED = Label()
 
 def join(labels: Iterable[Label]) -> Label:
     """Return all labels joined."""
-    made = UNLABELLED
-    for label in labels:
-        made |= label
-    return made
+    labels = tuple(labels)
+    return Label(any(label.strangers for label in labels), any(label.private for label in labels))
 
 
 def hosts_in(text: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from nbtools.label import Label
+from nbtools.label import UNLABELLED, Label
 from nbtools.prepared import PreparedCall
 from nbtools.result import ToolResult
 
@@ -27,29 +27,33 @@ _ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
 class Marks:
     """Knows files and notes again that came of strangers' texts, whoever reads them later; this one knows none.
 
-    What a model reads of a person's is private in any case, so that is not kept.
+    What a model reads of a person's is private in any case, so that is not kept. Every method may block.
     """
 
-    async def save(self, asked: PreparedCall) -> None:
-        """Mark what a call is about to write."""
+    def before(self, asked: PreparedCall) -> Label:
+        """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
+        return UNLABELLED
 
-    async def save_files(self, result: ToolResult) -> None:
-        """Mark the files that a call made."""
+    def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
+        """Return the label of a result, joined with what it shows; the files that came of strangers' texts are marked.
 
-    async def names(self, asked: PreparedCall) -> bool:
-        """Tell whether a call names something that is marked."""
-        return False
-
-    async def shows(self, result: ToolResult) -> bool:
-        """Tell whether a result shows something that is marked."""
-        return False
+        Parameters
+        ----------
+        result
+            What the call gave.
+        label
+            What is known of it without its words.
+        made_of
+            The label of the call, which its files have too.
+        """
+        return label
 
     def has_any(self) -> bool:
-        """Tell whether anything at all is marked; blocks."""
+        """Tell whether anything at all is marked."""
         return False
 
     def knows_file(self, path: Path) -> bool:
-        """Tell whether a file is marked, by where it lies or what it holds; blocks."""
+        """Tell whether a file is marked, by where it lies or what it holds."""
         return False
 
 
@@ -60,10 +64,8 @@ def of_call(asked: PreparedCall) -> Label:
 
 
 def reason_to_ask(asked: PreparedCall) -> str | None:
-    """Return why a call of a model has to be asked for because of what the model has seen; `None` where it has not."""
+    """Return why a model's call has to be asked for because of what the model has seen; `None` where it has not."""
     call, effects = asked.call, asked.effects
-    if not call.by_model or not call.label:
-        return None
     if call.label.strangers and not effects.read_only and not is_contained(asked):
         return "the model has read what strangers may have written, and that may have told it to"
     if call.label.private and effects.may_reach_out and not _is_named(call.arguments, call.hosts):

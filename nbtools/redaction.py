@@ -25,7 +25,6 @@ from nbtools.secret_values import (
     URL_PASSWORD,
     is_plain,
     known_forms,
-    mask_known,
     open_end,
     secrecy,
     secrets_of,
@@ -78,7 +77,9 @@ def _without_secrets(value: Any, known: tuple[str, ...], *, by_form: bool) -> An
 
 
 def _mask(text: str, known: tuple[str, ...], by_form: bool) -> str:
-    text = mask_known(text, known)
+    for form in known:
+        if form in text:
+            text = text.replace(form, MASK)
     return _mask_forms(text) if by_form else text
 
 
@@ -109,7 +110,7 @@ class RedactedOutput:
             return
         with self._lock:
             whole, known = self._held.pop(kind, "") + text, known_forms()
-            whole = mask_known(whole, known)
+            whole = _mask(whole, known, by_form=False)
             cut = len(whole) - open_end(whole, known)
             if whole[cut:]:
                 self._held[kind] = whole[cut:]
@@ -216,13 +217,17 @@ def _mask_forms(text: str) -> str:
         text = SHAPE.sub(MASK, text)
     if "://" in text:
         text = _IN_URL.sub(rf"\g<1>{MASK}", text)
-    return "".join(map(_mask_named, text.splitlines(keepends=True)))
+    return "".join(map(_mask_named, text.splitlines(keepends=True))) if _may_name(text) else text
+
+
+def _may_name(text: str) -> bool:
+    lowered = text.lower()
+    return any(sign in lowered for sign in _NAME_SIGNS)
 
 
 def _mask_named(line: str) -> str:
     # The patterns are slow, and most lines of a script name no secret.
-    lowered = line.lower()
-    if not any(sign in lowered for sign in _NAME_SIGNS):
+    if not _may_name(line):
         return line
     for pattern in _FIXED:
         line = pattern.sub(rf"\g<1>{MASK}", line)

@@ -26,7 +26,6 @@ __all__ = [
     "is_plain",
     "is_random",
     "known_forms",
-    "mask_known",
     "open_end",
     "secrecy",
     "secrets_of",
@@ -200,14 +199,6 @@ def known_forms() -> tuple[str, ...]:
     known = tuple(sorted(found, key=len, reverse=True))
     _READ = (seen, known)
     return known
-
-
-def mask_known(text: str, known: tuple[str, ...]) -> str:
-    """Return a text without the secrets that are known."""
-    for form in known:
-        if form in text:
-            text = text.replace(form, MASK)
-    return text
 
 
 def open_end(text: str, known: tuple[str, ...]) -> int:

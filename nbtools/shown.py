@@ -6,6 +6,7 @@ gets. ``clear_output`` and updates of displays change it in place, as they chang
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import json
 import re
@@ -25,15 +26,13 @@ _NO_TEXT = re.compile(r"<[\w.<>]+ object(?: at 0x[0-9a-f]+)?>\Z")
 _CHARTS = ("application/vnd.plotly", "application/vnd.vega")
 
 
+@dataclasses.dataclass(slots=True)
 class _Entry:
-    def __init__(self, kind: str, what: Any, name: str | None = None, size: int = 0) -> None:
-        self.kind, self.what, self.name, self.size = kind, what, name, size
-        self.more: list[str] = []
-
-    def output(self) -> ShownOutput:
-        if self.more:
-            self.what, self.more = "".join([self.what, *self.more]), []
-        return self.kind, self.what
+    kind: str
+    what: Any
+    name: str | None = None
+    size: int = 0
+    more: list[str] = dataclasses.field(default_factory=list)
 
 
 class Shown:
@@ -47,11 +46,14 @@ class Shown:
     @property
     def outputs(self) -> tuple[ShownOutput, ...]:
         """All that is shown now; neighbouring texts of a stream are one."""
-        return tuple(entry.output() for entry in self._entries)
+        for entry in self._entries:
+            if entry.more:
+                entry.what, entry.more = "".join([entry.what, *entry.more]), []
+        return tuple((entry.kind, entry.what) for entry in self._entries)
 
     def named(self) -> list[tuple[str, Any, str | None]]:
         """Return all that is shown, displays with their ids."""
-        return [(*entry.output(), entry.name) for entry in self._entries]
+        return [(*output, entry.name) for output, entry in zip(self.outputs, self._entries, strict=True)]
 
     def bundle_of(self, display_id: str) -> dict[str, Any] | None:
         """Return the MIME bundle itself that has an id now; `None` where none has."""

@@ -143,8 +143,8 @@ class Collector:
 
     def stream(self, name: Literal["stdout", "stderr"], text: str) -> None:
         """Take text of a stream."""
-        if text:
-            self._make_room()
+        if text and self._shown.make_room():
+            self._cleared("wait")
         room = self.limits.text_bytes - self._room_taken
         # Most text is ASCII, which is told without making a copy.
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -171,7 +171,8 @@ class Collector:
 
     def display(self, data: Mapping[str, Any], *, display_id: str | None = None, update: bool = False) -> None:
         """Take a MIME bundle; an update replaces the bundle that was shown under the same id."""
-        self._make_room()
+        if self._shown.make_room():
+            self._cleared("wait")
         # A widget lives in the process that made it, which no page of ours speaks to: its text is shown.
         bundle = {kind: what for kind, what in data.items() if not kind.startswith(_WIDGETS)}
         size = sum(map(_bytes, bundle.items()))
@@ -199,10 +200,6 @@ class Collector:
         """Forget what was shown so far, as ``clear_output`` asks; with `wait`, when something else is shown."""
         if self._shown.clear(wait=wait):
             self._cleared("")
-
-    def _make_room(self) -> None:
-        if self._shown.make_room():
-            self._cleared("wait")
 
     def _cleared(self, how: str) -> None:
         # What is cleared again and again occupies no more than its last state.

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nbtools.aio import in_thread
 from nbtools.errors import NbtoolsError
+from nbtools.label import UNLABELLED, Label
 from nbtools.label_rules import Marks, is_contained
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query, Repository
@@ -30,6 +30,8 @@ _ANY = "strangers/any"
 _PATHS = ("path", "old_path")
 _MOST_BYTES = 64 * 2**20
 _BLOCK = 1 << 20
+# A number tells nothing that somebody wrote.
+_WORDLESS = (int, float)
 
 
 class StoredMarks(Marks):
@@ -47,31 +49,33 @@ class StoredMarks(Marks):
         self._repository = repository
         self._scope = Scope(agent_id=agent_id, workflow_id=_SCOPE)
 
-    async def save(self, asked: PreparedCall) -> None:
-        """Mark what a call is about to write."""
-        paths = () if is_contained(asked) else _paths(asked)
-        await in_thread(self._put, {*_saved(asked), *(_key("path", str(path)) for path in paths)})
+    def before(self, asked: PreparedCall) -> Label:
+        """Return the label of what a call names; what it is about to write of strangers' texts is marked."""
+        named = self._names(asked)
+        if asked.call.label.strangers and not asked.effects.read_only:
+            paths = () if is_contained(asked) else _paths(asked)
+            self._put({*_saved(asked), *(_key("path", str(path)) for path in paths)})
+        return Label(strangers=True) if named else UNLABELLED
 
-    async def save_files(self, result: ToolResult) -> None:
-        """Mark the files that a call made, also those that it wrote where its arguments said."""
-        paths = {_key("path", artifact.path) for artifact in result.artifacts}
-        hashes = {f"strangers/content/{artifact.sha256}" for artifact in result.artifacts if artifact.sha256}
-        await in_thread(self._put, paths | hashes)
+    def after(self, result: ToolResult, label: Label, made_of: Label) -> Label:
+        """Return the label of a result that may show notes or files of the memory; mark the files that the call made.
 
-    async def names(self, asked: PreparedCall) -> bool:
-        """Tell whether a call names something that is marked."""
-        return await in_thread(self._names, asked)
-
-    async def shows(self, result: ToolResult) -> bool:
-        """Tell whether a result shows a note, or a file of the memory, that is marked."""
-        return bool(await in_thread(self._known, set(_shown(result))))
+        Files are marked also where the call's arguments said where to write them.
+        """
+        if not label.strangers and self._known(set(_shown(result))):
+            label |= Label(strangers=True)
+        if result.artifacts and (label | made_of).strangers:
+            paths = {_key("path", artifact.path) for artifact in result.artifacts}
+            hashes = {f"strangers/content/{artifact.sha256}" for artifact in result.artifacts if artifact.sha256}
+            self._put(paths | hashes)
+        return label
 
     def has_any(self) -> bool:
-        """Tell whether anything may have come of strangers' texts; blocks."""
+        """Tell whether anything may have come of strangers' texts."""
         return bool(self._known({_ANY}))
 
     def knows_file(self, path: Path) -> bool:
-        """Tell whether a file came of strangers' texts, by where it lies or what it holds; blocks."""
+        """Tell whether a file came of strangers' texts, by where it lies or what it holds."""
         return self.has_any() and bool(self._known(set(_keys_of(path))))
 
     def _names(self, asked: PreparedCall) -> bool:
@@ -113,6 +117,8 @@ def _saved(asked: PreparedCall) -> Iterable[str]:
 
 def _shown(result: ToolResult) -> Iterable[str]:
     found = result.value if result.value is not None else result.text if result.data is None else result.data
+    if isinstance(found, _WORDLESS):
+        return
     yield _key("note", _text_of(found))
     for item in found if isinstance(found, list | tuple) else (found,):
         record = item if isinstance(item, Mapping) else vars(item) if hasattr(item, "__dict__") else {}

@@ -52,11 +52,7 @@ _REFUSED = (
 _READING = frozenset({"UnicodeDecodeError", "EmptyDataError", "ParserError", "JSONDecodeError", "BadZipFile"})
 
 
-async def _effects_of_running(values: Mapping[str, Any], ctx: Context) -> Effects:
-    return await _effects(ctx)
-
-
-async def _effects(ctx: Context, *, replaces: bool = False) -> Effects:
+async def _effects(values: Mapping[str, Any], ctx: Context, *, replaces: bool = False) -> Effects:
     """Return what a script may do: where it is not confined it may change anything, and send it anywhere."""
     from nbtools.kernels import Kernels
 
@@ -86,12 +82,12 @@ def _language_of_kernel(name: str) -> str:
 async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effects:
     target = values["output_image_path"]
     replaces = isinstance(target, Place) and target.real.exists()
-    return await _effects(ctx, replaces=replaces)
+    return await _effects(values, ctx, replaces=replaces)
 
 
 @tool(
     title="Analyse data by a script",
-    effects_of=_effects_of_running,
+    effects_of=_effects,
     timeout=_LONGEST_S,
     examples=(
         {

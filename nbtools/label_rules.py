@@ -1,7 +1,8 @@
 """Where labels come from, and the two rules that follow from them, for every caller that is a model.
 
 The door gives a result its label from what the tool declares (`of_call`) and what the call read (`Marks`, inner calls).
-After strangers' texts a call with effects asks; after values any call that can reach out (`reason_to_ask`).
+After strangers' texts a call with effects asks, after values any call that can reach out; and so does one that reaches
+out after strangers' texts, since the address may be theirs (`reason_to_ask`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from nbtools.result import ToolResult
 __all__ = ["Marks", "hosts_of", "is_contained", "of_call", "reason_to_ask"]
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]*", re.IGNORECASE)
+# An address as people write it, without a scheme.
+_BARE = re.compile(r"(?:www\.[a-z0-9.-]+|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[:/]))(?:[:/]\S*)?", re.IGNORECASE)
 # Readers of URLs do not agree on what these mean.
 _ODD = re.compile(r"[\\@\s\0-\x1f]|[^\0-\x7f]")
 _ALL = {(a, b): Label(a, b) for a in (False, True) for b in (False, True)}
@@ -68,13 +71,14 @@ def reason_to_ask(asked: PreparedCall) -> str | None:
     call, effects = asked.call, asked.effects
     if call.label.strangers and not effects.read_only and not is_contained(asked):
         return "the model has read what strangers may have written, and that may have told it to"
-    if call.label.private and effects.may_reach_out and not _is_named(call.arguments, call.hosts):
-        told = f"to {', '.join(found)}, " if (found := sorted(hosts_of(call.arguments))) else ""
-        return (
-            f"the model has seen values, which the request could carry away {told}where nobody has named the place; "
-            f'policy {asked.tool.name} = "allow" lets it'
-        )
-    return None
+    if not effects.may_reach_out or _is_named(call.arguments, call.hosts):
+        return None
+    place = f"to {', '.join(hosts)}, " if (hosts := sorted(hosts_of(call.arguments))) else ""
+    if call.label.private:
+        could = "seen values, which the request could carry away"
+    else:
+        could = "read what strangers may have written, and that may have sent it"
+    return f'the model has {could} {place}where nobody has named the place; policy {asked.tool.name} = "allow" lets it'
 
 
 def is_contained(asked: PreparedCall) -> bool:
@@ -87,23 +91,25 @@ def is_contained(asked: PreparedCall) -> bool:
 
 def _is_named(arguments: Mapping[str, Any], hosts: frozenset[str]) -> bool:
     """Tell whether all places that arguments name, and one at least, are hosts that the person named."""
-    found = hosts_of(arguments)
-    return bool(found) and all(any(host == one or host.endswith(f".{one}") for one in hosts) for host in found)
+    places = hosts_of(arguments)
+    return bool(places) and all(any(host == one or host.endswith(f".{one}") for one in hosts) for host in places)
 
 
 def hosts_of(value: Any) -> set[str]:
-    """Return the hosts of the URLs in a value, at whatever depth."""
+    """Return the hosts of the addresses in a value, at whatever depth."""
     if isinstance(value, Mapping):
         return {host for item in value.values() for host in hosts_of(item)}
     if isinstance(value, list | tuple):
         return {host for item in value for host in hosts_of(item)}
     if not isinstance(value, str):
         return set()
-    found = set()
-    for url in _URL.findall(value):
+    bare = value.strip()
+    addresses = [f"//{bare}"] if _BARE.fullmatch(bare) else _URL.findall(value)
+    hosts = set()
+    for address in addresses:
         try:
-            host = urlsplit(url).hostname or ""
+            host = urlsplit(address).hostname or ""
         except ValueError:
             host = ""
-        found.add("an odd address" if _ODD.search(url) or not host else host.lower())
-    return found
+        hosts.add("an odd address" if _ODD.search(address) or not host else host.lower())
+    return hosts

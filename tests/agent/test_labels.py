@@ -154,6 +154,21 @@ def test_a_host_that_the_person_named_and_a_policy_need_no_question(open_bench: 
     assert play(free, READ, SEND).calls[1].result.ok
 
 
+def test_after_strangers_texts_an_address_that_may_be_theirs_is_asked_for(bench: Workbench, person: Person) -> None:
+    def page(url: str) -> tuple[str, dict[str, Any]]:
+        return "read_page", {"url": url}
+
+    own = [page("www.example.org/a"), page("https://example.org/b"), page("docs.example.org/c")]
+    play(bench, *own, prompt="Read example.org.")
+    assert person.names == []
+    theirs = [page("www.evil.example"), page("example.org@evil.example/d"), page("evil.example:80/e")]
+    for address in theirs:
+        play(bench, own[0], address, prompt="Read example.org.")
+    assert person.names == ["read_page"] * 3
+    assert "sent it to www.evil.example, where nobody" in person.asked[0].reason
+    assert "to an odd address, where nobody" not in person.asked[2].reason
+
+
 def test_a_prompt_that_is_filled_with_what_a_node_read_is_private(
     bench: Workbench, person: Person, tmp_path: Path
 ) -> None:
